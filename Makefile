@@ -1,0 +1,72 @@
+# Every verb sets up what it needs; what is set up already is left alone, so a second call is instant.
+# `make` alone lists the verbs. PYTHON chooses the interpreter, VENV and DEMO_VENV where the environments live.
+SHELL := bash
+.SHELLFLAGS := -eu -o pipefail -c
+.DEFAULT_GOAL := help
+.DELETE_ON_ERROR:
+.PHONY: help demo setup test check format learn bench docs clean
+
+PYTHON ?= python3
+VENV ?= .venv
+DEMO_VENV ?= .venv-demo
+BIN := $(VENV)/bin
+# constraints.txt holds the versions that development and the tests use. To upgrade one: change its line, then
+# `make check test learn`; what moved a score goes into CHANGELOG.md under Scores.
+PIP_INSTALL := -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
+CODE := src tests benchmarks
+
+help:  ## list the verbs
+	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## +/\1|/' | awk -F'|' '{printf "make %-10s %s\n", $$1, $$2}'
+
+demo: $(DEMO_VENV)/.ready  ## the trained Conductor at work: no key, no GPU, no torch (DEMO_FLAGS="--seed 3")
+	$(DEMO_VENV)/bin/openconductor demo $(DEMO_FLAGS)
+
+setup: $(VENV)/.ready  ## an environment with everything for development
+
+test: setup  ## all tests (TEST_FLAGS="-k parser" for some)
+	$(BIN)/python -m pytest $(TEST_FLAGS) </dev/null
+
+check: setup  ## lint, format, types, floors
+	$(BIN)/ruff check $(CODE)
+	$(BIN)/ruff format --check $(CODE)
+	$(BIN)/pyright --pythonpath $(BIN)/python
+	PYTHONPATH=src $(BIN)/lint-imports --no-cache
+
+format: setup  ## put the code into form
+	$(BIN)/ruff check --fix $(CODE)
+	$(BIN)/ruff format $(CODE)
+
+learn: setup  ## learning from scratch: five seeds and the controls, at most an hour on two cores
+	$(BIN)/openconductor train recipes/gym.toml --study runs/learn $(LEARN_FLAGS)
+
+bench: $(VENV)/.ready-bench  ## speed and memory, side by side with LangGraph
+	$(BIN)/python -m benchmarks $(BENCH_FLAGS)
+
+docs: setup  ## run the code blocks of README and docs, and the examples in docstrings
+	$(BIN)/python -m pytest tests/test_docs.py </dev/null
+
+clean:  ## remove caches and builds; environments and runs/ stay
+	rm -rf build dist .pytest_cache .ruff_cache .hypothesis .import_linter_cache
+	find $(wildcard $(CODE)) -name __pycache__ -type d -prune -exec rm -rf {} +
+
+# ── environments: the stamp .ready is written last, so that an interrupted installation is taken up again ────────────
+$(DEMO_VENV)/.ready: pyproject.toml constraints.txt | $(DEMO_VENV)/bin/python
+	@echo "Installing the demo into $(DEMO_VENV) ..."
+	$(DEMO_VENV)/bin/python $(PIP_INSTALL) --editable '.[gym]'
+	@touch $@
+
+$(VENV)/.ready: pyproject.toml constraints.txt | $(VENV)/bin/python
+	@echo "Installing everything for development into $(VENV) (torch is large: this takes a minute or more) ..."
+	$(BIN)/python $(PIP_INSTALL) --editable '.[all,dev]'
+	@touch $@
+
+$(VENV)/.ready-bench: $(VENV)/.ready
+	$(BIN)/python $(PIP_INSTALL) --editable '.[bench]'
+	@touch $@
+
+%/bin/python:
+	@$(PYTHON) -c 'import sys; sys.exit(not (3, 11) <= sys.version_info[:2] < (3, 14))' || { \
+	  echo "OpenConductor needs Python 3.11, 3.12 or 3.13; $(PYTHON) is $$($(PYTHON) --version 2>&1 || true)." >&2; \
+	  echo "Name another one: make PYTHON=python3.12 $(MAKECMDGOALS)" >&2; exit 1; }
+	@$(PYTHON) -m venv $* || { rm -f $@; \
+	  echo "$(PYTHON) could not make an environment in $* (on Debian and Ubuntu: apt install python3-venv)." >&2; exit 1; }

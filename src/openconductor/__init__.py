@@ -1,0 +1,193 @@
+"""OpenConductor: a small language model writes workflows over a pool of workers, and learns to.
+
+In: the name of something public. Out: that thing, imported when it is first asked for (PEP 562), so that
+``import openconductor`` costs next to nothing and brings in nothing heavy.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from openconductor.conductor import Conductor
+    from openconductor.errors import (
+        AuthFailed,
+        BudgetExceeded,
+        ConfigError,
+        ContextTooLong,
+        EmptyResponse,
+        GradingError,
+        JournalError,
+        OpenConductorError,
+        RateLimited,
+        Refused,
+        SandboxError,
+        TaskError,
+        TruncatedResponse,
+        WorkerError,
+        WorkerTimeout,
+        WorkflowError,
+        WorkflowReason,
+    )
+    from openconductor.evaluation import evaluate
+    from openconductor.events import Answered, Event, Planned, RoundEnded, StepEnded, StepStarted, StepText
+    from openconductor.executor import execute
+    from openconductor.parser import parse_workflow, validate_workflow
+    from openconductor.pool import Worker, WorkerPool
+    from openconductor.prompt import PromptOptions, render_prompt, render_workflow
+    from openconductor.protocols import CallContext, Grader, Orchestrator, Provider, Task
+    from openconductor.reward import RewardFunction, Scored, episode_reward, group_advantages
+    from openconductor.training import train
+    from openconductor.types import (
+        Budget,
+        Completion,
+        Episode,
+        Grade,
+        Message,
+        Price,
+        Problem,
+        Question,
+        Round,
+        Sampling,
+        Step,
+        StepResult,
+        Transcript,
+        Usage,
+        Workflow,
+    )
+
+    __version__: str
+
+__all__ = [
+    "Answered",
+    "AuthFailed",
+    "Budget",
+    "BudgetExceeded",
+    "CallContext",
+    "Completion",
+    "Conductor",
+    "ConfigError",
+    "ContextTooLong",
+    "EmptyResponse",
+    "Episode",
+    "Event",
+    "Grade",
+    "Grader",
+    "GradingError",
+    "JournalError",
+    "Message",
+    "OpenConductorError",
+    "Orchestrator",
+    "Planned",
+    "Price",
+    "Problem",
+    "PromptOptions",
+    "Provider",
+    "Question",
+    "RateLimited",
+    "Refused",
+    "RewardFunction",
+    "Round",
+    "RoundEnded",
+    "Sampling",
+    "SandboxError",
+    "Scored",
+    "Step",
+    "StepEnded",
+    "StepResult",
+    "StepStarted",
+    "StepText",
+    "Task",
+    "TaskError",
+    "Transcript",
+    "TruncatedResponse",
+    "Usage",
+    "Worker",
+    "WorkerError",
+    "WorkerPool",
+    "WorkerTimeout",
+    "Workflow",
+    "WorkflowError",
+    "WorkflowReason",
+    "__version__",
+    "episode_reward",
+    "evaluate",
+    "execute",
+    "group_advantages",
+    "parse_workflow",
+    "render_prompt",
+    "render_workflow",
+    "train",
+    "validate_workflow",
+]
+
+_HOMES = {
+    "conductor": ("Conductor",),
+    "errors": (
+        "AuthFailed",
+        "BudgetExceeded",
+        "ConfigError",
+        "ContextTooLong",
+        "EmptyResponse",
+        "GradingError",
+        "JournalError",
+        "OpenConductorError",
+        "RateLimited",
+        "Refused",
+        "SandboxError",
+        "TaskError",
+        "TruncatedResponse",
+        "WorkerError",
+        "WorkerTimeout",
+        "WorkflowError",
+        "WorkflowReason",
+    ),
+    "evaluation": ("evaluate",),
+    "events": ("Answered", "Event", "Planned", "RoundEnded", "StepEnded", "StepStarted", "StepText"),
+    "executor": ("execute",),
+    "parser": ("parse_workflow", "validate_workflow"),
+    "pool": ("Worker", "WorkerPool"),
+    "prompt": ("PromptOptions", "render_prompt", "render_workflow"),
+    "protocols": ("CallContext", "Grader", "Orchestrator", "Provider", "Task"),
+    "reward": ("RewardFunction", "Scored", "episode_reward", "group_advantages"),
+    "training": ("train",),
+    "types": (
+        "Budget",
+        "Completion",
+        "Episode",
+        "Grade",
+        "Message",
+        "Price",
+        "Problem",
+        "Question",
+        "Round",
+        "Sampling",
+        "Step",
+        "StepResult",
+        "Transcript",
+        "Usage",
+        "Workflow",
+    ),
+}
+_HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
+
+
+def __getattr__(name: str) -> object:
+    if name == "__version__":
+        from importlib.metadata import PackageNotFoundError, version
+
+        try:
+            value: object = version("openconductor")
+        except PackageNotFoundError:  # a source tree that was never installed
+            value = "0+unknown"
+    elif name in _HOME_OF:
+        value = getattr(importlib.import_module(f"{__name__}.{_HOME_OF[name]}"), name)
+    else:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    globals()[name] = value  # the next access is a plain one
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

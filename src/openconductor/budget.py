@@ -1,0 +1,250 @@
+"""A question's budget, metered: checked before every call, settled after it, shared by everything that it pays for.
+
+In: a Budget, and the Usage of calls. Out: BudgetExceeded when a limit is passed, and the deadline for calls in flight.
+
+One meter serves the Conductor's calls and the steps of all rounds. An orchestrator that works for another one finds the
+call that pays for it in a context variable: what it spends is charged to both meters as it is spent, and the outer
+call's own bill is then lessened by it, so that nothing counts twice.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+from contextvars import ContextVar, Token
+from decimal import Decimal
+from types import TracebackType
+from typing import Literal, Protocol
+
+from openconductor.errors import BudgetExceeded, ConfigError
+from openconductor.types import Budget, Usage
+
+Limit = Literal["calls", "tokens", "dollars", "seconds"]
+
+_NO_LIMITS = Budget()
+
+
+class BudgetMeter:
+    """What one question has used, against what it may use.
+
+    Calls are reserved before they are made, so their limit is exact. Tokens and dollars are known afterwards: a call
+    is refused when nothing is left, and the call that passes a limit is kept and ends the episode.
+    """
+
+    __slots__ = ("_budget", "_calls", "_dollars", "_parent", "_started", "_tokens", "deadline", "error")
+
+    def __init__(self, budget: Budget, *, now: float, parent: PaidCall | None = None) -> None:
+        _check(budget)
+        self._budget = budget
+        self._started = now
+        self._parent = parent
+        self._calls = 0
+        self._tokens = 0
+        self._dollars = Decimal(0)
+        inherited = parent.meter.deadline if parent is not None else None
+        own = None if budget.seconds is None else now + budget.seconds
+        self.deadline = min((d for d in (own, inherited) if d is not None), default=None)
+        """The event loop's time at which the budget's seconds end; None is never."""
+        self.error: BudgetExceeded | None = None
+        """The error that this meter raised, once it did: tells this budget's end from another one's."""
+
+    @property
+    def limits_dollars(self) -> bool:
+        """Whether this budget, or one that pays for it, limits dollars."""
+        return self._budget.dollars is not None or (self._parent is not None and self._parent.meter.limits_dollars)
+
+    @property
+    def bounded(self) -> bool:
+        """Whether anything at all is limited, here or by a budget that pays for this one."""
+        return self._budget != _NO_LIMITS or (self._parent is not None and self._parent.meter.bounded)
+
+    def call(self) -> PaidCall:
+        """Reserve one call.
+
+        Raises:
+            BudgetExceeded: a limit is used up.
+        """
+        self.count_call()
+        return PaidCall(self)
+
+    def count_call(self) -> None:
+        """Count one more call, or refuse it.
+
+        Raises:
+            BudgetExceeded: a limit is used up.
+        """
+        self._check_room()
+        self._add_call()
+
+    def charge(self, usage: Usage) -> None:
+        """Add what was used; never refuses (``check`` does), for what is used is used."""
+        self._tokens += usage.tokens
+        self._dollars += usage.dollars
+        if self._parent is not None:
+            self._parent.charge_inner(usage)
+
+    def check(self) -> None:
+        """Stop where a limit has been passed.
+
+        Raises:
+            BudgetExceeded: more is used than was allowed.
+        """
+        if self._parent is not None:
+            self._parent.meter.check()
+        budget = self._budget
+        if budget.tokens is not None and self._tokens > budget.tokens:
+            raise self.exceeded("tokens")
+        if budget.dollars is not None and self._dollars > budget.dollars:
+            raise self.exceeded("dollars")
+
+    def out_of_time(self) -> bool:
+        """Whether the deadline has passed."""
+        return self.deadline is not None and asyncio.get_running_loop().time() >= self.deadline
+
+    def exceeded(self, limit: Limit) -> BudgetExceeded:
+        """The error for one limit, remembered in ``error``."""
+        used: dict[Limit, object] = {
+            "calls": self._calls,
+            "tokens": self._tokens,
+            "dollars": self._dollars,
+            "seconds": f"{asyncio.get_running_loop().time() - self._started:.3f}",
+        }
+        allowed: object = getattr(self._budget, limit)
+        whose = "the question's budget" if allowed is not None else "the budget of the question above"
+        message = f"{whose} is spent: {used[limit]} {limit} used" + (
+            f", {allowed} allowed" if allowed is not None else ""
+        )
+        self.error = BudgetExceeded(message, limit=limit)
+        return self.error
+
+    def _check_room(self) -> None:
+        if self._parent is not None:
+            self._parent.meter._check_room()
+        budget = self._budget
+        if budget.calls is not None and self._calls >= budget.calls:
+            raise self.exceeded("calls")
+        if budget.tokens is not None and self._tokens >= budget.tokens:
+            raise self.exceeded("tokens")
+        # A limit of no dollars at all still pays for workers that are free.
+        if budget.dollars is not None and self._dollars >= budget.dollars > 0:
+            raise self.exceeded("dollars")
+        if self.out_of_time():
+            raise self.exceeded("seconds")
+
+    def _add_call(self) -> None:
+        self._calls += 1
+        if self._parent is not None:
+            self._parent.meter._add_call()
+
+
+class PaidCall:
+    """One reserved call, as a context manager around it: budgets opened inside are charged to this one, too."""
+
+    __slots__ = ("_inner", "_token", "meter")
+
+    def __init__(self, meter: BudgetMeter) -> None:
+        self.meter = meter
+        self._inner = Usage()
+        self._token: Token[PaidCall | None] | None = None
+
+    def __enter__(self) -> PaidCall:
+        self._token = _paying.set(self)
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        if self._token is not None:
+            _paying.reset(self._token)
+
+    def charge(self, usage: Usage) -> None:
+        """Charge the call's bill, less what was already charged from inside it."""
+        inner = self._inner
+        self.meter.charge(
+            Usage(
+                input_tokens=max(0, usage.input_tokens - inner.input_tokens),
+                output_tokens=max(0, usage.output_tokens - inner.output_tokens),
+                dollars=max(Decimal(0), usage.dollars - inner.dollars),
+            )
+        )
+
+    def charge_inner(self, usage: Usage) -> None:
+        """Charge what a budget opened inside this call has used."""
+        self._inner += usage
+        self.meter.charge(usage)
+
+
+_paying: ContextVar[PaidCall | None] = ContextVar("openconductor_paying", default=None)
+
+
+def open_meter(budget: Budget | None, *, now: float) -> BudgetMeter | None:
+    """A meter for one question; None where nothing limits it: no budget, and no metered call that it works for."""
+    parent = _paying.get()
+    if budget is None and parent is None:
+        return None
+    return BudgetMeter(budget or _NO_LIMITS, now=now, parent=parent)
+
+
+def count_attempt() -> None:
+    """Count one further attempt at the call under way; for whoever repeats a call (a retry).
+
+    Raises:
+        BudgetExceeded: a limit is used up.
+    """
+    paid = _paying.get()
+    if paid is not None:
+        paid.meter.count_call()
+
+
+@asynccontextmanager
+async def time_limit(meter: BudgetMeter | None) -> AsyncGenerator[None]:
+    """Cancel what runs inside when the budget's seconds end.
+
+    Raises:
+        BudgetExceeded: they ended.
+    """
+    if meter is None or meter.deadline is None:
+        yield
+        return
+    scope = asyncio.timeout_at(meter.deadline)
+    try:
+        async with scope:
+            yield
+    except TimeoutError as error:
+        if not scope.expired():
+            raise
+        raise meter.exceeded("seconds") from error
+
+
+class _Priced(Protocol):
+    @property
+    def name(self) -> str: ...
+    @property
+    def price(self) -> object | None: ...
+    @property
+    def provider(self) -> object: ...
+
+
+def check_price(meter: BudgetMeter | None, worker: _Priced) -> None:
+    """Refuse to spend dollars, under a dollar budget, at an unknown price.
+
+    An orchestrator as a worker has no price of its own: its workers are checked when it is asked.
+
+    Raises:
+        ConfigError: the worker has no price.
+    """
+    if meter is None or not meter.limits_dollars or getattr(worker.provider, "prices_itself", False):
+        return
+    if worker.price is None:
+        raise ConfigError(
+            f"worker {worker.name!r} has no price, and the budget limits dollars: expected price = {{input, output}} "
+            "in US dollars a million tokens (0 for a worker that is free)"
+        )
+
+
+def _check(budget: Budget) -> None:
+    for name in ("calls", "tokens", "dollars", "seconds"):
+        value: int | Decimal | float | None = getattr(budget, name)
+        if value is not None and not value >= 0:
+            raise ConfigError(f"Budget.{name}: got {value!r}, expected a number of at least 0, or None for no limit")

@@ -1,0 +1,159 @@
+"""The tree of errors, and the fate of each.
+
+    OpenConductorError
+    ├─ ConfigError(ValueError)             stop         wrong recipe, flag, pool file, missing key or extra
+    ├─ WorkflowError(ValueError)           data         the text is no workflow: reward 0
+    ├─ WorkerError(RuntimeError)           retry, data  a worker (or the Conductor's model) failed
+    │  ├─ RateLimited                      retry        429, quota
+    │  ├─ WorkerTimeout(TimeoutError)      retry        the total deadline or a read's passed
+    │  ├─ TruncatedResponse                retry        the response ended before its end was said
+    │  ├─ EmptyResponse                    retry        status 200 and nothing in it
+    │  ├─ ContextTooLong                   data         graded: the plan caused it (reward 0.5)
+    │  ├─ Refused                          data         graded: the plan caused it (reward 0.5)
+    │  └─ AuthFailed                       stop         the key is missing or wrong
+    ├─ GradingError(RuntimeError)          data         undecided: masked, shown apart in tables
+    │  └─ SandboxError
+    ├─ TaskError(RuntimeError)             stop         data absent, or its hash changed
+    ├─ BudgetExceeded(RuntimeError)        stop         resumable
+    └─ JournalError(RuntimeError)          stop         disk full, I/O error: typed, nothing acknowledged is lost
+
+In: nothing. Out: exceptions named after the boundary that was crossed. *stop* errors are raised out of ``ask`` and
+carry ``.episode`` (what had happened until then); *data* errors end the episode, which holds them.
+"""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from openconductor.types import Episode
+
+
+class OpenConductorError(Exception):
+    """Base of every error of this package; ``.episode`` is set where an episode was under way."""
+
+    episode: Episode | None = None
+
+
+class ConfigError(OpenConductorError, ValueError):
+    """A recipe, flag, pool file, checkpoint or environment is wrong; says where, what was got, what was expected."""
+
+
+class WorkflowReason(StrEnum):
+    """Why a text is no workflow."""
+
+    MISSING_LIST = "missing_list"
+    NOT_A_LITERAL = "not_a_literal"
+    UNEQUAL_LENGTHS = "unequal_lengths"
+    TOO_MANY_STEPS = "too_many_steps"
+    NO_STEPS = "no_steps"
+    UNKNOWN_WORKER = "unknown_worker"
+    BAD_SUBTASK = "bad_subtask"
+    BAD_ACCESS = "bad_access"
+    FORWARD_ACCESS = "forward_access"
+    TOO_LONG = "too_long"
+    TRUNCATED = "truncated"
+
+
+class WorkflowError(OpenConductorError, ValueError):
+    """The Conductor's text is no workflow; ``.reason`` says which rule it broke."""
+
+    def __init__(self, reason: WorkflowReason, message: str) -> None:
+        super().__init__(reason, message)
+        self.reason = reason
+        self.message = message
+
+    def __str__(self) -> str:
+        return f"{self.reason.value}: {self.message}"
+
+
+class WorkerError(OpenConductorError, RuntimeError):
+    """A worker's call failed; ``.worker`` names it, ``.status`` is the HTTP status if there was one.
+
+    ``.retryable`` says whether the same call may succeed when it is made again.
+    """
+
+    default_retryable = True
+
+    def __init__(
+        self, message: str, *, worker: str = "", status: int | None = None, retryable: bool | None = None
+    ) -> None:
+        super().__init__(message)
+        self.message = message
+        self.worker = worker
+        self.status = status
+        self.retryable = self.default_retryable if retryable is None else retryable
+
+    def __str__(self) -> str:
+        return f"worker {self.worker!r}: {self.message}" if self.worker else self.message
+
+
+class RateLimited(WorkerError):
+    """Too many requests or a spent quota; ``.retry_after`` is in seconds where the provider named it."""
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        worker: str = "",
+        status: int | None = 429,
+        retryable: bool | None = None,
+        retry_after: float | None = None,
+    ) -> None:
+        super().__init__(message, worker=worker, status=status, retryable=retryable)
+        self.retry_after = retry_after
+
+
+class WorkerTimeout(WorkerError, TimeoutError):
+    """The call's total deadline, or one read's, passed."""
+
+
+class TruncatedResponse(WorkerError):
+    """The response ended before its end was said (no finish reason, a reset, a cut body)."""
+
+
+class EmptyResponse(WorkerError):
+    """The provider said success and sent nothing."""
+
+
+class ContextTooLong(WorkerError):
+    """The worker cannot read that much; the plan caused it, so it is graded as a wrong answer."""
+
+    default_retryable = False
+
+
+class Refused(WorkerError):
+    """The worker declined to answer; the plan caused it, so it is graded as a wrong answer."""
+
+    default_retryable = False
+
+
+class AuthFailed(WorkerError):
+    """The key is missing, wrong or not allowed; nothing that follows can succeed, so the run stops."""
+
+    default_retryable = False
+
+
+class GradingError(OpenConductorError, RuntimeError):
+    """A grader could not decide; the reward is masked."""
+
+
+class SandboxError(GradingError):
+    """The sandbox could not be set up or failed by itself; never a verdict on the program."""
+
+
+class TaskError(OpenConductorError, RuntimeError):
+    """A task's data are absent or are not what they were."""
+
+
+class BudgetExceeded(OpenConductorError, RuntimeError):
+    """The budget of a question or of a run is spent; ``.limit`` names which of calls, tokens, dollars, seconds."""
+
+    def __init__(self, message: str, *, limit: str) -> None:
+        super().__init__(message)
+        self.limit = limit
+
+
+class JournalError(OpenConductorError, RuntimeError):
+    """The journal could not be written or read; nothing acknowledged is lost."""

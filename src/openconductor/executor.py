@@ -1,0 +1,401 @@
+"""Run a workflow: every step starts as soon as the steps that it sees have ended.
+
+In: a Workflow, a WorkerPool, the question. Out: a Transcript with one result a step, and events on the way.
+
+A step's failure ends the workflow: nothing that follows can be the planned answer, so the other running steps are
+cancelled and stay in the transcript without completion or error. All steps are run, also those whose response nobody
+sees. Errors whose fate is *stop* are raised; every other failure of a worker stands in the transcript.
+
+Not covered: retries and rate limits (a worker's wrappers), parsing (``parser``), rounds (``conductor``), and undoing: a
+call that was sent is paid for, and a sync function that runs in a thread ends in its own time after a cancellation.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import uuid
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from functools import partial
+
+from openconductor.budget import BudgetMeter, PaidCall, check_price, open_meter, time_limit
+from openconductor.context import open_context, step_context
+from openconductor.errors import (
+    AuthFailed,
+    EmptyResponse,
+    OpenConductorError,
+    Refused,
+    WorkerError,
+)
+from openconductor.events import Event, StepEnded, StepStarted, StepText
+from openconductor.parser import validate_workflow
+from openconductor.pool import WorkerPool
+from openconductor.prompt import check_question
+from openconductor.protocols import CallContext, OnEvent
+from openconductor.types import (
+    Budget,
+    Completion,
+    Episode,
+    Message,
+    Question,
+    Round,
+    Step,
+    StepResult,
+    Transcript,
+    Usage,
+    Workflow,
+)
+
+_FIRST_CALL = CallContext()
+
+
+async def execute(  # noqa: PLR0913 - the contract's signature
+    workflow: Workflow,
+    pool: WorkerPool,
+    question: Question,
+    *,
+    previous: str | None = None,
+    budget: Budget | None = None,
+    on_event: OnEvent | None = None,
+    call: CallContext = _FIRST_CALL,
+    fallback: bool = False,
+    max_steps: int | None = None,
+) -> Transcript:
+    """Execute a workflow, its independent steps at the same time.
+
+    Args:
+        workflow: the plan, from the parser or by hand.
+        pool: the workers, by ordinal.
+        question: a text, or a chat whose last turn is the user's.
+        previous: the previous round's final response, shown to steps whose access is ``"all"``.
+        budget: what the execution may cost; exceeding it cancels what runs.
+        on_event: gets StepStarted, StepText and StepEnded in order. It is trusted: an exception that it raises cancels
+            what runs and comes out of here unchanged, and nothing more is sent to it.
+        call: episode, round, sample and depth for the calls; an empty episode is named here.
+        fallback: whether a step whose worker failed goes to the next worker that it has not tried (the result's
+            ``worker`` says which answered). Off where credit matters: in training and evaluation.
+        max_steps: the most steps that the workflow may have; None is no limit.
+
+    Returns:
+        The transcript: its ``answer`` is the last step's response; ``error`` the first failure, where there is one.
+
+    Raises:
+        WorkflowError: the workflow is not valid over this pool.
+        ConfigError: the question is no question, or a dollar budget meets a worker without a price.
+        BudgetExceeded, AuthFailed: the execution had to stop; ``.episode`` holds what had happened.
+    """
+    validate_workflow(workflow, pool.ordinals, max_steps=max_steps)
+    check_question(question)
+    opening = open_context(question)
+    origin = asyncio.get_running_loop().time()
+    meter = open_meter(budget, now=origin)
+    for ordinal in pool.ordinals if fallback else {step.worker for step in workflow}:
+        check_price(meter, pool[ordinal])
+    if not call.episode:
+        call = replace(call, episode=new_episode_id())
+    setting = Setting(pool, call, origin, meter, Emitter(on_event) if on_event else None, fallback)
+    execution = Execution(workflow, setting, opening, previous)
+    try:
+        async with time_limit(meter):
+            return await execution.run()
+    except OpenConductorError as error:
+        transcript = execution.transcript()
+        outcome = Round(None, workflow, transcript, error)
+        seconds = asyncio.get_running_loop().time() - origin
+        error.episode = Episode(question, (outcome,), None, error, transcript.usage, seconds, call.episode)
+        raise
+
+
+def new_episode_id() -> str:
+    """A name for an episode, unique everywhere: 32 hexadecimal digits."""
+    return uuid.uuid4().hex
+
+
+def find_fault(completion: Completion, worker: str) -> WorkerError | None:
+    """Why a completion is no answer: filtered (Refused) or blank (EmptyResponse); None where it is one.
+
+    A text cut at its token limit is an answer. One that was cut before any text came (all of it went into reasoning) is
+    an EmptyResponse that is not retryable: the plan chose that worker, so the reward grades it.
+    """
+    if completion.finish_reason == "content_filter":
+        return Refused("the answer was stopped by a content filter, expected an answer", worker=worker)
+    if completion.text and not completion.text.isspace():
+        return None
+    cut = completion.finish_reason == "length"
+    how = "the token limit was reached before any text" if cut else "got a blank text"
+    return EmptyResponse(f"{how}, expected an answer", worker=worker, retryable=not cut)
+
+
+class Emitter:
+    """Hands events to the caller's sink until that fails; what it raised is kept, and raised, as it was."""
+
+    __slots__ = ("_on_event", "failure")
+
+    def __init__(self, on_event: OnEvent) -> None:
+        self._on_event = on_event
+        self.failure: BaseException | None = None
+
+    def __call__(self, event: Event) -> None:
+        """Hand one event on, or drop it where the sink has failed."""
+        if self.failure is not None:
+            return
+        try:
+            self._on_event(event)
+        except BaseException as error:
+            self.failure = error
+            raise
+
+
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """What the executions of one episode share.
+
+    Attributes:
+        pool: the workers.
+        call: episode, round, sample, depth and deadline of the calls.
+        origin: the event loop's time at which the episode began.
+        meter: the question's budget; None is no limit.
+        emit: where events go; None is nowhere.
+        fallback: whether a failed step goes to another worker.
+    """
+
+    pool: WorkerPool
+    call: CallContext
+    origin: float
+    meter: BudgetMeter | None = None
+    emit: Emitter | None = None
+    fallback: bool = False
+
+
+class Execution:
+    """One valid workflow under way: ``run`` runs it once, ``transcript`` says at any time what has happened."""
+
+    __slots__ = (
+        "_clock",
+        "_ended",
+        "_failure",
+        "_followers",
+        "_lanes",
+        "_opening",
+        "_previous",
+        "_responses",
+        "_results",
+        "_setting",
+        "_stopping",
+        "_unmet",
+        "workflow",
+    )
+
+    def __init__(
+        self, workflow: Workflow, setting: Setting, opening: tuple[Message, ...], previous: str | None = None
+    ) -> None:
+        self.workflow = workflow
+        self._setting = setting
+        self._opening = opening
+        self._previous = previous
+        self._clock = asyncio.get_running_loop().time
+        self._responses = [""] * len(workflow)
+        self._results: list[StepResult | None] = [None] * len(workflow)
+        self._unmet: list[int] = []
+        self._followers: list[list[int]] = [[] for _ in workflow.steps]
+        for index in range(len(workflow)):
+            visible = workflow.visible(index)
+            self._unmet.append(len(visible))
+            for seen in visible:
+                self._followers[seen].append(index)
+        self._stopping = False
+        self._failure: BaseException | None = None
+        self._lanes: set[asyncio.Task[None]] = set()
+        self._ended: asyncio.Future[None] | None = None
+
+    async def run(self) -> Transcript:
+        """Run every step; a worker's failure ends it early and stands in the transcript.
+
+        Raises:
+            OpenConductorError: an error whose fate is *stop*.
+        """
+        ready = [index for index, unmet in enumerate(self._unmet) if unmet == 0]
+        try:
+            while len(ready) == 1:  # nothing runs beside it: no task is needed
+                ready = await self._advance(ready[0])
+            if ready:
+                await self._run_lanes(ready)
+        except AuthFailed:
+            raise
+        except WorkerError as error:
+            # Ours stand in a result already; one that the caller's sink raised is the caller's.
+            emit = self._setting.emit
+            if emit is not None and emit.failure is error:
+                raise
+        return self.transcript()
+
+    def transcript(self) -> Transcript:
+        """What has happened until now; a step that was not reached has an empty result."""
+        steps = self.workflow.steps
+        results = tuple(result or StepResult(step) for step, result in zip(steps, self._results, strict=True))
+        return Transcript(self.workflow, results)
+
+    # Lanes: a task that runs a step and then, without a new task, what that step unblocks.
+
+    async def _run_lanes(self, ready: list[int]) -> None:
+        self._ended = asyncio.get_running_loop().create_future()
+        for index in ready:
+            self._open_lane(index)
+        try:
+            await self._ended
+        finally:
+            await self._close_lanes()
+        if self._failure is not None:
+            raise self._failure
+
+    def _open_lane(self, index: int) -> None:
+        lane = asyncio.create_task(self._lane(index))
+        self._lanes.add(lane)
+        lane.add_done_callback(self._lane_ended)
+
+    async def _lane(self, index: int) -> None:
+        ready = await self._advance(index)
+        while ready and not self._stopping:
+            for other in ready[1:]:
+                self._open_lane(other)
+            ready = await self._advance(ready[0])
+
+    def _lane_ended(self, lane: asyncio.Task[None]) -> None:
+        self._lanes.discard(lane)
+        failure = None if lane.cancelled() else lane.exception()
+        if failure is not None and self._failure is None:
+            self._failure = failure
+            self._stopping = True
+        if self._ended is not None and not self._ended.done() and (failure is not None or not self._lanes):
+            self._ended.set_result(None)
+
+    async def _close_lanes(self) -> None:
+        """Cancel the lanes that still run and wait for each, however often we are cancelled meanwhile."""
+        interruption: asyncio.CancelledError | None = None
+        while self._lanes:
+            for lane in self._lanes:
+                lane.cancel()
+            try:
+                await asyncio.wait(self._lanes)
+            except asyncio.CancelledError as error:
+                interruption = error
+        if interruption is not None:
+            raise interruption
+
+    # Steps.
+
+    async def _advance(self, index: int) -> list[int]:
+        """Run one step; returns the steps that waited for nothing but it."""
+        meter = self._setting.meter
+        await self._run_step(index)
+        if meter is not None:
+            meter.check()
+        ready: list[int] = []
+        for follower in self._followers[index]:
+            self._unmet[follower] -= 1
+            if self._unmet[follower] == 0:
+                ready.append(follower)
+        return ready
+
+    async def _run_step(self, index: int) -> None:
+        """Run one step to its result; raises its failure once the result stands."""
+        step = self.workflow.steps[index]
+        meter = self._setting.meter
+        messages = step_context(self.workflow, index, self._opening, self._responses, self._previous)
+        started = self._now()
+        spent = Usage()
+        failure: OpenConductorError | None = None
+        for ordinal in self._candidates(step):
+            paid = meter.call() if meter is not None else None
+            self._emit_started(index, ordinal, messages)
+            begun = self._now()
+            try:
+                completion = await self._call(index, ordinal, messages, paid)
+            except asyncio.CancelledError:
+                spent += Usage(seconds=self._now() - begun)
+                self._record_cancelled(
+                    index, StepResult(step, None, None, messages, ordinal, spent, started, self._now())
+                )
+                raise
+            except OpenConductorError as error:
+                # What a failed call used is known only where it was an orchestrator's.
+                spent += error.episode.usage if error.episode is not None else Usage(seconds=self._now() - begun)
+                failure = error
+            else:
+                spent += completion.usage
+                failure = find_fault(completion, self._setting.pool[ordinal].name)
+                if failure is None:
+                    self._responses[index] = completion.text
+                    result = StepResult(step, completion, None, messages, ordinal, spent, started, self._now())
+                    self._record(index, result)
+                    return
+            self._results[index] = StepResult(step, None, failure, messages, ordinal, spent, started, self._now())
+            if not isinstance(failure, WorkerError) or isinstance(failure, AuthFailed):
+                break
+        self._stopping = True
+        self._record(index, self._results[index] or StepResult(step))
+        if failure is not None:
+            raise failure
+
+    async def _call(self, index: int, ordinal: int, messages: tuple[Message, ...], paid: PaidCall | None) -> Completion:
+        """One call of one worker, under its budget; what the event sink raises on the way comes out of here."""
+        setting = self._setting
+        emit, call = setting.emit, setting.call
+        worker = setting.pool[ordinal]
+        context = CallContext(call.episode, call.round, index, 0, call.sample, call.depth, call.deadline)
+        on_text = None if emit is None else partial(self._emit_text, index)
+        try:
+            if paid is None:
+                completion = await worker.complete(messages, call=context, on_text=on_text)
+            else:
+                with paid:
+                    completion = await worker.complete(messages, call=context, on_text=on_text)
+                paid.charge(completion.usage)
+        except asyncio.CancelledError:
+            task = asyncio.current_task()
+            if task is None or task.cancelling():
+                raise
+            # Nobody cancelled us: the worker's own code did, and without an error here the step would just be missing.
+            raise WorkerError("the call was cancelled from inside the worker", worker=worker.name) from None
+        except WorkerError as error:
+            if emit is not None and emit.failure is not None:
+                raise emit.failure from None  # a failing sink, dressed up by the worker that streamed to it
+            if paid is not None and paid.meter.out_of_time():
+                raise paid.meter.exceeded("seconds") from error
+            raise
+        if emit is not None and emit.failure is not None:
+            raise emit.failure  # a failing sink, swallowed by the worker that streamed to it
+        return completion
+
+    def _candidates(self, step: Step) -> Iterator[int]:
+        """The step's own worker; with fallback then every other, in ordinal order from there on, around once."""
+        yield step.worker
+        if self._setting.fallback:
+            ordinals = sorted(self._setting.pool.ordinals)
+            yield from (ordinal for ordinal in ordinals if ordinal > step.worker)
+            yield from (ordinal for ordinal in ordinals if ordinal < step.worker)
+
+    def _record(self, index: int, result: StepResult) -> None:
+        self._results[index] = result
+        emit, call = self._setting.emit, self._setting.call
+        if emit is not None:
+            emit(StepEnded(call.episode, call.round, self._now(), index, result))
+
+    def _record_cancelled(self, index: int, result: StepResult) -> None:
+        if self._stopping:
+            self._record(index, result)  # so that each StepStarted has its StepEnded
+        else:
+            self._results[index] = result  # the caller is gone: tell nobody
+
+    def _emit_started(self, index: int, ordinal: int, messages: tuple[Message, ...]) -> None:
+        emit, call = self._setting.emit, self._setting.call
+        if emit is not None:
+            emit(StepStarted(call.episode, call.round, self._now(), index, ordinal, messages))
+
+    def _emit_text(self, index: int, text: str) -> None:
+        setting = self._setting
+        if setting.emit is not None:
+            setting.emit(StepText(setting.call.episode, setting.call.round, self._now(), index, text))
+
+    def _now(self) -> float:
+        return self._clock() - self._setting.origin

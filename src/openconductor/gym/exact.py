@@ -1,0 +1,211 @@
+"""Exact reference levels: how likely a workflow answers a question, computed from the workers' own distributions.
+
+In: a question and a workflow. Out: probabilities, by summing over every outcome of every step (nothing is sampled); and
+the best workflow of a question (the oracle). Exact but for one thing: that two mistakes of different steps never agree
+by chance (in the simulation they do about once in a thousand smudged questions).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+
+from openconductor.gym.questions import GymQuestion
+from openconductor.gym.workers import FURTHER, PROFILES, Profile, Seen, View, outcomes
+from openconductor.gym.world import COMPARE, WORDINGS, Operation, Wording
+from openconductor.types import Step, Workflow
+
+Offered = Mapping[int, Profile]
+"""Profiles by ordinal: all eight, or a subset."""
+
+ALL: Offered = dict(enumerate(PROFILES))
+
+
+def answer_chances(question: GymQuestion, workflow: Workflow, offered: Offered = ALL) -> dict[Seen, float]:
+    """The chance of each final answer; what no later step sees is forgotten on the way, which merges states."""
+    last = len(workflow) - 1
+    final_use = [
+        max((later for later in range(len(workflow)) if index in workflow.visible(later)), default=index)
+        for index in range(len(workflow))
+    ]
+    states: dict[tuple[Seen, ...], float] = {(): 1.0}
+    for index, step in enumerate(workflow):
+        after: dict[tuple[Seen, ...], float] = {}
+        visible = workflow.visible(index)
+        instruction = step.subtask.rsplit("\n\n", 1)[-1]
+        for responses, weight in states.items():
+            view = View(question, instruction, tuple(responses[seen] for seen in visible), index)
+            kept = tuple(
+                response if final_use[earlier] > index else None for earlier, response in enumerate(responses)
+            )
+            for chance, result in outcomes(offered[step.worker], view):
+                if chance > 0:
+                    response = result if index == last or final_use[index] > index else None
+                    key = (*kept, response)
+                    after[key] = after.get(key, 0.0) + weight * chance
+        states = after
+    answers: dict[Seen, float] = {}
+    for responses, weight in states.items():
+        answers[responses[-1]] = answers.get(responses[-1], 0.0) + weight
+    return answers
+
+
+def expected_accuracy(question: GymQuestion, workflow: Workflow, offered: Offered = ALL) -> float:
+    """The chance that the workflow's answer is right.
+
+    >>> from openconductor.gym.questions import read_question
+    >>> question = read_question("Take 4 17 9, sort the list.")
+    >>> round(expected_accuracy(question, Workflow((Step(3, "sort the list"),))), 2)
+    0.97
+    """
+    return answer_chances(question, workflow, offered).get(question.answer, 0.0)
+
+
+def alone_accuracy(question: GymQuestion, profile: Profile) -> float:
+    """The chance that one worker, sent nothing but the question, answers it."""
+    view = View(question, question.text, (), 0)
+    return sum(chance for chance, result in outcomes(profile, view) if result == question.answer)
+
+
+@dataclass(frozen=True, slots=True)
+class _Part:
+    """A stretch of the question's operations done in one step, by the best worker and wording for it."""
+
+    start: int
+    end: int
+    worker: int
+    subtask: str
+
+
+def oracle_workflow(question: GymQuestion, offered: Offered = ALL, *, max_steps: int = 5) -> tuple[Workflow, float]:
+    """The best workflow of a question and its expected accuracy.
+
+    The search covers every way to cut the operations into stretches, to repeat stretches and whole chains in
+    independent attempts, and to let a referee compare finished attempts, within ``max_steps``; each stretch goes to the
+    worker and wording with the highest chance (more success never hurts later steps, so nothing better is skipped).
+    """
+    return _oracle(question.composition, question.smudged, tuple(sorted(offered.items(), key=lambda item: item[0])), max_steps, question)  # noqa: E501
+
+
+_CACHE: dict[tuple[object, ...], tuple[Workflow, float]] = {}
+
+
+def _oracle(
+    names: tuple[str, ...],
+    smudged: bool,
+    offered: tuple[tuple[int, Profile], ...],
+    max_steps: int,
+    question: GymQuestion,
+) -> tuple[Workflow, float]:
+    """The search, cached by what the workers' chances depend on: the operations and whether the list is smudged."""
+    key = (names, smudged, tuple((ordinal, profile.name) for ordinal, profile in offered), max_steps)
+    if key not in _CACHE:
+        profiles = dict(offered)
+        best: tuple[Workflow, float] | None = None
+        for workflow in _plans(question, profiles, max_steps):
+            accuracy = expected_accuracy(question, workflow, profiles)
+            # Of equally good workflows the shorter one stands: plans come with the shortest first.
+            if best is None or accuracy > best[1] + 1e-9:
+                best = (workflow, accuracy)
+        assert best is not None
+        _CACHE[key] = best
+    return _CACHE[key]
+
+
+def best_part(operations: Sequence[Operation], profiles: Offered) -> tuple[int, str, float]:
+    """Who does a stretch best, told how, and with what chance (of equals, the cheapest)."""
+
+    def best_wording(profile: Profile, operation: Operation) -> Wording:
+        return max(WORDINGS, key=lambda wording: profile.success(operation, wording))
+
+    ranked: list[tuple[float, float, int, str]] = []
+    for ordinal, profile in profiles.items():
+        chance = FURTHER ** (len(operations) - 1)
+        phrases: list[str] = []
+        for operation in operations:
+            wording = best_wording(profile, operation)
+            chance *= profile.success(operation, wording)
+            phrases.append(operation.phrase(wording))
+        ranked.append((chance, -float(profile.price.output), ordinal, ", then ".join(phrases)))
+    chance, _, ordinal, subtask = max(ranked)
+    return ordinal, subtask, chance
+
+
+def _plans(question: GymQuestion, profiles: Offered, max_steps: int) -> Iterator[Workflow]:
+    """Every plan of the search, the shortest first.
+
+    A plan is a bundle of chains (each cuts the operations into stretches; chains may share their first stretches) and,
+    where there are several finished attempts or one to be checked, a referee at the end.
+    """
+    operations = [operation for operation, _ in question.operations]
+    length = len(operations)
+    parts = {
+        (start, end): best_part(operations[start:end], profiles)
+        for start in range(length)
+        for end in range(start + 1, length + 1)
+    }
+    referees = [ordinal for ordinal, profile in profiles.items() if profile.referee]
+    for count in range(1, max_steps + 1):
+        for spans in _spans(length, count - 1 if referees else 0):
+            yield from (_with_referee(plan, spans, length, referees[0]) for plan in _linked(spans, parts))
+        for spans in _spans(length, count):
+            if sum(end == length for _, end in spans) == 1:
+                yield from (Workflow(tuple(plan)) for plan in _linked(spans, parts))
+
+
+def _spans(length: int, count: int) -> Iterator[tuple[tuple[int, int], ...]]:
+    """Every multiset of ``count`` stretches in order, of which at least one ends the question."""
+
+    def extend(chosen: tuple[tuple[int, int], ...]) -> Iterator[tuple[tuple[int, int], ...]]:
+        if len(chosen) == count:
+            if chosen and chosen[-1][1] == length:
+                yield chosen
+            return
+        for end in range(1, length + 1):
+            for start in range(end):
+                # Ordered by (end, start): a stretch's source always stands before it.
+                if chosen and (end, start) < (chosen[-1][1], chosen[-1][0]):
+                    continue
+                if start and all(earlier[1] != start for earlier in chosen):
+                    continue
+                yield from extend((*chosen, (start, end)))
+
+    if count > 0:
+        yield from extend(())
+
+
+def _linked(
+    spans: Sequence[tuple[int, int]], parts: Mapping[tuple[int, int], tuple[int, str, float]]
+) -> Iterator[list[Step]]:
+    """The steps of the stretches, with every way to choose which finished stretch each one goes on from."""
+
+    def extend(index: int, steps: list[Step]) -> Iterator[list[Step]]:
+        if index == len(spans):
+            yield steps
+            return
+        start, end = spans[index]
+        ordinal, subtask, _ = parts[start, end]
+        sources: list[tuple[int, ...]] = (
+            [()] if start == 0 else [(earlier,) for earlier in range(index) if spans[earlier][1] == start]
+        )
+        for source in sources:
+            yield from extend(index + 1, [*steps, Step(ordinal, subtask, source)])
+
+    yield from extend(0, [])
+
+
+def _with_referee(steps: list[Step], spans: Sequence[tuple[int, int]], length: int, referee: int) -> Workflow:
+    finished = tuple(index for index, (_, end) in enumerate(spans) if end == length)
+    return Workflow((*steps, Step(referee, COMPARE[0], finished)))
+
+
+@lru_cache(maxsize=4096)
+def random_accuracy(question: GymQuestion, *, draws: int = 200, seed: int = 0) -> float:
+    """The mean expected accuracy of ``draws`` random workflows over the whole pool (each one's accuracy is exact)."""
+    import random
+
+    from openconductor.gym.sampling import random_workflow
+
+    rng = random.Random(f"random/{seed}/{question.text}")
+    return sum(expected_accuracy(question, random_workflow(rng, question, tuple(ALL))) for _ in range(draws)) / draws

@@ -1,0 +1,257 @@
+"""The gym's eight workers: fallible, complementary, and blind to all but the text they are sent.
+
+In: the turns of one call. Out: an answer drawn from that worker's distribution of outcomes. The draw is keyed by
+(seed, question, sample, round, step, attempt), never by the order of calls. ``outcomes`` is the one place that says how
+a worker behaves: the simulation draws from it, the exact levels sum over it.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from decimal import Decimal
+from hashlib import blake2b
+
+from openconductor.gym.questions import GymQuestion, read_question
+from openconductor.gym.world import (
+    Operation,
+    Skill,
+    Value,
+    Wording,
+    asks_to_compare,
+    find_operations,
+    is_numeric,
+    read_value,
+    write_value,
+)
+from openconductor.pool import Worker, WorkerPool
+from openconductor.protocols import CallContext, OnText
+from openconductor.types import Completion, Message, Price, Sampling, Usage
+
+LOST = "Sorry, I could not do that."
+VISIBLE = 0.6  # share of failures that the worker admits; the others look like an answer
+FURTHER = 0.6  # factor on success for each further operation in one subtask
+MISREAD = 0.5  # chance that a reading of a smudged list goes wrong, unnoticed
+SPOTS = 0.6  # chance that a referee without a majority recognises what is right and what is wrong
+SOLVES = 0.3  # chance that a referee who saw that all is wrong finds the answer itself
+REFEREE = 0.94  # chance that a referee's own work does not fail
+
+
+@dataclass(frozen=True, slots=True)
+class Profile:
+    """How good a worker is: success by skill, in the wording that it likes; the other wording costs a factor."""
+
+    name: str
+    description: str
+    skills: Mapping[Skill, float]
+    likes: Wording | None
+    dislike: float
+    price: Price
+    seconds: float
+    referee: bool = False
+
+    def success(self, operation: Operation, wording: Wording) -> float:
+        """The chance that this worker gets one operation right."""
+        chance = self.skills[operation.skill]
+        return chance if self.likes in (None, wording) else chance * self.dislike
+
+
+def _skills(other: float, **own: float) -> Mapping[Skill, float]:
+    return {skill: own.get(skill, other) for skill in ("order", "sums", "units", "writing")}
+
+
+def _price(input_: str, output: str) -> Price:
+    return Price(Decimal(input_), Decimal(output))
+
+
+PROFILES: tuple[Profile, ...] = (
+    Profile("maven", "generalist, good if asked formally", _skills(0.6), "formal", 0.3, _price("3", "15"), 2.0),
+    Profile("counter", "sums", _skills(0.1, sums=0.97), "plain", 0.5, _price("1", "4"), 0.8),
+    Profile("novice", "cheap and weak at everything", _skills(0.2), None, 1.0, _price("0.02", "0.05"), 0.2),
+    Profile("lister", "order of lists", _skills(0.1, order=0.97), "formal", 0.5, _price("1", "4"), 0.9),
+    Profile(
+        "referee", "compares answers", _skills(0.1), None, 1.0, _price("1.5", "6"), 1.0, referee=True
+    ),
+    Profile("scribe", "ways of writing", _skills(0.1, writing=0.97), "formal", 0.5, _price("0.8", "3"), 1.1),
+    Profile("jack", "cheap all-rounder", _skills(0.5), None, 1.0, _price("0.1", "0.4"), 0.5),
+    Profile("converter", "units", _skills(0.1, units=0.97), "plain", 0.5, _price("1", "4"), 0.7),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Mistake:
+    """A value that is wrong, and stays wrong whatever is done to it; two mistakes of different steps never agree."""
+
+    step: int
+    operations: tuple[str, ...] = ()
+    numeric: bool = True
+
+
+Seen = Value | Mistake | None
+"""What a response is: a value, a mistake, or (None) no value at all."""
+
+Outcomes = list[tuple[float, Seen]]
+
+
+@dataclass(frozen=True, slots=True)
+class View:
+    """All that a worker reads: the question, what it is told, and the responses before it (oldest first)."""
+
+    question: GymQuestion
+    instruction: str
+    seen: tuple[Seen, ...]
+    step: int
+
+
+def outcomes(profile: Profile, view: View) -> Outcomes:
+    """What the worker may answer, each with its chance; the chances add up to 1.
+
+    A worker works on the last response that it sees, or on the question's list when it sees none.
+    """
+    if asks_to_compare(view.instruction):
+        return _compare(view) if profile.referee else [(1.0, None)]
+    operations = find_operations(view.instruction)
+    if not operations:
+        return [(1.0, None)]
+    chance = FURTHER ** (len(operations) - 1)
+    for operation, wording in operations:
+        chance *= profile.success(operation, wording)
+    if view.seen:
+        starts: Outcomes = [(1.0, view.seen[-1])]
+    elif view.question.smudged:
+        starts = [(1 - MISREAD, view.question.value), (MISREAD, Mistake(view.step))]
+    else:
+        starts = [(1.0, view.question.value)]
+    results: Outcomes = []
+    for weight, start in starts:
+        done = _perform(operations, start)
+        if done is None:
+            results.append((weight, None))
+        else:
+            results += _with_failures(chance, done, view.step, weight)
+    return results
+
+
+def _with_failures(chance: float, done: Seen, step: int, weight: float = 1.0) -> Outcomes:
+    failed = weight * (1 - chance)
+    return [(weight * chance, done), (failed * VISIBLE, None), (failed * (1 - VISIBLE), Mistake(step))]
+
+
+def _perform(operations: Sequence[tuple[Operation, Wording]], start: Seen) -> Seen:
+    """What the operations make of a value; None where one cannot be applied."""
+    value = start
+    for operation, _ in operations:
+        if value is None:
+            return None
+        if isinstance(value, Mistake):
+            if operation.numeric and not value.numeric:
+                return None
+            value = Mistake(value.step, (*value.operations, operation.name), value.numeric and operation.skill != "writing")
+        elif operation.numeric and not (is_numeric(value) and sum(map(len, value)) < 100):
+            return None
+        else:
+            value = operation.apply(value)
+    return value
+
+
+def _compare(view: View) -> Outcomes:
+    """A referee's answer: the majority if there is one, else the candidate that it recognises or trusts."""
+    candidates = [candidate for candidate in view.seen if candidate is not None]
+    if not candidates:
+        return [(1.0, None)]
+    ranked = Counter(candidates).most_common(2)
+    if ranked[0][1] > (ranked[1][1] if len(ranked) > 1 else 1):
+        return _with_failures(REFEREE, ranked[0][0], view.step)
+    right = view.question.answer
+    found: Outcomes
+    if right in candidates:
+        found = [(SPOTS, right)]
+    else:
+        found = [(SPOTS * SOLVES, right), (SPOTS * (1 - SOLVES), None)]
+    found += [((1 - SPOTS) / len(candidates), candidate) for candidate in candidates]
+    results: Outcomes = []
+    for weight, candidate in found:
+        results += [(weight, None)] if candidate is None else _with_failures(REFEREE, candidate, view.step, weight)
+    return results
+
+
+@dataclass(frozen=True, slots=True)
+class SimulatedWorker:
+    """A worker of the gym as a Provider; ``seed`` keys its draws."""
+
+    profile: Profile
+    seed: int = 0
+
+    async def complete(
+        self,
+        messages: Sequence[Message],
+        sampling: Sampling,
+        *,
+        call: CallContext,
+        on_text: OnText | None = None,
+    ) -> Completion:
+        """Answer from the text of the turns alone."""
+        text = self._answer(messages, call)
+        if on_text is not None:
+            on_text(text)
+        read = sum(len(message.content.split()) for message in messages)
+        usage = Usage(input_tokens=read, output_tokens=len(text.split()), seconds=self.profile.seconds)
+        return Completion(text, usage=usage)
+
+    def _answer(self, messages: Sequence[Message], call: CallContext) -> str:
+        first, instruction, replies = _read_turns(messages)
+        question = read_question(first)
+        if question is None:
+            return LOST
+        step = 0 if call.step is None else call.step
+        key = f"{self.seed}/{first}/{call.sample}/{call.round}/{step}/{call.attempt}"
+        draw = blake2b(key.encode(), digest_size=16, person=b"gym-draw").digest()
+        view = View(question, instruction, tuple(read_value(reply) for reply in replies), step)
+        point = int.from_bytes(draw[:8], "big") / 2**64
+        result: Seen = None
+        for chance, result in outcomes(self.profile, view):  # noqa: B007 - the last one stands when rounding leaves a rest
+            point -= chance
+            if point < 0:
+                break
+        if isinstance(result, Mistake):
+            result = _materialise(view, int.from_bytes(draw[8:], "big"))
+        return LOST if result is None else write_value(result)
+
+
+def _read_turns(messages: Sequence[Message]) -> tuple[str, str, list[str]]:
+    """The question, the instruction (the last paragraph of the last user turn) and the responses in between."""
+    users = [message.content for message in messages if message.role == "user"]
+    replies = [message.content for message in messages if message.role == "assistant"]
+    if not users:
+        return "", "", replies
+    return users[0].split("\n\n", 1)[0], users[-1].rsplit("\n\n", 1)[-1], replies
+
+
+def _materialise(view: View, draw: int) -> Value:
+    """A plausible wrong value: the work done on a list in which one item was misread.
+
+    The size of the slip carries the step (modulo 5), so that mistakes of different steps do not agree by chance.
+    """
+    start = view.seen[-1] if view.seen else view.question.value
+    start = start if isinstance(start, tuple) else view.question.value
+    index = draw % len(start)
+    item = start[index]
+    slip = str(int(item) + 1 + view.step % 5 + 5 * (draw // 64 % 4)) if item.isdigit() else f"x{item}"
+    wrong = (*start[:index], slip, *start[index + 1 :])
+    if asks_to_compare(view.instruction):
+        return wrong
+    done = _perform(find_operations(view.instruction), wrong)
+    return done if isinstance(done, tuple) else wrong
+
+
+def gym_pool(seed: int = 0) -> WorkerPool:
+    """The gym's eight workers; the same seed draws the same answers."""
+    return WorkerPool(
+        [
+            Worker(
+                SimulatedWorker(profile, seed), name=profile.name, description=profile.description, price=profile.price
+            )
+            for profile in PROFILES
+        ]
+    )

@@ -1,0 +1,134 @@
+"""Measures of strategy: the shape of a workflow, and how work is spread over workers.
+
+In: Workflows or counts. Out: names, shares in [0, 1], bits. Pure functions.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from typing import Literal, TypeVar
+
+from openconductor.types import Workflow
+
+Topology = Literal["accept", "single", "chain", "parallel", "aggregate", "tree", "dag"]
+"""The shapes that ``topology`` tells apart."""
+
+Key = TypeVar("Key", int, Topology)
+
+
+def topology(workflow: Workflow) -> Topology:
+    """The shape of a workflow, by who sees whom; worker and subtasks play no part.
+
+    What is already implied does not count (a step that sees another one sees, in effect, what that one saw), so
+    ``"all"`` and the index form of the same flow have the same name. The first rule that fits:
+
+    1. ``accept``: no step.
+    2. ``single``: one step.
+    3. ``chain``: each step sees the one before it.
+    4. ``parallel``: no step sees another (the last alone answers).
+    5. ``aggregate``: independent attempts, and a last step that sees them all (two or more).
+    6. ``tree``: every step but the last feeds exactly one later step: branches that run to one root.
+    7. ``dag``: everything else, workflows with loose ends among them.
+
+    >>> from openconductor.types import Step
+    >>> [topology(Workflow([Step(0, "Do it.", access) for access in accesses])) for accesses in (
+    ...     [[]], [[], [0], "all"], [[], []], [[], [], [0, 1]], [[], [], [0], [1], [2, 3]], [[], [0], [0]])]
+    ['single', 'chain', 'parallel', 'aggregate', 'tree', 'dag']
+    """
+    size = len(workflow)
+    if size < 2:
+        return "single" if size else "accept"
+    sees = direct_access(workflow)
+    if all(index - 1 in sees[index] for index in range(1, size)):
+        return "chain"
+    if not any(sees):
+        return "parallel"
+    if not any(sees[:-1]) and len(sees[-1]) == size - 1:
+        return "aggregate"
+    feeds = Counter(seen for step in sees for seen in step)
+    if all(feeds[index] == 1 for index in range(size - 1)):
+        return "tree"
+    return "dag"
+
+
+def direct_access(workflow: Workflow) -> list[frozenset[int]]:
+    """For each step the steps that it sees and that no other step it sees has seen (the transitive reduction)."""
+    reached: list[frozenset[int]] = []  # all that a step sees, directly or through others
+    direct: list[frozenset[int]] = []
+    for index in range(len(workflow)):
+        visible = frozenset(workflow.visible(index))
+        implied = frozenset[int]().union(*(reached[seen] for seen in visible))
+        direct.append(visible - implied)
+        reached.append(visible | implied)
+    return direct
+
+
+def critical_path(workflow: Workflow) -> int:
+    """The longest line of steps that wait for each other: the calls that a workflow lasts, at equal speed."""
+    depths: list[int] = []
+    for index in range(len(workflow)):
+        depths.append(1 + max((depths[seen] for seen in workflow.visible(index)), default=0))
+    return max(depths, default=0)
+
+
+def unused_steps(workflow: Workflow) -> tuple[int, ...]:
+    """The steps whose response cannot reach the answer: paid for, and for nothing."""
+    if not workflow.steps:
+        return ()
+    useful = {len(workflow) - 1}
+    for index in reversed(range(len(workflow))):
+        if index in useful:
+            useful.update(workflow.visible(index))
+    return tuple(index for index in range(len(workflow)) if index not in useful)
+
+
+def worker_counts(workflows: Iterable[Workflow]) -> Counter[int]:
+    """How many steps each worker got, by ordinal."""
+    return Counter(step.worker for workflow in workflows for step in workflow)
+
+
+def worker_shares(workflows: Iterable[Workflow]) -> dict[int, float]:
+    """Each worker's share of all steps, by ordinal in order; empty where there is no step."""
+    return shares(worker_counts(workflows))
+
+
+def topology_shares(workflows: Iterable[Workflow]) -> dict[Topology, float]:
+    """Each shape's share of all workflows, by name in order; empty where there is no workflow."""
+    return shares(Counter(topology(workflow) for workflow in workflows))
+
+
+def mean_steps(workflows: Iterable[Workflow]) -> float | None:
+    """Steps a workflow, on average; None without workflows."""
+    lengths = [len(workflow) for workflow in workflows]
+    return sum(lengths) / len(lengths) if lengths else None
+
+
+def routing_entropy_bits(workflows: Iterable[Workflow]) -> float:
+    """The entropy of the workers' shares over steps, in bits: 0 is one worker for all, log2(n) an even spread."""
+    return entropy_bits(worker_counts(workflows).values())
+
+
+def entropy_bits(counts: Iterable[float]) -> float:
+    """The entropy, in bits, of what is counted; the counts need not add up to 1, and nothing counted is 0 bits.
+
+    Raises:
+        ValueError: a count is negative or not finite.
+
+    >>> entropy_bits([2, 1, 1])
+    1.5
+    """
+    known = list(counts)
+    for count in known:
+        if not (math.isfinite(count) and count >= 0):
+            raise ValueError(f"counts: got {count!r}, expected finite numbers of at least 0")
+    total = math.fsum(known)
+    # log2(total / count) instead of -log2(count / total): no share of everything may come out as -0.0.
+    return math.fsum(count / total * math.log2(total / count) for count in known if count > 0)
+
+
+def shares(counts: Mapping[Key, int]) -> dict[Key, float]:
+    """Each key's share of the total, by key in order; empty where nothing is counted."""
+    total = sum(counts.values())
+    return {key: counts[key] / total for key in sorted(counts)} if total else {}

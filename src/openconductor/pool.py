@@ -1,0 +1,366 @@
+"""Workers and their numbering. In: providers with names, or a pool file. Out: a WorkerPool whose ordinals stay.
+
+A worker is a provider with what its calls need: sampling, price, deadline, limits. What it answers is billed here, in
+one place, so that every call is priced or counted as not priced.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import math
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import KW_ONLY, dataclass, field, replace
+from decimal import Decimal, InvalidOperation
+from pathlib import Path
+from types import MappingProxyType
+from typing import Self, cast
+
+from openconductor.config import load_toml, nearest, shorten
+from openconductor.errors import ConfigError, EmptyResponse, WorkerError, WorkerTimeout
+from openconductor.protocols import CallContext, OnText, Provider
+from openconductor.providers import ProviderLike, create, resolve, takes
+from openconductor.types import Completion, Message, Price, Sampling, Usage
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Worker:
+    """A provider with a name and what its calls need.
+
+    Attributes:
+        provider: a Provider, a ``"provider:model"`` string, a checkpoint folder, an Orchestrator, or a plain function
+            ``(list[Message]) -> str``; a Provider once the worker is made.
+        name: how pools, errors and tables call it; not shown to the Conductor.
+        description: what it is good at; shown to the Conductor only where cards are on.
+        price: US dollars a million tokens (a Price, or a mapping with its fields); None is not known, never free.
+        tags: free words to choose workers by.
+        sampling: how each call samples.
+        timeout_s: total deadline of one call, in seconds from when it is sent.
+        max_concurrency: calls at once, over the whole process; further ones wait.
+        rpm: calls begun in any minute; further ones wait.
+        tpm: tokens of the calls begun in any minute; further ones wait.
+
+    Raises:
+        ConfigError: a value is out of its range, or the provider cannot be made.
+    """
+
+    provider: ProviderLike
+    _: KW_ONLY
+    name: str
+    description: str = ""
+    price: Price | None = None
+    tags: tuple[str, ...] = ()
+    sampling: Sampling = field(default_factory=Sampling)
+    timeout_s: float | None = None
+    max_concurrency: int | None = None
+    rpm: int | None = None
+    tpm: int | None = None
+    _chain: Provider = field(init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        if not isinstance(cast(object, self.name), str) or not self.name.strip():
+            raise ConfigError(f"worker: name {self.name!r}, expected a name that is not blank")
+        if self.timeout_s is not None and not 0 < self.timeout_s < math.inf:
+            raise ConfigError(f"worker {self.name!r}: timeout_s {self.timeout_s!r}, expected seconds above 0")
+        for limit in ("max_concurrency", "rpm", "tpm"):
+            value: object = getattr(self, limit)
+            if value is not None and (type(value) is not int or value < 1):
+                raise ConfigError(f"worker {self.name!r}: {limit} {value!r}, expected a whole number from 1")
+        if isinstance(self.tags, str):
+            raise ConfigError(f"worker {self.name!r}: tags {self.tags!r}, expected a sequence of strings")
+        try:
+            provider = resolve(self.provider, timeout_s=self.timeout_s)
+            price = _price(self.price)
+        except ConfigError as error:
+            raise ConfigError(f"worker {self.name!r}: {error}") from error
+        if price is not None and getattr(provider, "prices_itself", False):
+            raise ConfigError(f"worker {self.name!r}: a price, but an orchestrator costs what its workers cost")
+        object.__setattr__(self, "provider", provider)
+        object.__setattr__(self, "price", price)
+        object.__setattr__(self, "tags", tuple(self.tags))
+        object.__setattr__(self, "_chain", self._limited(_Metered(provider, price, self.timeout_s)))
+
+    async def complete(
+        self, messages: Sequence[Message], *, call: CallContext, on_text: OnText | None = None
+    ) -> Completion:
+        """Ask the worker, with its sampling, within its limits and deadlines.
+
+        The deadline ``timeout_s`` begins when the call is sent; ``call.deadline`` also ends a wait for a limit.
+
+        Returns:
+            The completion, with ``usage.seconds`` and either ``usage.dollars`` or ``usage.unpriced_calls`` filled in.
+
+        Raises:
+            WorkerError: as the provider raises it, with this worker's name where it names none.
+            WorkerTimeout: a deadline passed.
+            EmptyResponse: no text, no tool call, and no token limit reached.
+        """
+        try:
+            return await self._chain.complete(messages, self.sampling, call=call, on_text=on_text)
+        except WorkerError as error:
+            if not error.worker:
+                error.worker = self.name
+            raise
+
+    def _limited(self, provider: Provider) -> Provider:
+        if self.max_concurrency is None and self.rpm is None and self.tpm is None:
+            return provider
+        from openconductor.providers.limit import LimitProvider
+
+        return LimitProvider(provider, max_concurrency=self.max_concurrency, rpm=self.rpm, tpm=self.tpm)
+
+
+class _Metered:
+    """The innermost wrapper: deadline, clock and bill. Kept lean: simulated workers come here 100,000s of times."""
+
+    __slots__ = ("_price", "_prices_itself", "_provider", "_timeout_s")
+
+    def __init__(self, provider: Provider, price: Price | None, timeout_s: float | None) -> None:
+        self._provider = provider
+        self._price = price
+        self._prices_itself = bool(getattr(provider, "prices_itself", False))
+        self._timeout_s = timeout_s
+
+    async def complete(
+        self,
+        messages: Sequence[Message],
+        sampling: Sampling,
+        *,
+        call: CallContext,
+        on_text: OnText | None = None,
+    ) -> Completion:
+        started = time.perf_counter()
+        if self._timeout_s is None and call.deadline is None:
+            said = await self._provider.complete(messages, sampling, call=call, on_text=on_text)
+        else:
+            said = await self._in_time(messages, sampling, call, on_text)
+        if (not said.text or said.text.isspace()) and not said.tool_calls and said.finish_reason != "length":
+            raise EmptyResponse("neither text nor tool call in the answer")
+        usage = self._bill(said.usage, time.perf_counter() - started)
+        return Completion(said.text, said.reasoning, said.tool_calls, usage, said.finish_reason, said.body_sent)
+
+    async def _in_time(
+        self, messages: Sequence[Message], sampling: Sampling, call: CallContext, on_text: OnText | None
+    ) -> Completion:
+        now = asyncio.get_running_loop().time()
+        ends = [end for end in (call.deadline, self._timeout_s and now + self._timeout_s) if end is not None]
+        deadline = min(ends)
+        if deadline <= now:
+            raise WorkerTimeout("the deadline had passed before the call began")
+        call = replace(call, deadline=deadline)
+        scope = asyncio.timeout_at(deadline)
+        try:
+            async with scope:
+                return await self._provider.complete(messages, sampling, call=call, on_text=on_text)
+        except TimeoutError as error:
+            if isinstance(error, WorkerError) or not scope.expired():
+                raise
+            raise WorkerTimeout(f"no whole answer by the deadline, after {deadline - now:.1f} s") from error
+
+    def _bill(self, usage: Usage, seconds: float) -> Usage:
+        dollars, unpriced = usage.dollars, usage.unpriced_calls
+        if not (self._prices_itself or dollars or unpriced):
+            if self._price is not None and usage.tokens:
+                dollars = self._price.dollars(usage)
+            else:  # no price, or a server that did not say how many tokens there were: not known, which is not free
+                unpriced = 1
+        return Usage(
+            usage.input_tokens,
+            usage.cached_tokens,
+            usage.output_tokens,
+            usage.reasoning_tokens,
+            dollars,
+            unpriced,
+            usage.seconds or seconds,
+        )
+
+
+@dataclass(frozen=True, slots=True, init=False, repr=False, eq=False)
+class WorkerPool:
+    """Workers by ordinal, which is all that the Conductor sees of them; a subset keeps the ordinals. Immutable.
+
+    Iteration gives (ordinal, Worker), in order.
+    """
+
+    _workers: Mapping[int, Worker]
+
+    def __init__(self, workers: Sequence[Worker]) -> None:
+        """Number the workers from 0.
+
+        Raises:
+            ConfigError: no worker, one twice, or two of one name.
+        """
+        object.__setattr__(self, "_workers", MappingProxyType(dict(enumerate(_distinct(workers)))))
+
+    @classmethod
+    def from_toml(cls, path: str | Path, overrides: Sequence[str] = ()) -> Self:
+        """Read a pool file: an array of tables ``[[worker]]``, one a worker, in order of their ordinals.
+
+        Raises:
+            ConfigError: the file is wrong; the message names the file and the worker, and the nearest known key.
+        """
+        entries = load_toml(path, PoolFile, overrides).worker
+        workers: list[Worker] = []
+        for entry in entries:
+            try:
+                workers.append(entry.build())
+            except ConfigError as error:
+                raise ConfigError(f"{path}: {error}") from error
+        try:
+            return cls(workers)
+        except ConfigError as error:
+            raise ConfigError(f"{path}: {error}") from error
+
+    @property
+    def ordinals(self) -> tuple[int, ...]:
+        """The workers' ordinals, ascending."""
+        return tuple(self._workers)
+
+    def subset(self, ordinals: Sequence[int]) -> WorkerPool:
+        """The pool of some of the workers, each under the ordinal that it has here.
+
+        Raises:
+            ConfigError: none is named, one is named twice, or is not in the pool.
+        """
+        if len(set(ordinals)) != len(ordinals):
+            raise ConfigError(f"subset {list(ordinals)}: an ordinal twice, expected each once")
+        if not ordinals:
+            raise ConfigError("subset []: no worker, expected at least one ordinal")
+        smaller = object.__new__(WorkerPool)
+        chosen = {ordinal: self[ordinal] for ordinal in ordinals}
+        object.__setattr__(smaller, "_workers", MappingProxyType(dict(sorted(chosen.items()))))
+        return smaller
+
+    def ordinal_of(self, name: str) -> int:
+        """The ordinal of the worker of this name.
+
+        Raises:
+            ConfigError: there is none; the message names the nearest.
+        """
+        for ordinal, worker in self:
+            if worker.name == name:
+                return ordinal
+        near = nearest(name, [worker.name for _, worker in self])
+        raise ConfigError(f"worker {name!r} is not in the pool; the nearest is {near!r}")
+
+    async def aclose(self) -> None:
+        """Close the connections that the workers' providers hold on the running event loop."""
+        for _, worker in self:
+            close = getattr(worker.provider, "aclose", None)
+            if close is not None:
+                await close()
+
+    def __getitem__(self, ordinal: int) -> Worker:
+        worker = self._workers.get(ordinal) if type(ordinal) is int else None
+        if worker is None:
+            raise ConfigError(f"worker {ordinal!r} is not in the pool; expected one of {list(self.ordinals)}")
+        return worker
+
+    def __contains__(self, ordinal: object) -> bool:
+        return type(ordinal) is int and ordinal in self._workers
+
+    def __iter__(self) -> Iterator[tuple[int, Worker]]:
+        return iter(self._workers.items())
+
+    def __len__(self) -> int:
+        return len(self._workers)
+
+    def __repr__(self) -> str:
+        return f"WorkerPool({', '.join(f'{ordinal}: {worker.name}' for ordinal, worker in self)})"
+
+
+def _distinct(workers: Sequence[Worker]) -> list[Worker]:
+    listed = list(workers)
+    if not listed:
+        raise ConfigError("pool: no worker, expected at least one")
+    for index, worker in enumerate(listed):
+        if not isinstance(cast(object, worker), Worker):
+            raise ConfigError(f"pool: entry {index} is {shorten(worker)}, expected a Worker")
+        for earlier in listed[:index]:
+            if worker is earlier:
+                raise ConfigError(f"pool: the worker {worker.name!r} stands there twice, expected each once")
+            if worker.name == earlier.name:
+                raise ConfigError(f"pool: two workers of the name {worker.name!r}, expected different names")
+    return listed
+
+
+def _price(given: object) -> Price | None:
+    """A checked Price, of a Price or a mapping with its fields."""
+    if given is None:
+        return None
+    if isinstance(given, Mapping):
+        fields = cast("Mapping[str, object]", given)
+        wrong = sorted(set(fields) - {"input", "output", "cached"})
+        if wrong or not {"input", "output"} <= set(fields):
+            raise ConfigError(f"price {dict(fields)!r}, expected input, output and, if it differs, cached")
+        try:
+            given = Price(**{name: Decimal(str(value)) for name, value in fields.items() if value is not None})
+        except InvalidOperation:
+            raise ConfigError(f"price {dict(fields)!r}, expected US dollars a million tokens") from None
+    if not isinstance(given, Price):
+        raise ConfigError(f"price {given!r}, expected a Price")
+    for amount in (given.input, given.output, given.cached):
+        if amount is not None and not (amount.is_finite() and amount >= 0):
+            raise ConfigError(f"price {amount}, expected US dollars a million tokens, from 0")
+    return given
+
+
+# ── the pool file ────────────────────────────────────────────────────────────────────────────────────────────────────
+@dataclass(frozen=True, slots=True)
+class SamplingTable:
+    """``sampling = {...}`` of a pool file; what goes beyond these stands in ``body``."""
+
+    temperature: float | None = None
+    max_tokens: int | None = None
+    seed: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerTable:
+    """One ``[[worker]]`` of a pool file; ``body`` is sent as it is (reasoning effort, thinking budget)."""
+
+    name: str
+    model: str
+    provider: str = "openai_compatible"
+    base_url: str | None = None
+    api_key_env: str | None = None
+    description: str = ""
+    tags: tuple[str, ...] = ()
+    max_concurrency: int | None = None
+    rpm: int | None = None
+    tpm: int | None = None
+    price: Price | None = None
+    sampling: SamplingTable = SamplingTable()
+    body: dict[str, object] = field(default_factory=dict[str, object])
+    timeout_s: float | None = None
+
+    def build(self) -> Worker:
+        """The worker; raises ConfigError with its name."""
+        options: dict[str, object] = {"base_url": self.base_url, "api_key_env": self.api_key_env}
+        options = {name: value for name, value in options.items() if value is not None}
+        sampling = self.sampling
+        try:
+            if self.timeout_s is not None and takes(self.provider, "timeout_s"):
+                options["timeout_s"] = self.timeout_s
+            provider = create(self.provider, self.model, **options)
+        except ConfigError as error:
+            raise ConfigError(f"worker {self.name!r}: {error}") from error
+        return Worker(
+            provider,
+            name=self.name,
+            description=self.description,
+            price=self.price,
+            tags=self.tags,
+            sampling=Sampling(sampling.temperature, sampling.max_tokens, sampling.seed, MappingProxyType(self.body)),
+            timeout_s=self.timeout_s,
+            max_concurrency=self.max_concurrency,
+            rpm=self.rpm,
+            tpm=self.tpm,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class PoolFile:
+    """A pool file as it stands."""
+
+    worker: tuple[WorkerTable, ...]

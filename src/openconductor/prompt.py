@@ -1,0 +1,304 @@
+"""The prompt: a question and the ordinals on offer in, the turns that the Conductor is asked with out.
+
+Also the way back: ``render_workflow`` writes a workflow as the completion that ``parser`` reads. Only these two
+modules and the parser know the wire words ``model_id``, ``subtasks`` and ``access_list``.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from openconductor.errors import ConfigError
+from openconductor.prompt_examples import ExampleSet, worked_examples
+from openconductor.types import Message, Question, Round, Workflow
+
+SOLVE_SUBTASK = "Solve the question and state the final answer clearly."
+"""The instruction of every step where the Conductor writes no subtasks (an ablation of the paper)."""
+
+QUESTION_LIMIT = 1_000_000
+"""The longest question, in characters, all turns of a chat together."""
+
+PREVIOUS_LIMIT = 8_000
+"""How much of the previous round's response is shown, in characters; the middle of a longer one is left out."""
+
+_UNSENDABLE = re.compile("[\0\ud800-\udfff]")
+
+
+@dataclass(frozen=True, slots=True)
+class PromptOptions:
+    """How the Conductor is asked. The defaults are the paper's main setting.
+
+    Attributes:
+        template: ``full`` for language models; ``compact`` for tiny ones, without instructions, to which the fields
+            from ``examples`` to ``subtasks`` mean nothing.
+        examples: the worked examples: four of tasks that are not trained on, four of those trained on, two of each,
+            or none.
+        access: whether steps see nothing or all, or what a list of step numbers names.
+        subtasks: whether the Conductor writes an instruction for each step, or every step gets ``SOLVE_SUBTASK``.
+        cards: whether the workers' descriptions are shown.
+    """
+
+    template: Literal["full", "compact"] = "full"
+    examples: ExampleSet = "out_of_distribution"
+    access: Literal["binary", "index"] = "binary"
+    subtasks: bool = True
+    cards: bool = False
+
+
+def check_question(question: Question) -> None:
+    """Make sure that a question can be asked.
+
+    Raises:
+        ConfigError: it is blank, longer than ``QUESTION_LIMIT`` characters, or holds a NUL or a lone surrogate (neither
+            can be sent to every provider); or it is a chat without turns, or one that does not end with a user's or a
+            tool's turn.
+    """
+    turns = _turns(question)
+    if not turns:
+        raise ConfigError("the question: got a chat without turns, expected at least one")
+    if turns[-1].role not in ("user", "tool"):
+        raise ConfigError(f"the question, last turn: got role {turns[-1].role!r}, expected 'user' or 'tool'")
+    if not turns[-1].content.strip() and not turns[-1].parts:
+        raise ConfigError("the question: got a blank text, expected a question")
+    if (length := sum(len(turn.content) for turn in turns)) > QUESTION_LIMIT:
+        raise ConfigError(f"the question: got {length} characters, expected at most {QUESTION_LIMIT}")
+    for index, turn in enumerate(turns):
+        if bad := _UNSENDABLE.search(turn.content):
+            where = "the question" if isinstance(question, str) else f"the question, turn {index}"
+            what = "a NUL" if bad[0] == "\0" else f"the lone surrogate U+{ord(bad[0]):04X}"
+            raise ConfigError(f"{where}: got {what} at character {bad.start()}, expected text without it")
+
+
+def render_prompt(
+    question: Question,
+    ordinals: Sequence[int],
+    *,
+    options: PromptOptions = PromptOptions(),
+    max_steps: int = 5,
+    cards: Mapping[int, str] | None = None,
+    previous: Round | None = None,
+) -> tuple[Message, ...]:
+    """The turns that the Conductor is asked with: a system message and a user message, or one user message (compact).
+
+    The system message is the same for all questions and rounds of a pool, so that providers can cache it.
+
+    Args:
+        question: a text, or a chat whose last turn is the question; all parts (images) go with the user message.
+        ordinals: the workers on offer, in the order in which they are listed.
+        options: how to ask.
+        max_steps: the most steps that are asked for.
+        cards: a description by ordinal, shown if ``options.cards``; a worker without one is listed without.
+        previous: the round before, in recursion.
+
+    Raises:
+        ConfigError: the question cannot be asked, there are no workers or repeated ones, or ``max_steps`` is below 1.
+    """
+    check_question(question)
+    if not ordinals or len(set(ordinals)) != len(ordinals):
+        raise ConfigError(f"the workers on offer: got {list(ordinals)}, expected one or more, none twice")
+    if max_steps < 1:
+        raise ConfigError(f"max_steps: got {max_steps}, expected at least 1")
+    workers = _worker_lines(ordinals, cards if options.cards and cards else {})
+    turns = _turns(question)
+    parts = tuple(part for turn in turns for part in turn.parts)
+    if options.template == "compact":
+        return (Message("user", _compact(workers, _conversation(turns), previous), parts),)
+    asked = _conversation(turns) if previous is None else f"{_conversation(turns)}\n\n{_later_round(previous, options)}"
+    return Message("system", _system(workers, ordinals, options, max_steps)), Message("user", asked, parts)
+
+
+def render_workflow(workflow: Workflow, thought: str = "") -> str:
+    r"""Write a workflow as a completion: the thought, then the three lists, one on each line.
+
+    ``parse_workflow`` reads a valid workflow back as it was, whatever the thought.
+
+    >>> from openconductor.types import Step
+    >>> print(render_workflow(Workflow((Step(3, "Add."), Step(1, 'Say "ok".', "all"))), "Two steps."))
+    Two steps.
+    model_id = [3, 1]
+    subtasks = ["Add.", "Say \"ok\"."]
+    access_list = [[], "all"]
+    """
+    ids = ", ".join(str(step.worker) for step in workflow)
+    subtasks = ", ".join(_quoted(step.subtask) for step in workflow)
+    accesses = ", ".join('"all"' if step.access == "all" else str(list(step.access)) for step in workflow)
+    lists = f"model_id = [{ids}]\nsubtasks = [{subtasks}]\naccess_list = [{accesses}]"
+    return f"{thought}\n{lists}" if thought else lists
+
+
+# --- pieces -----------------------------------------------------------------------------------------------------------
+
+_ESCAPES = {"\\": "\\\\", '"': '\\"', "\n": "\\n", "\r": "\\r", "\t": "\\t"}
+
+
+def _quoted(text: str) -> str:
+    """A text as a double-quoted Python string on one line."""
+    escaped = "".join(_ESCAPES.get(char) or (char if char.isprintable() else _escaped(char)) for char in text)
+    # A thought may open a ''' string that it never closes; no subtask after it may close that, and so hide our lists.
+    return '"' + escaped.replace("'''", "''\\'") + '"'
+
+
+def _escaped(char: str) -> str:
+    code = ord(char)
+    return f"\\x{code:02x}" if code < 0x100 else f"\\u{code:04x}" if code < 0x10000 else f"\\U{code:08x}"
+
+
+def _turns(question: Question) -> tuple[Message, ...]:
+    return (Message("user", question),) if isinstance(question, str) else tuple(question)
+
+
+def _conversation(turns: Sequence[Message]) -> str:
+    """The question's text, after the turns before it, if any."""
+    *earlier, last = turns
+    if not earlier:
+        return last.content
+    before = "\n\n".join(f"[{turn.role}]\n{turn.content or '(an attachment)'}" for turn in earlier)
+    return f"The conversation so far, which every worker sees too:\n\n{before}\n\nThe question:\n\n{last.content}"
+
+
+def _worker_lines(ordinals: Iterable[int], cards: Mapping[int, str]) -> str:
+    """One line a worker; line breaks in a description become spaces."""
+    described = ((ordinal, " ".join(cards.get(ordinal, "").split())) for ordinal in ordinals)
+    return "\n".join(f"Model {ordinal}: {card}" if card else f"Model {ordinal}" for ordinal, card in described)
+
+
+def _excerpt(text: str) -> str:
+    """At most ``PREVIOUS_LIMIT`` characters of a response: its beginning, and its end, where the answer mostly is."""
+    text = _UNSENDABLE.sub("\ufffd", text)
+    if (left_out := len(text) - PREVIOUS_LIMIT) <= 0:
+        return text
+    half = PREVIOUS_LIMIT // 2
+    return f"{text[:half]}\n[... {left_out} characters left out ...]\n{text[-half:]}"
+
+
+def _compact(workers: str, question: str, previous: Round | None) -> str:
+    """The compact template; a round before that was no workflow, or had no answer, is said to be ``none``."""
+    asked = f"{workers}\nQuestion: {question}\n"
+    if previous is None:
+        return asked
+    before = render_workflow(previous.workflow) if previous.workflow is not None else "none"
+    answer = previous.transcript.answer if previous.transcript is not None else None
+    return f"{asked}Before:\n{before}\nAnswer: {'none' if answer is None else _excerpt(answer)}\n"
+
+
+# --- the full template ------------------------------------------------------------------------------------------------
+
+
+def _system(workers: str, ordinals: Sequence[int], options: PromptOptions, max_steps: int) -> str:
+    sections = [
+        _TASK,
+        _format(options, max_steps),
+        _SIGHT_BINARY if options.access == "binary" else _SIGHT_INDEX,
+        f"{_POOL}\n\n{workers}",
+    ]
+    shown = worked_examples(
+        options.examples,
+        ordinals,
+        max_steps=max_steps,
+        access=options.access,
+        subtask=None if options.subtasks else SOLVE_SUBTASK,
+    )
+    if shown:
+        sections.append(_EXAMPLES)
+    sections += (
+        f"### Example {number}\n\nQuestion:\n{example.question}\n\nYou write:\n"
+        f"{render_workflow(example.workflow, example.thought)}"
+        for number, example in enumerate(shown, 1)
+    )
+    return "\n\n".join(sections)
+
+
+_TASK = """\
+You lead a team of AI workers. You do not answer the user's question yourself: you plan how the team answers it. Your \
+plan is a workflow, a sequence of steps in each of which one worker carries out one instruction. The response of the \
+last step goes to the user as it is, and your plan is judged by nothing but whether that response is right."""
+
+
+def _format(options: PromptOptions, max_steps: int) -> str:
+    steps = "exactly one step" if max_steps == 1 else f"between 1 and {max_steps} steps"
+    if options.subtasks:
+        subtasks = (
+            "- subtasks holds, for each step, the instruction to its worker: a text in double quotes, on one line. Say "
+            "what to do, what to watch out for, and what to hand on. The last instruction must ask for the complete "
+            "final answer, in the form that the question demands."
+        )
+    else:
+        subtasks = f'- subtasks holds, for each step, always the same instruction, word for word: "{SOLVE_SUBTASK}"'
+    access = '[] or "all"' if options.access == "binary" else "a list of the numbers of earlier steps"
+    return f"""\
+## What you write
+
+Think first, briefly and in plain words: what does the question demand, where is an answer likely to go wrong, and \
+which division of labour guards against it? Do not work out the answer. Then write the workflow as three Python lists \
+of equal length, each on a line of its own; entry by entry they describe the steps in order:
+
+model_id = [...]
+subtasks = [...]
+access_list = [...]
+
+- model_id holds, for each step, the number of the worker that does it. A worker may do several steps.
+{subtasks}
+- access_list holds, for each step, what its worker sees of the steps before: {access}.
+
+A workflow has {steps}; use only as many as help. Write plain literals only: no variables, no code. Inside a text, \
+write \\" for a double quote, \\\\ for a backslash and \\n for a line break. Lists that cannot be read this way are \
+worth nothing."""
+
+
+_SIGHT_BINARY = """\
+## What a worker sees
+
+Every worker gets the user's question and the instruction of its step. It knows neither your thoughts nor the other \
+workers. With [] it sees nothing more, so that its work is independent. With "all" it also sees the instructions and \
+responses of all earlier steps, in order, so that it can build on them, compare them or check them. The first step has \
+nothing before it: give it []."""
+
+_SIGHT_INDEX = """\
+## What a worker sees
+
+Every worker gets the user's question and the instruction of its step. It knows neither your thoughts nor the other \
+workers. Of the earlier steps it sees the instructions and responses of exactly those whose numbers its entry lists; \
+the first step has number 0. With [] it sees nothing more, so that its work is independent; with [0, 2] it can build \
+on, compare or check the first and the third step. A step can name only steps before it: the first has []."""
+
+_POOL = """\
+## The workers
+
+These are the workers on offer. Their numbers only tell them apart: they say nothing about who is good at what."""
+
+_EXAMPLES = """\
+## Examples
+
+They show the form. Which workers and how many steps are best depends on the question at hand."""
+
+
+def _later_round(previous: Round, options: PromptOptions) -> str:
+    """What the Conductor is told of the round before, and what it may do now."""
+    lines = ["---", "You have already written a plan for this question."]
+    answer = previous.transcript.answer if previous.transcript is not None else None
+    if previous.workflow is None:
+        reason = _excerpt(str(previous.error)) if previous.error is not None else "it could not be read"
+        lines += [f"It was not a valid workflow, so no worker was asked: {reason}", ""]
+    else:
+        lines += ["Your workflow was:", "", render_workflow(previous.workflow), ""]
+        if answer is None:
+            reason = f": {_excerpt(str(previous.error))}" if previous.error is not None else ""
+            lines += [f"It failed before its last step had answered{reason}", ""]
+        else:
+            lines += ["Its final response was:", "", "<response>", _excerpt(answer), "</response>", ""]
+    if answer is None:
+        return "\n".join([*lines, "There is no response that could stand, so write a new workflow."])
+    seen = 'a step with "all"' if options.access == "binary" else 'a step whose entry is "all" instead of a list'
+    return "\n".join(
+        [
+            *lines,
+            "Think about whether this response is complete and right. Then do one of two things:",
+            f"- If it can be improved, write a new workflow. In it {seen} (even the first) also sees this response.",
+            "- If it should go to the user as it is, write the three lists empty:",
+            "",
+            render_workflow(Workflow(())),
+        ]
+    )

@@ -1,0 +1,150 @@
+"""The shelf of providers. In: whatever a user may call a worker's provider. Out: a Provider.
+
+``PROVIDERS`` maps a name to ``module:attribute``; nothing is imported before it is asked for. Packages outside this one
+add theirs with the entry-point group ``openconductor.providers``.
+"""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+import os
+from collections.abc import Awaitable, Callable
+from importlib.metadata import entry_points
+from pathlib import Path
+from typing import cast
+
+from openconductor.config import nearest
+from openconductor.errors import ConfigError
+from openconductor.protocols import Orchestrator, Provider
+from openconductor.types import Message
+
+PROVIDERS: dict[str, str] = {
+    "ollama": "openconductor.providers.openai_compatible:ollama",
+    "onnx": "openconductor.providers.onnx_lm:OnnxProvider",
+    "openai": "openconductor.providers.openai_compatible:OpenAICompatibleProvider",
+    "openai_compatible": "openconductor.providers.openai_compatible:OpenAICompatibleProvider",
+    "openrouter": "openconductor.providers.openai_compatible:openrouter",
+    "vllm": "openconductor.providers.openai_compatible:vllm",
+}
+ENTRY_POINTS = "openconductor.providers"
+
+EXTRAS = {"onnx": "gym"}
+"""The extra that brings what a provider imports."""
+
+WorkerFunction = Callable[[list[Message]], str | Awaitable[str]]
+ProviderLike = Provider | Orchestrator | WorkerFunction | str | Path
+
+
+def resolve(provider: ProviderLike, *, timeout_s: float | None = None) -> Provider:
+    """Make a Provider of what a user named.
+
+    Args:
+        provider: a Provider (returned as it is), ``"provider:model"``, a checkpoint folder, an Orchestrator, or a plain
+            or async function ``(list[Message]) -> str``.
+        timeout_s: total deadline of a call, in seconds, for a provider that is made here and takes one.
+
+    Raises:
+        ConfigError: it is none of these; the provider's name is not known (the nearest is named); the folder holds no
+            checkpoint; the provider's extra is not installed.
+    """
+    if isinstance(provider, str | Path):
+        return _from_text(provider, timeout_s)
+    if not inspect.isclass(provider):
+        if isinstance(provider, Provider):
+            return provider
+        if callable(getattr(provider, "ask", None)):
+            from openconductor.providers.orchestrator import OrchestratorProvider
+
+            return OrchestratorProvider(cast(Orchestrator, provider))
+        if callable(provider):
+            from openconductor.providers.function import FunctionProvider
+
+            return FunctionProvider(provider)
+    raise ConfigError(
+        f"provider: got {provider!r}; expected an object with `complete`, an orchestrator, a function "
+        "(list[Message]) -> str, 'provider:model', or a checkpoint folder"
+    )
+
+
+def create(name: str, model: str, **options: object) -> Provider:
+    """Make the provider that is registered under ``name``.
+
+    Args:
+        name: a key of ``PROVIDERS`` or an entry point.
+        model: the model's name, or the folder for a provider that reads one.
+        options: what the provider takes by keyword (``base_url``, ``api_key_env``, ``timeout_s`` …).
+
+    Raises:
+        ConfigError: the name is not known, its extra is missing, or it does not take an option.
+    """
+    factory = _factory(name)
+    try:
+        inspect.signature(factory).bind(model, **options)
+    except TypeError as error:
+        taken = ", ".join(list(inspect.signature(factory).parameters)[1:]) or "nothing but the model"
+        raise ConfigError(f"provider {name!r}: {error}; expected options among: {taken}") from error
+    try:
+        made = factory(model, **options)
+    except ImportError as error:
+        raise _missing(name, error) from error
+    if not isinstance(made, Provider):
+        raise ConfigError(f"provider {name!r}: made {made!r}, expected an object with `complete`")
+    return made
+
+
+def takes(name: str, option: str) -> bool:
+    """Whether the provider registered under ``name`` takes an option."""
+    return option in inspect.signature(_factory(name)).parameters
+
+
+def _from_text(text: str | Path, timeout_s: float | None) -> Provider:
+    if str(text).strip() and Path(text).is_dir():
+        return _from_folder(Path(text))
+    name, colon, model = str(text).partition(":")
+    looks_like_path = isinstance(text, Path) or os.sep in name or name in ("", ".", "..")
+    if looks_like_path or not colon:
+        near = nearest(name, _names())
+        hint = "" if looks_like_path else f" (the nearest provider is {near!r}, as in '{near}:model')"
+        raise ConfigError(f"provider {str(text)!r}: no such folder; expected 'provider:model' or a folder{hint}")
+    if not model.strip():
+        raise ConfigError(f"provider {text!r}: no model; expected '{name}:model'")
+    options = {"timeout_s": timeout_s} if timeout_s is not None and takes(name, "timeout_s") else {}
+    return create(name, model, **options)
+
+
+def _from_folder(folder: Path) -> Provider:
+    if not (folder / "model.onnx").is_file():
+        found = sorted(entry.name for entry in folder.iterdir())
+        shown = ", ".join(found[:5]) + (", …" if len(found) > 5 else "") if found else "nothing"
+        raise ConfigError(f"checkpoint folder {str(folder)!r}: holds {shown}; expected model.onnx (an exported model)")
+    return create("onnx", str(folder))
+
+
+def _names() -> list[str]:
+    return sorted({*PROVIDERS, *(point.name for point in entry_points(group=ENTRY_POINTS))})
+
+
+def _factory(name: str) -> Callable[..., object]:
+    """What makes the provider: a class, a function, or ``from_folder`` of a class that reads a folder."""
+    try:
+        loaded = _load(name)
+    except ImportError as error:
+        if (error.name or "").startswith("openconductor"):
+            raise  # a fault of ours, not an extra that the user lacks
+        raise _missing(name, error) from error
+    return cast("Callable[..., object]", getattr(loaded, "from_folder", loaded))
+
+
+def _load(name: str) -> object:
+    if name in PROVIDERS:
+        module, _, attribute = PROVIDERS[name].partition(":")
+        return getattr(importlib.import_module(module), attribute)
+    for point in entry_points(group=ENTRY_POINTS, name=name):
+        return cast(object, point.load())
+    raise ConfigError(f"provider {name!r} is not known; the nearest known is {nearest(name, _names())!r}")
+
+
+def _missing(name: str, error: ImportError) -> ConfigError:
+    wanted = f'"openconductor[{EXTRAS[name]}]"' if name in EXTRAS else (error.name or "what the error names")
+    return ConfigError(f"provider {name!r}: {error}; expected its extra to be installed: pip install {wanted}")

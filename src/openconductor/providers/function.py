@@ -1,0 +1,72 @@
+"""A plain function as a provider. In: the turns. Out: what the function returned, or a WorkerError with its cause."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+from collections.abc import Awaitable, Callable, Sequence
+
+from openconductor.errors import EmptyResponse, OpenConductorError, WorkerError
+from openconductor.protocols import CallContext, OnText
+from openconductor.types import Completion, Message, Sampling
+
+
+class FunctionProvider:
+    """Calls ``(list[Message]) -> str``.
+
+    An async function is awaited; a sync one runs in a thread of the event loop's default executor, so it must be
+    thread-safe. A thread cannot be cancelled: after a timeout it runs to its end and its answer is dropped. Sampling is
+    not passed on, and nothing is known about tokens or price.
+    """
+
+    def __init__(self, function: Callable[[list[Message]], str | Awaitable[str]]) -> None:
+        self._function = function
+        call = getattr(function, "__call__", None)  # noqa: B004 - an object whose __call__ is async
+        self._is_async = inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(call)
+
+    def __repr__(self) -> str:
+        return f"FunctionProvider({self._name})"
+
+    @property
+    def _name(self) -> str:
+        return getattr(self._function, "__qualname__", type(self._function).__qualname__)
+
+    async def complete(
+        self,
+        messages: Sequence[Message],
+        sampling: Sampling,  # noqa: ARG002 - the protocol's; a function has no use for it
+        *,
+        call: CallContext,  # noqa: ARG002
+        on_text: OnText | None = None,
+    ) -> Completion:
+        """Call the function; ``on_text`` gets the answer in one piece.
+
+        Raises:
+            WorkerError: the function raised (the exception is the cause) or did not return a string. Errors of this
+                package pass through as they are, so a function can say ``raise RateLimited(...)``.
+            EmptyResponse: it returned a blank string.
+        """
+        try:
+            answer = await self._answer(list(messages))
+        except OpenConductorError:
+            raise
+        except Exception as error:  # the one place that wraps a user's function
+            raise WorkerError(f"function {self._name} raised {type(error).__name__}: {error}") from error
+        if not isinstance(answer, str):
+            got = type(answer).__name__
+            raise WorkerError(f"function {self._name} returned {got}, expected str", retryable=False)
+        if not answer.strip():
+            raise EmptyResponse(f"function {self._name} returned a blank string")
+        if on_text is not None:
+            on_text(answer)
+        return Completion(answer)
+
+    async def _answer(self, turns: list[Message]) -> object:
+        answer = self._function(turns) if self._is_async else await asyncio.to_thread(self._in_thread, turns)
+        return await answer if inspect.isawaitable(answer) else answer
+
+    def _in_thread(self, turns: list[Message]) -> object:
+        try:
+            return self._function(turns)
+        except StopIteration as error:  # an asyncio future cannot hold one: the caller would wait for ever
+            raise RuntimeError("StopIteration") from error

@@ -1,0 +1,97 @@
+"""An orchestrator as a worker: a Conductor (or a baseline) that answers one step of another one's workflow.
+
+In: the turns of the step. Out: the inner episode's answer, with everything that it used, or the error that ended it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from contextvars import ContextVar
+
+from openconductor.errors import BudgetExceeded, EmptyResponse, OpenConductorError, WorkerError, WorkerTimeout
+from openconductor.protocols import CallContext, OnText, Orchestrator
+from openconductor.types import Budget, Completion, Episode, Message, Sampling
+
+MAX_DEPTH = 3
+"""How many orchestrators may stand above one another inside the outermost one; a cycle of pools ends here."""
+
+# ``Orchestrator.ask`` takes no CallContext, so the depth travels to the calls below by way of the task's context.
+_depth: ContextVar[int] = ContextVar("openconductor_orchestrator_depth", default=0)
+
+
+class OrchestratorProvider:
+    """Asks an orchestrator; its usage is carried as it is, so its cost is what its own workers cost."""
+
+    prices_itself = True
+
+    def __init__(self, orchestrator: Orchestrator) -> None:
+        self._orchestrator = orchestrator
+
+    def __repr__(self) -> str:
+        return f"OrchestratorProvider({self._orchestrator!r})"
+
+    async def complete(
+        self,
+        messages: Sequence[Message],
+        sampling: Sampling,  # noqa: ARG002 - the orchestrator's workers have their own
+        *,
+        call: CallContext,
+        on_text: OnText | None = None,
+    ) -> Completion:
+        """Ask the orchestrator; ``on_text`` gets the answer in one piece.
+
+        What is left until ``call.deadline`` is the inner episode's budget of seconds.
+
+        Raises:
+            WorkerError: the inner episode ended in one (raised as it is, with ``.episode``), its plan was no workflow,
+                or orchestrators are nested deeper than ``MAX_DEPTH``.
+            WorkerTimeout: the deadline passed.
+        """
+        depth = max(call.depth, _depth.get())
+        if depth >= MAX_DEPTH:
+            raise WorkerError(
+                f"orchestrators nested {depth + 1} deep, expected at most {MAX_DEPTH}: does a pool hold its own "
+                "orchestrator?",
+                retryable=False,
+            )
+        token = _depth.set(depth + 1)
+        try:
+            episode = await self._orchestrator.ask(tuple(messages), budget=_budget(call), sample=call.sample)
+        except BudgetExceeded as error:
+            if call.deadline is None or error.limit != "seconds":
+                raise
+            raise WorkerTimeout(f"the inner episode did not end by the call's deadline: {error}") from error
+        finally:
+            _depth.reset(token)
+        answer = _answer(episode)
+        if on_text is not None:
+            on_text(answer)
+        return Completion(answer, usage=episode.usage)
+
+
+def _budget(call: CallContext) -> Budget | None:
+    if call.deadline is None:
+        return None
+    seconds = call.deadline - asyncio.get_running_loop().time()
+    if seconds <= 0:
+        raise WorkerTimeout("the deadline had passed before the call began")
+    return Budget(seconds=seconds)
+
+
+def _answer(episode: Episode) -> str:
+    """The episode's answer; what ended it otherwise, as a WorkerError that carries the episode."""
+    if episode.answer is not None:
+        if episode.answer.strip():
+            return episode.answer
+        raise _carrying(EmptyResponse("the inner episode's answer is blank"), episode)
+    error = episode.error
+    if isinstance(error, WorkerError):
+        raise _carrying(error, episode)
+    raise _carrying(WorkerError(f"the inner episode ended without an answer: {error}"), episode) from error
+
+
+def _carrying(error: WorkerError, episode: Episode) -> OpenConductorError:
+    if error.episode is None:
+        error.episode = episode
+    return error

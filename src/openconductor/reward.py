@@ -1,0 +1,255 @@
+"""What a completion was worth: played, graded and rewarded 0, 0.5, 1 or masked, without any learning engine.
+
+In: a Problem and what a Conductor wrote about it; or an Episode and its Grade. Out: a reward, or None; advantages.
+
+- 0: no workflow (WorkflowError).
+- 0.5: an answer, graded wrong; or a failure that the plan itself caused: a refusal, a context too long, a token limit
+  spent before any text came, the question's own budget of calls, tokens or dollars spent.
+- 1: an answer, graded right.
+- None, masked: any other failure (transport, provider, time, sandbox, grader), and an undecided grade.
+
+Not covered: whether the grader is right, what a Conductor was thinking, cost and latency (the reward is the paper's),
+and errors whose fate is *stop*, which are raised because no later reward could be earned either.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import math
+import statistics
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from openconductor.budget import BudgetMeter, check_price, open_meter, time_limit
+from openconductor.conductor import read_plan
+from openconductor.context import open_context
+from openconductor.errors import (
+    BudgetExceeded,
+    ConfigError,
+    ContextTooLong,
+    EmptyResponse,
+    GradingError,
+    OpenConductorError,
+    Refused,
+    TaskError,
+    WorkflowError,
+)
+from openconductor.executor import Execution, Setting, new_episode_id
+from openconductor.pool import WorkerPool
+from openconductor.prompt import PromptOptions
+from openconductor.protocols import CallContext, Grader
+from openconductor.types import Budget, Completion, Episode, Grade, Problem, Round, Usage
+
+
+def episode_reward(episode: Episode, grade: Grade | None) -> float | None:
+    """The reward of one episode (paper, section 3; the list above).
+
+    Args:
+        episode: how it went.
+        grade: the verdict on its answer; None where there is none.
+
+    Returns:
+        0.0, 0.5 or 1.0; None where it is masked, for infrastructure never changes a reward.
+
+    >>> episode = Episode("What is 6 * 7?", (), "42", None, Usage(), 0.0)
+    >>> episode_reward(episode, Grade(True)), episode_reward(episode, Grade(False)), episode_reward(episode, None)
+    (1.0, 0.5, None)
+    """
+    error = episode.error
+    if isinstance(error, WorkflowError):
+        return 0.0
+    if error is not None:
+        return 0.5 if caused_by_plan(error) else None
+    if episode.answer is None or grade is None or grade.correct is None:
+        return None
+    return 1.0 if grade.correct else 0.5
+
+
+def caused_by_plan(error: OpenConductorError) -> bool:
+    """Whether a failure is the plan's own doing, so that it counts as a wrong answer instead of being masked.
+
+    A budget of seconds is not among them: a slow provider would turn into a reward.
+    """
+    match error:
+        case ContextTooLong() | Refused():
+            return True
+        case EmptyResponse():
+            return not error.retryable  # the token limit was spent before any text came
+        case BudgetExceeded():
+            return error.limit in ("calls", "tokens", "dollars")
+        case _:
+            return False
+
+
+def group_advantages(rewards_G: Sequence[float | None], *, eps: float = 1e-4) -> list[float]:  # noqa: N803
+    """Centre and scale the rewards of one question's rollouts (GRPO, paper eq. 2).
+
+    Args:
+        rewards_G: one reward in [0, 1] a rollout; None marks a masked rollout.
+        eps: added to the sample standard deviation, in units of reward.
+
+    Returns:
+        One advantage a rollout: mean 0 over the unmasked, exactly 0 for the masked, for groups without spread and for
+        groups with fewer than two unmasked rollouts.
+
+    Raises:
+        ValueError: a reward outside [0, 1] or not finite.
+
+    >>> [round(a, 2) for a in group_advantages([0.0, 0.5, 1.0])]
+    [-1.0, 0.0, 1.0]
+    """
+    known = [reward for reward in rewards_G if reward is not None]
+    for index, reward in enumerate(rewards_G):
+        if reward is not None and not (math.isfinite(reward) and 0.0 <= reward <= 1.0):
+            raise ValueError(f"rewards_G[{index}]: got {reward!r}, expected a number in [0, 1] or None")
+    if len(known) < 2 or min(known) == max(known):
+        return [0.0] * len(rewards_G)
+    mean = statistics.fmean(known)
+    spread = statistics.stdev(known, mean) + eps
+    return [0.0 if reward is None else (reward - mean) / spread for reward in rewards_G]
+
+
+@dataclass(frozen=True, slots=True)
+class Scored:
+    """One completion, played and judged.
+
+    Attributes:
+        reward: 0.0, 0.5 or 1.0; None is masked.
+        episode: what happened; its ``usage`` and ``seconds`` leave out the round that was played before.
+        grade: the verdict on the answer; undecided, with a note, where the grader failed; None where there was no
+            answer to grade.
+    """
+
+    reward: float | None
+    episode: Episode
+    grade: Grade | None
+
+
+class RewardFunction:
+    """Plays and judges completions that some engine sampled; call it for as many at once as you like.
+
+    Args:
+        pool: the workers on offer; a call may offer a subset.
+        grader: the judge of the final answers.
+        prompt: how the Conductor was asked; only ``subtasks`` matters here.
+        max_steps: the most steps of a workflow.
+        budget: what one completion's steps may cost.
+        grade_timeout_s: the longest that one answer is graded; after that the reward is masked.
+    """
+
+    def __init__(
+        self,
+        pool: WorkerPool,
+        grader: Grader,
+        *,
+        prompt: PromptOptions | None = None,
+        max_steps: int = 5,
+        budget: Budget | None = None,
+        grade_timeout_s: float | None = 60.0,
+    ) -> None:
+        self._pool = pool
+        self._grader = grader
+        self._prompt = prompt or PromptOptions()
+        self._max_steps = max_steps
+        self._budget = budget
+        self._grade_timeout_s = grade_timeout_s
+
+    async def __call__(
+        self,
+        problem: Problem,
+        completion: Completion | str,
+        *,
+        sample: int = 0,
+        pool: WorkerPool | None = None,
+        previous: Round | None = None,
+    ) -> Scored:
+        """Parse, execute, grade and reward one completion; the planner is not called.
+
+        Args:
+            problem: the question and its reference answer.
+            completion: what the Conductor wrote; one whose ``finish_reason`` is ``length`` is no workflow.
+            sample: the rollout's index in its group.
+            pool: the workers that this question offered; default: all.
+            previous: the round before, in recursion: three empty lists then accept its answer, where it has one.
+
+        Raises:
+            ConfigError, AuthFailed, TaskError, JournalError: nothing that follows can succeed. Every other failure is
+                in the result, and a cancellation cancels what runs.
+        """
+        if isinstance(completion, str):
+            completion = Completion(completion)
+        begun = asyncio.get_running_loop().time()
+        meter = open_meter(self._budget, now=begun)
+        call = CallContext(new_episode_id(), 0 if previous is None else 1, sample=sample)
+        setting = Setting(pool or self._pool, call, begun, meter)
+        outcome = await self._play(problem, completion, setting, previous)
+        answer = _answer_of(outcome, previous)
+        usage = completion.usage + (outcome.transcript.usage if outcome.transcript is not None else Usage())
+        seconds = asyncio.get_running_loop().time() - begun
+        rounds = (outcome,) if previous is None else (previous, outcome)
+        episode = Episode(problem.question, rounds, answer, outcome.error, usage, seconds, call.episode)
+        grade = None if answer is None else await self._grade(problem, answer)
+        return Scored(episode_reward(episode, grade), episode, grade)
+
+    async def _play(self, problem: Problem, completion: Completion, setting: Setting, previous: Round | None) -> Round:
+        shown = _answer_of(previous, None) if previous is not None else None
+        try:
+            workflow = read_plan(
+                completion,
+                setting.pool.ordinals,
+                max_steps=self._max_steps,
+                options=self._prompt,
+                accept_allowed=shown is not None,
+            )
+        except WorkflowError as error:
+            return Round(completion, error=error)
+        if not workflow.steps:
+            return Round(completion, workflow)
+        for step in workflow:
+            check_price(setting.meter, setting.pool[step.worker])
+        execution = Execution(workflow, setting, open_context(problem.question), shown)
+        try:
+            async with time_limit(setting.meter):
+                transcript = await execution.run()
+        except BudgetExceeded as error:
+            if not _is_own(error, setting.meter):
+                raise  # a run's budget: there is nothing left to learn from
+            return Round(completion, workflow, execution.transcript(), error)
+        return Round(completion, workflow, transcript, transcript.error)
+
+    async def _grade(self, problem: Problem, answer: str) -> Grade:
+        """The grader's verdict; whatever it raises but a *stop* is an undecided grade that says why."""
+        scope = asyncio.timeout(self._grade_timeout_s)
+        try:
+            async with scope:
+                return await self._grader.grade(problem, answer)
+        except asyncio.CancelledError:
+            task = asyncio.current_task()
+            if task is None or task.cancelling():
+                raise
+            return _undecided(GradingError("the grader was cancelled from inside"))
+        except (ConfigError, TaskError):
+            raise
+        except TimeoutError as error:
+            if scope.expired():
+                return _undecided(GradingError(f"no verdict within {self._grade_timeout_s} s"))
+            return _undecided(error)
+        except Exception as error:  # noqa: BLE001 - the grader call: one of the three places that catch
+            return _undecided(error)
+
+
+def _undecided(error: BaseException) -> Grade:
+    return Grade(None, note=f"{type(error).__name__}: {error}")
+
+
+def _is_own(error: BudgetExceeded, meter: BudgetMeter | None) -> bool:
+    return meter is not None and meter.error is error
+
+
+def _answer_of(outcome: Round, previous: Round | None) -> str | None:
+    """The answer that stands after a round: its own, or the one that it accepted."""
+    if outcome.error is not None:
+        return None
+    if outcome.accepted:
+        return _answer_of(previous, None) if previous is not None else None
+    return outcome.transcript.answer if outcome.transcript is not None else None

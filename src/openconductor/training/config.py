@@ -1,0 +1,168 @@
+"""What a training is told: few fields, one level deep. Class defaults are the paper; a recipe lists its differences.
+
+In: a TOML file and ``key=value`` overrides. Out: a ``TrainConfig``, or a ConfigError that names the nearest key.
+Source of the defaults: arXiv 2512.04388, section 4 and its table of hyperparameters.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Annotated, Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from openconductor.config import load_toml
+from openconductor.prompt import PromptOptions
+
+Positive = Annotated[int, Field(gt=0)]
+NonNegative = Annotated[int, Field(ge=0)]
+Fraction = Annotated[float, Field(ge=0.0, le=1.0)]
+
+
+class _Section(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class DataConfig(_Section):
+    """Which questions, in which order.
+
+    Attributes:
+        task: the task's name in the registry.
+        seed: draws the questions.
+        curriculum: share of the iterations over which the mix of kinds moves from easy to even (0: even at once).
+        easy: weights of the kinds, easy to hard, at the start of the curriculum.
+    """
+
+    task: str = "gym"
+    seed: int = 0
+    curriculum: Fraction = 0.0
+    easy: tuple[float, ...] = ()
+
+
+class ModelConfig(_Section):
+    """The Conductor's language model: a checkpoint to start from, or the sizes of a fresh tiny one.
+
+    Attributes:
+        base: a checkpoint folder or hub name; an empty one builds a fresh tiny model, which needs a cold start.
+        hidden, intermediate, layers, heads, positions: sizes of the fresh model, in units, blocks and tokens.
+        initializer_range: standard deviation of the fresh weights.
+    """
+
+    base: str = "Qwen/Qwen2.5-7B-Instruct"
+    hidden: Positive = 64
+    intermediate: Positive = 192
+    layers: Positive = 2
+    heads: Positive = 4
+    positions: Positive = 256
+    initializer_range: float = 0.05
+
+
+class ColdStartConfig(_Section):
+    """Supervised learning of syntax and copying on random workflows; the paper needs none (``steps = 0``)."""
+
+    steps: NonNegative = 0
+    batch: Positive = 64
+    learning_rate: float = 4e-3
+
+
+class PromptConfig(_Section):
+    """What the Conductor is shown."""
+
+    template: Literal["full", "compact"] = "full"
+    examples: Literal["none", "in_distribution", "mixed", "out_of_distribution"] = "out_of_distribution"
+    access: Literal["binary", "index"] = "binary"
+
+    def options(self) -> PromptOptions:
+        """The same, as the prompt floor takes it."""
+        return PromptOptions(template=self.template, examples=self.examples, access=self.access)
+
+
+class RolloutConfig(_Section):
+    """How completions are sampled: ``questions`` x ``completions`` an iteration."""
+
+    iterations: Positive = 200
+    questions: Positive = 4
+    completions: Annotated[int, Field(ge=2)] = 64
+    temperature: Annotated[float, Field(gt=0.0)] = 1.0
+    max_tokens: Positive = 1024
+    max_steps: Positive = 5
+
+
+class RewardConfig(_Section):
+    """The reward is 0 / 0.5 / 1; ``control`` breaks it on purpose, to show that nothing else teaches.
+
+    Attributes:
+        control: ``shuffled`` deals each iteration's rewards out at random, ``flipped`` trains towards wrong answers.
+        grade_timeout_s: seconds after which a verdict counts as undecided (masked).
+    """
+
+    control: Literal["none", "shuffled", "flipped"] = "none"
+    grade_timeout_s: float = 60.0
+
+
+class OptimConfig(_Section):
+    """GRPO's optimiser: clipped ratio, no KL, no reference model.
+
+    Attributes:
+        warmup: share of the iterations over which the learning rate rises.
+        epsilon: the clip range of the ratio.
+        kl: weight of the KL divergence from the starting model at the start (the paper: none at all); it falls in a
+            straight line to 0 over ``kl_until``.
+        kl_until: share of the iterations with a KL term.
+        scale: divide advantages by the standard deviation of their group (``group``), or not (``none``).
+        micro_batch: completions a backward pass (gradients add up to the whole batch).
+        grad_clip: the largest norm of a gradient.
+    """
+
+    learning_rate: float = 1e-6
+    schedule: Literal["cosine", "linear", "constant"] = "cosine"
+    warmup: Fraction = 0.03
+    epsilon: float = 0.2
+    kl: Annotated[float, Field(ge=0.0)] = 0.0
+    kl_until: Fraction = 1.0
+    scale: Literal["group", "batch", "none"] = "group"
+    micro_batch: Positive = 4
+    grad_clip: float = 1.0
+    bf16: bool = True
+
+
+class TrainConfig(_Section):
+    """One experiment."""
+
+    name: str = "conductor"
+    seed: int = 0
+    pool: str = "gym"
+    save_every: Positive = 20
+    data: DataConfig = DataConfig()
+    model: ModelConfig = ModelConfig()
+    cold_start: ColdStartConfig = ColdStartConfig()
+    prompt: PromptConfig = PromptConfig()
+    rollout: RolloutConfig = RolloutConfig()
+    reward: RewardConfig = RewardConfig()
+    optim: OptimConfig = OptimConfig()
+
+
+def load_train_config(path: Path, overrides: Sequence[str] = ()) -> TrainConfig:
+    """Read a recipe.
+
+    Raises:
+        ConfigError: the file cannot be read, a key is unknown, or a value is out of its range.
+    """
+    return load_toml(path, TrainConfig, overrides)
+
+
+def dump_train_config(config: TrainConfig) -> str:
+    """The whole recipe, defaults included, as TOML that loads to the same."""
+    values = config.model_dump(exclude_none=True)
+    tables = {key: value for key, value in values.items() if isinstance(value, dict)}
+    lines = [f"{key} = {_toml(value)}" for key, value in values.items() if key not in tables]
+    for name, table in tables.items():
+        lines += ["", f"[{name}]", *(f"{key} = {_toml(value)}" for key, value in table.items())]
+    return "\n".join(lines) + "\n"
+
+
+def _toml(value: object) -> str:
+    # The values of a recipe are texts, numbers, switches and lists of numbers: JSON spells them as TOML does.
+    return json.dumps(value)

@@ -1,0 +1,147 @@
+"""The curve of a training: one line an iteration, with what shows whether *orchestration* is learnt.
+
+In: the scored rollouts of an iteration. Out: a record (validity, accuracy, accuracy given valid, shares, entropies,
+steps, topologies, groups without spread, truncation) appended to ``curves.jsonl``, and warnings when a training gains
+format only or collapses onto one worker.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections import Counter, defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from statistics import fmean
+
+from openconductor.errors import WorkflowError, WorkflowReason
+from openconductor.measures import entropy_bits, topology
+from openconductor.pool import WorkerPool
+from openconductor.types import Episode, Workflow
+
+Record = dict[str, object]
+_WINDOW = 20  # iterations a warning looks back
+
+
+@dataclass(frozen=True, slots=True)
+class Rollout:
+    """One scored completion: the kind of question, its reward (None: masked) and its episode."""
+
+    kind: str
+    reward: float | None
+    episode: Episode
+
+    @property
+    def workflow(self) -> Workflow | None:
+        """The workflow that the completion was; None where it was none."""
+        return self.episode.rounds[-1].workflow if self.episode.rounds else None
+
+
+def measure(rollouts: Sequence[Rollout], pool: WorkerPool, *, group: int = 1) -> Record:
+    """Measure rollouts (of one iteration, or of an evaluation); neighbours of ``group`` belong to one question."""
+    scored = [rollout for rollout in rollouts if rollout.reward is not None]
+    planned = [(rollout, rollout.workflow) for rollout in scored]
+    valid = [(rollout, workflow) for rollout, workflow in planned if workflow is not None]
+    right = sum(rollout.reward == 1.0 for rollout in scored)
+    count = max(1, len(scored))
+    steps = [step for _, workflow in valid for step in workflow]
+    workers = Counter(pool[step.worker].name for step in steps)
+    by_subtask: dict[str, Counter[int]] = defaultdict(Counter)
+    for step in steps:
+        by_subtask[step.subtask][step.worker] += 1
+    lengths: dict[str, list[int]] = defaultdict(list)
+    outcomes: dict[str, list[float]] = defaultdict(list)
+    for rollout, workflow in planned:
+        outcomes[rollout.kind].append(float(rollout.reward == 1.0))
+        if workflow is not None:
+            lengths[rollout.kind].append(len(workflow))
+    groups = [rollouts[start : start + group] for start in range(0, len(rollouts), group)]
+    flat = sum(len({rollout.reward for rollout in members if rollout.reward is not None}) < 2 for members in groups)
+    return {
+        "rollouts": len(rollouts),
+        "masked": len(rollouts) - len(scored),
+        "reward": sum(rollout.reward or 0.0 for rollout in scored) / count,
+        "validity": len(valid) / count,
+        "accuracy": right / count,
+        "accuracy_given_valid": right / max(1, len(valid)),
+        "truncated": sum(_is_truncated(rollout.episode) for rollout in scored) / count,
+        "groups_without_spread": flat / max(1, len(groups)),
+        "routing_entropy_bits": entropy_bits(workers.values()),
+        "routing_entropy_by_subtask_bits": sum(
+            entropy_bits(counts.values()) * counts.total() for counts in by_subtask.values()
+        )
+        / max(1, len(steps)),
+        "worker_share": {worker.name: workers[worker.name] / max(1, len(steps)) for _, worker in pool},
+        "topology": dict(Counter(topology(workflow) for _, workflow in valid)),
+        "steps_by_kind": {kind: fmean(values) for kind, values in sorted(lengths.items())},
+        "accuracy_by_kind": {kind: fmean(values) for kind, values in sorted(outcomes.items())},
+    }
+
+
+def _is_truncated(episode: Episode) -> bool:
+    return isinstance(episode.error, WorkflowError) and episode.error.reason is WorkflowReason.TRUNCATED
+
+
+@dataclass(slots=True)
+class Curve:
+    """An append-only file of records; a resumed run drops what came after its checkpoint."""
+
+    path: Path
+    records: list[Record] = field(default_factory=list[Record])
+
+    @classmethod
+    def open(cls, path: Path, *, upto: int) -> Curve:
+        """Open the curve of a run that has done ``upto`` iterations; later records are cut off."""
+        records: list[Record] = []
+        if path.is_file():
+            for line in path.read_text(encoding="utf-8").splitlines():
+                try:
+                    record = json.loads(line)
+                except json.JSONDecodeError:
+                    break  # the line that a kill left unfinished
+                if record["iteration"] >= upto:
+                    break
+                records.append(record)
+        part = path.with_suffix(".part")
+        part.write_text("".join(json.dumps(record) + "\n" for record in records), encoding="utf-8")
+        os.replace(part, path)
+        return cls(path, records)
+
+    def append(self, record: Record) -> list[str]:
+        """Append a record; returns the warnings that it gives rise to."""
+        self.records.append(record)
+        with self.path.open("a", encoding="utf-8") as stream:
+            stream.write(json.dumps(record) + "\n")
+        return warnings(self.records)
+
+
+def warnings(records: Sequence[Record]) -> list[str]:
+    """What the last window of a curve should make one worry about; looked at once a window."""
+    if len(records) < 2 * _WINDOW or len(records) % _WINDOW:
+        return []
+    before, after = records[-2 * _WINDOW : -_WINDOW], records[-_WINDOW:]
+
+    def change(key: str) -> tuple[float, float]:
+        return _mean(before, key), _mean(after, key)
+
+    found: list[str] = []
+    valid_before, valid_after = change("validity")
+    right_before, right_after = change("accuracy_given_valid")
+    if valid_after > valid_before + 0.02 and right_after < right_before - 0.02:
+        found.append(
+            f"validity rises ({valid_before:.2f} -> {valid_after:.2f}) while accuracy given valid falls "
+            f"({right_before:.2f} -> {right_after:.2f}): format is being learnt, not orchestration"
+        )
+    entropy_before, entropy_after = change("routing_entropy_bits")
+    if entropy_after < 0.5 <= entropy_before:
+        found.append(f"routing entropy fell to {entropy_after:.2f} bits: routing is collapsing onto one worker")
+    if _mean(after, "groups_without_spread") > 0.9:
+        found.append("more than 90 % of the groups have no spread of rewards: there is little left to learn from")
+    if _mean(after, "masked") > 0.2 * _mean(after, "rollouts"):
+        found.append("more than 20 % of the rollouts are masked: look at the workers and the grader")
+    return found
+
+
+def _mean(records: Sequence[Record], key: str) -> float:
+    return fmean(value for record in records if isinstance(value := record[key], (int, float)))

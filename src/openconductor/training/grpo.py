@@ -1,0 +1,210 @@
+"""GRPO through TRL, with the workflow's reward.
+
+In: a model, rows and the reward of one completion. Out: a trained model, checkpoints, a curve. The trainer is TRL's own;
+what is added here is an entropy bonus that fades, the two controls that must not learn, and the curve.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import shutil
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from datasets import Dataset
+from transformers import PreTrainedTokenizerFast, TrainerCallback
+from trl import GRPOConfig, GRPOTrainer
+
+from openconductor.errors import JournalError
+from openconductor.pool import WorkerPool
+from openconductor.reward import RewardFunction
+from openconductor.training.config import TrainConfig
+from openconductor.training.curves import Curve, Rollout, measure
+from openconductor.training.dataset import Row
+from openconductor.training.storage import COMPLETE, storing
+from openconductor.types import Completion, Problem, Usage
+
+
+def grpo_arguments(config: TrainConfig, folder: Path, *, cpu: bool) -> GRPOConfig:
+    """The recipe in TRL's words (TRL 1.16; ``warmup_steps`` below 1 is a share of the steps)."""
+    rollout, optim = config.rollout, config.optim
+    batch = rollout.questions * rollout.completions
+    return GRPOConfig(
+        output_dir=str(folder),
+        seed=config.seed,
+        data_seed=config.seed,
+        max_steps=rollout.iterations,
+        num_generations=rollout.completions,
+        per_device_train_batch_size=optim.micro_batch,
+        gradient_accumulation_steps=max(1, batch // optim.micro_batch),
+        generation_batch_size=batch,
+        max_completion_length=rollout.max_tokens,
+        temperature=rollout.temperature,
+        learning_rate=optim.learning_rate,
+        adam_beta1=0.9,
+        adam_beta2=0.999,
+        lr_scheduler_type=optim.schedule,
+        warmup_steps=optim.warmup,
+        max_grad_norm=optim.grad_clip,
+        epsilon=optim.epsilon,
+        beta=optim.kl,
+        loss_type="grpo",
+        scale_rewards=optim.scale,
+        shuffle_dataset=False,
+        remove_unused_columns=False,
+        bf16=optim.bf16 and not cpu,
+        gradient_checkpointing=not cpu,
+        use_cpu=cpu,
+        dataloader_pin_memory=not cpu,
+        save_strategy="steps",
+        save_steps=config.save_every,
+        save_total_limit=2,
+        logging_steps=1,
+        report_to=[],
+        disable_tqdm=True,
+    )
+
+
+_REPORT_EVERY = 10  # iterations
+
+
+class WorkflowReward:
+    """TRL's async reward function over a whole batch; every completion's workflow runs at the same time.
+
+    A failure of infrastructure is None (masked), never a number; nothing is raised into the trainer.
+    """
+
+    __name__ = "workflow"
+
+    def __init__(
+        self,
+        score: RewardFunction,
+        pool: WorkerPool,
+        config: TrainConfig,
+        curve: Curve,
+        *,
+        end: int,
+        say: Callable[[str], None],
+    ) -> None:
+        self._score = score
+        self._pool = pool
+        self._config = config
+        self._curve = curve
+        self._end = end
+        self._say = say
+        self._clock = time.perf_counter()
+
+    async def __call__(
+        self,
+        prompts: Sequence[object],
+        completions: Sequence[Sequence[dict[str, str]]],
+        completion_ids: Sequence[Sequence[int]],
+        *,
+        problem_id: Sequence[str],
+        question: Sequence[str],
+        reference: Sequence[str],
+        kind: Sequence[str],
+        trainer_state,
+        log_metric: Callable[[str, float], None],
+        **_: object,
+    ) -> list[float | None]:
+        """One reward a completion, in order."""
+        iteration = int(trainer_state.global_step)
+        group = self._config.rollout.completions
+        scored = await asyncio.gather(
+            *(
+                self._score(
+                    Problem(problem_id[index], question[index], reference[index], self._config.data.task),
+                    Completion(
+                        completion[0]["content"],
+                        usage=Usage(output_tokens=len(completion_ids[index])),
+                        finish_reason="stop" if completion_ids[index][-1] == self._end else "length",
+                    ),
+                    sample=iteration * group + index % group,
+                )
+                for index, completion in enumerate(completions)
+            )
+        )
+        rollouts = [Rollout(kind[index], one.reward, one.episode) for index, one in enumerate(scored)]
+        now = time.perf_counter()
+        record = {"iteration": iteration, "seconds": now - self._clock, **measure(rollouts, self._pool, group=group)}
+        self._clock = now
+        for warning in self._curve.append(record):
+            self._say(f"warning: iteration {iteration}: {warning}")
+        if iteration % _REPORT_EVERY == 0:
+            self._say(
+                f"iteration {iteration} of {self._config.rollout.iterations}: accuracy {record['accuracy']:.3f}, "
+                f"validity {record['validity']:.3f}, routing entropy {record['routing_entropy_bits']:.2f} bits"
+            )
+        for name in ("validity", "accuracy", "accuracy_given_valid", "routing_entropy_bits"):
+            log_metric(name, float(record[name]))  # type: ignore[arg-type]
+        return self._controlled([one.reward for one in scored], iteration)
+
+    def _controlled(self, rewards: list[float | None], iteration: int) -> list[float | None]:
+        """The rewards that the trainer sees: the true ones, but for the two controls."""
+        control = self._config.reward.control
+        if control == "flipped":
+            return [None if reward is None else 1.0 - reward for reward in rewards]
+        if control == "shuffled":
+            random.Random(f"shuffled/{self._config.seed}/{iteration}").shuffle(rewards)
+        return rewards
+
+
+class ConductorTrainer(GRPOTrainer):
+    """TRL's trainer with checkpoints that are whole or not there, and a disk that fails with a typed error."""
+
+    def _save_checkpoint(self, model, trial) -> None:
+        path = Path(self._get_output_dir(trial=trial)) / f"checkpoint-{self.state.global_step}"
+        try:
+            with storing(path):
+                super()._save_checkpoint(model, trial)
+                (path / COMPLETE).write_text("", encoding="utf-8")
+        except JournalError:
+            shutil.rmtree(path, ignore_errors=True)
+            raise
+
+
+class FadingKL(TrainerCallback):
+    """Lets the KL term fall in a straight line: explore near the start, then go where the reward leads.
+
+    TRL keeps its ``beta`` constant; at 0 it skips the reference model's forward pass.
+    """
+
+    def __init__(self, config: TrainConfig) -> None:
+        self._start = config.optim.kl
+        self._length = config.optim.kl_until * config.rollout.iterations
+        self.trainer: GRPOTrainer | None = None
+
+    def on_step_begin(self, args, state, control, **_: object) -> None:
+        """Set the weight of this iteration."""
+        if self.trainer is not None and self._start > 0:
+            self.trainer.beta = self._start * max(0.0, 1 - state.global_step / max(self._length, 1e-9))
+
+
+def build_trainer(
+    model,
+    tokenizer: PreTrainedTokenizerFast,
+    rows: Sequence[Row],
+    score: RewardFunction,
+    pool: WorkerPool,
+    config: TrainConfig,
+    *,
+    folder: Path,
+    curve: Curve,
+    cpu: bool,
+    say: Callable[[str], None] = lambda line: None,
+) -> ConductorTrainer:
+    """TRL's trainer, ready to ``train()``."""
+    fading = FadingKL(config)
+    trainer = ConductorTrainer(
+        model=model,
+        reward_funcs=WorkflowReward(score, pool, config, curve, end=int(tokenizer.eos_token_id), say=say),
+        args=grpo_arguments(config, folder, cpu=cpu),
+        train_dataset=Dataset.from_list(list(rows)),
+        processing_class=tokenizer,
+        callbacks=[fading],
+    )
+    fading.trainer = trainer
+    return trainer

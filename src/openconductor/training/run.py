@@ -1,0 +1,203 @@
+"""One training from recipe to checkpoint, in a folder that can be resumed at any moment.
+
+In: a TrainConfig and a folder. Out: in that folder ``config.toml``, ``environment.json``, ``cold_start/``,
+``checkpoints/``, ``curves.jsonl``, ``conductor/`` (what ``Conductor`` loads) and ``results.json``. Every file appears
+whole or not at all; a checkpoint counts only when its mark of completeness is there.
+"""
+
+from __future__ import annotations
+
+import json
+import platform
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+
+import torch
+from transformers import PreTrainedModel, PreTrainedTokenizerFast
+
+from openconductor.errors import ConfigError
+from openconductor.gym.workers import gym_pool
+from openconductor.pool import WorkerPool
+from openconductor.reward import RewardFunction
+from openconductor.tasks import load_task
+from openconductor.training.cold_start import cold_start
+from openconductor.training.config import TrainConfig, dump_train_config
+from openconductor.training.curves import Curve, Record, measure
+from openconductor.training.dataset import training_rows
+from openconductor.training.examples import held_out_examples, training_examples
+from openconductor.training.grpo import build_trainer
+from openconductor.training.model import build_model, load_base_model, load_model
+from openconductor.training.policy import play
+from openconductor.training.storage import is_complete, last_checkpoint, whole_folder, write_text
+from openconductor.training.tokenizer import build_tokenizer
+
+HELD_OUT = 400  # questions that a run ends with, of the test split
+HELD_OUT_SEED = 2_000_000  # no training draws with it
+_PACKAGES = ("openconductor", "torch", "transformers", "trl", "accelerate", "tokenizers", "datasets")
+
+
+@dataclass(frozen=True, slots=True)
+class Setup:
+    """What every phase of a run needs."""
+
+    config: TrainConfig
+    folder: Path
+    pool: WorkerPool
+    score: RewardFunction
+    say: Callable[[str], None]
+
+
+def train(
+    config: TrainConfig, folder: str | Path, *, resume: bool = False, on_progress: Callable[[str], None] | None = None
+) -> Record:
+    """Train a Conductor.
+
+    Args:
+        config: the recipe.
+        folder: where the run is written; it must be new or empty, unless ``resume``.
+        resume: go on from the last whole checkpoint; the curve is the one of an uninterrupted run.
+        on_progress: gets lines for people.
+
+    Returns:
+        The results: the cold start, the trained Conductor at temperature 1 and greedy, each measured on held-out
+        questions, with seconds of work.
+
+    Raises:
+        ConfigError: the folder is in use, or its run has another recipe.
+        JournalError: the disk failed; what was written before stays.
+    """
+    folder = Path(folder)
+    _open_folder(config, folder, resume=resume)
+    if not config.model.base:
+        torch.set_num_threads(1)  # a tiny model is up to four times slower on several threads
+    pool = gym_pool(config.seed) if config.pool == "gym" else WorkerPool.from_toml(config.pool)
+    score = RewardFunction(
+        pool,
+        load_task(config.data.task).grader,
+        prompt=config.prompt.options(),
+        max_steps=config.rollout.max_steps,
+        grade_timeout_s=config.reward.grade_timeout_s,
+    )
+    setup = Setup(config, folder, pool, score, on_progress or (lambda line: None))
+    begun = time.perf_counter()
+    model, tokenizer = _starting_point(setup)
+    started = time.perf_counter()
+    before = _measure(setup, model, tokenizer, temperature=1.0)
+    setup.say(f"start: accuracy {before['accuracy']:.3f}, validity {before['validity']:.3f}")
+    _learn(setup, model, tokenizer)
+    learnt = time.perf_counter()
+    save_conductor(model, tokenizer, config, folder / "conductor")
+    results: Record = {
+        "name": config.name,
+        "seed": config.seed,
+        "control": config.reward.control,
+        "start": before,
+        "sampled": _measure(setup, model, tokenizer, temperature=1.0),
+        "greedy": _measure(setup, model, tokenizer, temperature=None),
+        "seconds": {"start": started - begun, "learning": learnt - started},
+    }
+    write_text(folder / "results.json", json.dumps(results, indent=2) + "\n")
+    return results
+
+
+def _open_folder(config: TrainConfig, folder: Path, *, resume: bool) -> None:
+    """Make the run's folder, or check that it may be gone on with."""
+    recipe = dump_train_config(config)
+    stored = folder / "config.toml"
+    if folder.exists() and not folder.is_dir():
+        raise ConfigError(f"run folder {folder}: is a file, expected a folder")
+    if stored.is_file():
+        if not resume:
+            raise ConfigError(f"run folder {folder}: holds a run already; resume it, or choose another folder")
+        if stored.read_text(encoding="utf-8") != recipe:
+            raise ConfigError(f"run folder {folder}: its run has another recipe (config.toml), expected the same")
+        return
+    if folder.is_dir() and any(folder.iterdir()):
+        raise ConfigError(f"run folder {folder}: is not empty and holds no run, expected a new folder")
+    if resume:
+        raise ConfigError(f"run folder {folder}: holds no run to resume")
+    folder.mkdir(parents=True, exist_ok=True)
+    write_text(folder / "environment.json", json.dumps(_environment(), indent=2) + "\n")
+    write_text(stored, recipe)
+
+
+def _environment() -> dict[str, object]:
+    """The versions and the machine that a run is made with."""
+    versions: dict[str, str] = {}
+    for package in _PACKAGES:
+        try:
+            versions[package] = version(package)
+        except PackageNotFoundError:
+            versions[package] = "not installed"
+    return {
+        "python": platform.python_version(),
+        "system": f"{platform.system()} {platform.machine()}",
+        "device": "cuda" if torch.cuda.is_available() else "cpu",
+        "versions": versions,
+    }
+
+
+def _starting_point(setup: Setup) -> tuple[PreTrainedModel, PreTrainedTokenizerFast]:
+    """The model that GRPO starts from: a base model, or a fresh tiny one after its cold start."""
+    config, folder = setup.config, setup.folder / "cold_start"
+    if config.model.base:
+        return load_base_model(config.model.base)
+    if is_complete(folder):
+        return load_model(folder)
+    tokenizer = build_tokenizer()
+    model = build_model(config.model, tokenizer, seed=config.seed)
+    every = max(1, config.cold_start.steps // 10)
+
+    def report(step: int, loss: float) -> None:
+        if step % every == 0:
+            setup.say(f"cold start: step {step} of {config.cold_start.steps}, loss {loss:.3f} nats a token")
+
+    cold_start(model, tokenizer, setup.pool, config, on_step=report)
+    save_conductor(model, tokenizer, config, folder)
+    return load_model(folder)  # from the folder, where TRL finds the reference model of a KL term
+
+
+def _learn(setup: Setup, model: PreTrainedModel, tokenizer: PreTrainedTokenizerFast) -> None:
+    """GRPO from the last whole checkpoint to the last iteration."""
+    config, folder = setup.config, setup.folder / "checkpoints"
+    checkpoint, done = last_checkpoint(folder)
+    trainer = build_trainer(
+        model,
+        tokenizer,
+        training_rows(training_examples(config), config, setup.pool),
+        setup.score,
+        setup.pool,
+        config,
+        folder=folder,
+        curve=Curve.open(setup.folder / "curves.jsonl", upto=done),
+        cpu=not torch.cuda.is_available(),
+        say=setup.say,
+    )
+    trainer.train(resume_from_checkpoint=str(checkpoint) if checkpoint is not None else None)
+
+
+def _measure(
+    setup: Setup, model: PreTrainedModel, tokenizer: PreTrainedTokenizerFast, *, temperature: float | None
+) -> Record:
+    """Play held-out questions once each."""
+    examples = held_out_examples(setup.config, "test", HELD_OUT, seed=HELD_OUT_SEED)
+    rollouts = play(model, tokenizer, examples, setup.score, setup.pool, setup.config, temperature=temperature)
+    return measure(rollouts, setup.pool)
+
+
+def save_conductor(
+    model: PreTrainedModel, tokenizer: PreTrainedTokenizerFast, config: TrainConfig, folder: Path
+) -> None:
+    """Save what ``Conductor`` needs: weights, tokenizer, and how it wants to be asked (``conductor.json``)."""
+    described = {
+        "prompt": config.prompt.model_dump(),
+        "max_tokens": config.rollout.max_tokens,
+        "max_steps": config.rollout.max_steps,
+    }
+    with whole_folder(folder) as part:
+        model.save_pretrained(part)
+        tokenizer.save_pretrained(part)
+        (part / "conductor.json").write_text(json.dumps(described, indent=2) + "\n", encoding="utf-8")

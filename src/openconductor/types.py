@@ -1,0 +1,283 @@
+"""The nouns. Every value that travels between the floors is one of these frozen, slotted dataclasses.
+
+In: nothing. Out: values without behaviour beyond their own arithmetic.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from decimal import Decimal
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Literal
+
+if TYPE_CHECKING:
+    from openconductor.errors import OpenConductorError
+
+Role = Literal["system", "user", "assistant", "tool"]
+FinishReason = Literal["stop", "length", "tool_calls", "content_filter"]
+Access = tuple[int, ...] | Literal["all"]
+
+_NOTHING: Mapping[str, object] = MappingProxyType({})
+
+
+@dataclass(frozen=True, slots=True)
+class Message:
+    """One turn of a conversation; ``parts`` holds images and other media in the wire's own shape."""
+
+    role: Role
+    content: str
+    parts: tuple[Mapping[str, object], ...] = ()
+
+
+Question = str | Sequence[Message]
+"""What a user asks: a text, or a chat whose last turn is the question."""
+
+
+@dataclass(frozen=True, slots=True)
+class Sampling:
+    """How to sample: what is None is left to the provider; ``body`` is sent as it is."""
+
+    temperature: float | None = None
+    max_tokens: int | None = None
+    seed: int | None = None
+    body: Mapping[str, object] = field(default_factory=lambda: _NOTHING)
+
+
+@dataclass(frozen=True, slots=True)
+class Price:
+    """US dollars a million tokens; ``cached`` is the price of cached input tokens (None: that of input)."""
+
+    input: Decimal
+    output: Decimal
+    cached: Decimal | None = None
+
+    def dollars(self, usage: Usage) -> Decimal:
+        """The price of one call's tokens, in US dollars, exact."""
+        cached_price = self.input if self.cached is None else self.cached
+        fresh_tokens = usage.input_tokens - usage.cached_tokens
+        total = fresh_tokens * self.input + usage.cached_tokens * cached_price + usage.output_tokens * self.output
+        return total / 1_000_000
+
+
+@dataclass(frozen=True, slots=True)
+class Usage:
+    """What was used; values add up with ``+``.
+
+    Attributes:
+        input_tokens: tokens read, the cached among them.
+        cached_tokens: the part of the input that the provider had cached.
+        output_tokens: tokens written, the reasoning among them.
+        reasoning_tokens: the part of the output that was reasoning.
+        dollars: the price of the priced calls, in US dollars.
+        unpriced_calls: calls whose price is not known (never counted as free).
+        seconds: work, summed over calls (an Episode's ``seconds`` is wall time).
+    """
+
+    input_tokens: int = 0
+    cached_tokens: int = 0
+    output_tokens: int = 0
+    reasoning_tokens: int = 0
+    dollars: Decimal = Decimal(0)
+    unpriced_calls: int = 0
+    seconds: float = 0.0
+
+    def __add__(self, other: Usage) -> Usage:
+        return Usage(
+            self.input_tokens + other.input_tokens,
+            self.cached_tokens + other.cached_tokens,
+            self.output_tokens + other.output_tokens,
+            self.reasoning_tokens + other.reasoning_tokens,
+            self.dollars + other.dollars,
+            self.unpriced_calls + other.unpriced_calls,
+            self.seconds + other.seconds,
+        )
+
+    @property
+    def tokens(self) -> int:
+        """Input and output tokens together."""
+        return self.input_tokens + self.output_tokens
+
+
+@dataclass(frozen=True, slots=True)
+class Completion:
+    """What a provider answered: the text, apart from it the reasoning and tool calls, and what it cost."""
+
+    text: str
+    reasoning: str = ""
+    tool_calls: tuple[Mapping[str, object], ...] = ()
+    usage: Usage = Usage()
+    finish_reason: FinishReason = "stop"
+    body_sent: Mapping[str, object] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One step of a workflow: the worker's ordinal, its subtask, and the earlier steps (0-based) that it may see.
+
+    ``access`` takes any sequence of step indices, ``"all"`` or ``["all"]``, and holds a tuple or ``"all"``.
+
+    >>> Step(2, "Check the sum.", [0, 1, 0]).access
+    (0, 1)
+    """
+
+    worker: int
+    subtask: str
+    access: Sequence[int] | Sequence[str] | Access = ()
+
+    def __post_init__(self) -> None:
+        access = self.access
+        if not isinstance(access, str):
+            # Repeats fold, order does not matter: what is seen comes in step order. Odd elements are kept for
+            # validation to name them.
+            items = tuple(access)
+            folded = "all" if items == ("all",) else tuple(dict.fromkeys(items))
+            if folded != "all" and all(type(item) is int for item in folded):
+                folded = tuple(sorted(folded))  # type: ignore[type-var]
+            object.__setattr__(self, "access", folded)
+
+    def visible(self, index: int) -> tuple[int, ...]:
+        """The earlier steps that this step sees when it stands at ``index``, in step order."""
+        if self.access == "all":
+            return tuple(range(index))
+        return tuple(item for item in self.access if isinstance(item, int))
+
+
+@dataclass(frozen=True, slots=True)
+class Workflow:
+    """An agentic workflow: steps in order; no step at all is *accept* (the previous round's answer stands)."""
+
+    steps: tuple[Step, ...]
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "steps", tuple(self.steps))
+
+    def __len__(self) -> int:
+        return len(self.steps)
+
+    def __iter__(self) -> Iterator[Step]:
+        return iter(self.steps)
+
+    def visible(self, index: int) -> tuple[int, ...]:
+        """The earlier steps that step ``index`` sees, in step order."""
+        return self.steps[index].visible(index)
+
+
+@dataclass(frozen=True, slots=True)
+class StepResult:
+    """What became of one step: a completion or an error, and how it came about.
+
+    Attributes:
+        step: the step as planned.
+        completion: the worker's answer, or None where the step failed or was not reached.
+        error: the failure, or None.
+        messages: the turns that the worker was sent.
+        worker: the ordinal that answered; differs from ``step.worker`` only after a fallback.
+        usage: everything that the step cost, failed attempts included.
+        started, ended: seconds since the episode began; None where the step was not reached.
+    """
+
+    step: Step
+    completion: Completion | None = None
+    error: OpenConductorError | None = None
+    messages: tuple[Message, ...] = ()
+    worker: int | None = None
+    usage: Usage = Usage()
+    started: float | None = None
+    ended: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Transcript:
+    """A workflow as it was executed, one result a step."""
+
+    workflow: Workflow
+    results: tuple[StepResult, ...]
+
+    @property
+    def answer(self) -> str | None:
+        """The last step's response; None where it has none."""
+        if not self.results or self.results[-1].completion is None:
+            return None
+        return self.results[-1].completion.text
+
+    @property
+    def error(self) -> OpenConductorError | None:
+        """The first failure, in step order; None where every step answered."""
+        return next((result.error for result in self.results if result.error is not None), None)
+
+    @property
+    def usage(self) -> Usage:
+        """What all steps cost."""
+        return sum((result.usage for result in self.results), Usage())
+
+
+@dataclass(frozen=True, slots=True)
+class Round:
+    """One turn of the Conductor: what it wrote, what that meant, and how it went.
+
+    ``completion`` is None only where the Conductor itself could not be reached (then ``error`` says why).
+    An *accept* is a round whose workflow has no steps and whose transcript is None.
+    """
+
+    completion: Completion | None
+    workflow: Workflow | None = None
+    transcript: Transcript | None = None
+    error: OpenConductorError | None = None
+
+    @property
+    def accepted(self) -> bool:
+        """Whether the Conductor let the previous round's answer stand."""
+        return self.workflow is not None and not self.workflow.steps
+
+
+@dataclass(frozen=True, slots=True)
+class Episode:
+    """One question from asking to answer.
+
+    Attributes:
+        question: what was asked, as it was asked.
+        rounds: the Conductor's rounds in order; an orchestrator without a Conductor has one round per workflow.
+        answer: the user's answer; None exactly where ``error`` ended the episode.
+        error: the WorkflowError or WorkerError that ended the episode.
+        usage: everything: the Conductor, each step, each failed attempt.
+        seconds: wall time.
+        id: names the episode in events and in the journal.
+    """
+
+    question: Question
+    rounds: tuple[Round, ...]
+    answer: str | None
+    error: OpenConductorError | None
+    usage: Usage
+    seconds: float
+    id: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Budget:
+    """What one question may cost; None is no limit. Calls count the Conductor's and every attempt's."""
+
+    calls: int | None = None
+    tokens: int | None = None
+    dollars: Decimal | None = None
+    seconds: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """A question with its reference answer; ``reference`` has the shape that the task's grader expects."""
+
+    id: str
+    question: str
+    reference: object
+    task: str
+
+
+@dataclass(frozen=True, slots=True)
+class Grade:
+    """A grader's verdict: right, wrong, or undecided (None); what it read off the answer; and why."""
+
+    correct: bool | None
+    extracted: str | None = None
+    note: str = ""

@@ -1,0 +1,148 @@
+"""A loopback server that plays a script: one answer a request, faults of every kind among them.
+
+In: answers, each an async function of a request. Out: a base URL, the requests as they came, and who hung up.
+Bounded: it refuses more requests than the script has, and stops with the ``async with`` that started it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+
+from aiohttp import web
+
+Answer = Callable[[web.Request], Awaitable[web.StreamResponse]]
+
+LONGEST = 5.0  # seconds; no scripted pause lasts longer, whatever a client does
+
+
+@dataclass
+class ChatServer:
+    """What the server saw."""
+
+    answers: list[Answer]
+    url: str = ""
+    bodies: list[dict[str, object]] = field(default_factory=list)
+    headers: list[dict[str, str]] = field(default_factory=list)
+    peers: list[object] = field(default_factory=list)
+    asked: asyncio.Event = field(default_factory=asyncio.Event)
+    hung_up: asyncio.Event = field(default_factory=asyncio.Event)
+
+    async def handle(self, request: web.Request) -> web.StreamResponse:
+        self.bodies.append(await request.json())
+        self.headers.append({name.lower(): value for name, value in request.headers.items()})
+        self.peers.append(request.transport.get_extra_info("peername") if request.transport else None)
+        self.asked.set()
+        if not self.answers:
+            return web.Response(status=599, text="the script is over")
+        answer = self.answers.pop(0)
+        try:
+            return await asyncio.wait_for(answer(request), LONGEST)
+        except (ConnectionResetError, asyncio.CancelledError):
+            self.hung_up.set()
+            raise
+
+
+@asynccontextmanager
+async def chat_server(*answers: Answer) -> AsyncIterator[ChatServer]:
+    """Serve the answers in order on a free port of 127.0.0.1."""
+    server = ChatServer(list(answers))
+    app = web.Application(client_max_size=64 * 1024 * 1024)
+    app.router.add_post("/v1/chat/completions", server.handle)
+    runner = web.AppRunner(app, handler_cancellation=True, shutdown_timeout=0.1)
+    await runner.setup()
+    try:
+        site = web.TCPSite(runner, "127.0.0.1", 0)
+        await site.start()
+        server.url = f"http://127.0.0.1:{runner.addresses[0][1]}/v1"
+        yield server
+    finally:
+        await runner.cleanup()
+
+
+# ── what a script is made of ─────────────────────────────────────────────────────────────────────────────────────────
+def completion(text: str | None = "4", *, finish: str | None = "stop", **message: object) -> dict[str, object]:
+    """A chat completion's body."""
+    return {
+        "id": "c1",
+        "object": "chat.completion",
+        "choices": [
+            {"index": 0, "message": {"role": "assistant", "content": text, **message}, "finish_reason": finish}
+        ],
+        "usage": {"prompt_tokens": 12, "completion_tokens": 5, "total_tokens": 17},
+    }
+
+
+def says(body: object, *, status: int = 200, headers: dict[str, str] | None = None) -> Answer:
+    """Answer with JSON."""
+
+    async def answer(request: web.Request) -> web.Response:
+        return web.json_response(body, status=status, headers=headers)
+
+    return answer
+
+
+def raw(body: bytes, *, content_type: str = "application/json", status: int = 200) -> Answer:
+    """Answer with these bytes."""
+
+    async def answer(request: web.Request) -> web.Response:
+        return web.Response(body=body, content_type=content_type, status=status)
+
+    return answer
+
+
+def chunk(text: str | None = None, *, finish: str | None = None, **delta: object) -> bytes:
+    """A chunk of a stream as an event."""
+    said = {**({} if text is None else {"content": text}), **delta}
+    return event({"object": "chat.completion.chunk", "choices": [{"index": 0, "delta": said, "finish_reason": finish}]})
+
+
+def event(data: object) -> bytes:
+    """An event with JSON in it."""
+    return b"data: " + json.dumps(data, ensure_ascii=False).encode() + b"\n\n"
+
+
+DONE = b"data: [DONE]\n\n"
+
+
+def streams(pieces: Sequence[bytes], *, pause: float = 0.0, reset: bool = False) -> Answer:
+    """Answer with an event stream, piece by piece; ``reset`` ends it without ending the chunked body."""
+
+    async def answer(request: web.Request) -> web.StreamResponse:
+        response = web.StreamResponse(headers={"Content-Type": "text/event-stream; charset=utf-8"})
+        await response.prepare(request)
+        for piece in pieces:
+            await response.write(piece)
+            await asyncio.sleep(pause)
+        if reset:
+            assert request.transport is not None
+            request.transport.abort()
+        return response
+
+    return answer
+
+
+def bytes_on_the_wire(data: bytes) -> Answer:
+    """Write these bytes as the whole HTTP response, whatever HTTP thinks of them, and hang up."""
+
+    async def answer(request: web.Request) -> web.StreamResponse:
+        transport = request.transport
+        assert transport is not None
+        transport.write(data)
+        transport.close()
+        return web.Response()
+
+    return answer
+
+
+def hangs(seconds: float = LONGEST) -> Answer:
+    """Say nothing for so long."""
+
+    async def answer(request: web.Request) -> web.Response:
+        await asyncio.sleep(seconds)
+        return web.json_response(completion())
+
+    return answer

@@ -1,0 +1,586 @@
+"""The OpenAI-compatible client against a loopback server that plays every fault."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import json
+import socket
+import sys
+import time
+import traceback
+from collections.abc import Awaitable, Callable
+from datetime import UTC, datetime, timedelta
+from email.utils import format_datetime
+from pathlib import Path
+
+import pytest
+
+sys.path.insert(0, str(Path(__file__).parent))
+from chat_server import (
+    DONE,
+    Answer,
+    ChatServer,
+    bytes_on_the_wire,
+    chat_server,
+    chunk,
+    completion,
+    event,
+    hangs,
+    raw,
+    says,
+    streams,
+)
+
+from openconductor.errors import (
+    AuthFailed,
+    ConfigError,
+    ContextTooLong,
+    EmptyResponse,
+    RateLimited,
+    Refused,
+    TruncatedResponse,
+    WorkerError,
+    WorkerTimeout,
+)
+from openconductor.pool import WorkerPool
+from openconductor.protocols import CallContext
+from openconductor.providers import openai_compatible
+from openconductor.providers.openai_compatible import OpenAICompatibleProvider
+from openconductor.types import Completion, Message, Sampling
+
+KEY = "not-a-real-key-8f3b1c"
+VARIABLE = "OPENCONDUCTOR_TEST_KEY"
+HELLO = (Message("user", "What is 2 + 2?"),)
+
+
+@pytest.fixture(autouse=True)
+def key(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(VARIABLE, KEY)
+
+
+def provider(server: ChatServer, **options: object) -> OpenAICompatibleProvider:
+    return OpenAICompatibleProvider("m", **{"base_url": server.url, "api_key_env": VARIABLE, **options})  # type: ignore[arg-type]
+
+
+async def ask(
+    *answers: Answer, stream: bool = False, sampling: Sampling | None = None, **options: object
+) -> tuple[Completion, ChatServer, list[str]]:
+    """One call against a script; (completion, server, pieces of text)."""
+    pieces: list[str] = []
+    async with chat_server(*answers) as server, provider(server, **options) as client:
+        said = await client.complete(
+            HELLO, sampling or Sampling(), call=CallContext(), on_text=pieces.append if stream else None
+        )
+        return said, server, pieces
+
+
+async def failure(*answers: Answer, stream: bool = False, **options: object) -> WorkerError:
+    """The error of one call, which must be typed and must not hold the key, however it is printed."""
+    with pytest.raises(WorkerError) as caught:
+        await ask(*answers, stream=stream, **options)
+    error = caught.value
+    shown = "".join(traceback.format_exception(error)) + repr(error) + str(error.args)
+    link: BaseException | None = error
+    while link is not None:
+        shown += repr(link)
+        link = link.__cause__ or link.__context__
+    assert KEY not in shown
+    return error
+
+
+# ── what is sent ─────────────────────────────────────────────────────────────────────────────────────────────────────
+async def test_the_turns_and_the_sampling_are_sent_and_kept_on_record() -> None:
+    said, server, _ = await ask(says(completion()), sampling=Sampling(temperature=0.2, max_tokens=9, seed=7))
+    assert server.bodies[0] == {
+        "model": "m",
+        "messages": [{"role": "user", "content": "What is 2 + 2?"}],
+        "temperature": 0.2,
+        "max_tokens": 9,
+        "seed": 7,
+    }
+    assert said.body_sent == server.bodies[0]
+
+
+async def test_the_body_of_a_sampling_is_laid_over_everything_as_it_is() -> None:
+    body = {"temperature": 1, "reasoning_effort": "minimal", "thinking": {"budget_tokens": 128}}
+    said, server, _ = await ask(says(completion()), sampling=Sampling(temperature=0.2, body=body))
+    assert server.bodies[0]["temperature"] == 1
+    assert server.bodies[0]["reasoning_effort"] == "minimal"
+    assert server.bodies[0]["thinking"] == {"budget_tokens": 128}
+    assert said.body_sent == server.bodies[0]
+
+
+async def test_the_key_is_sent_in_the_header_and_is_not_on_record() -> None:
+    said, server, _ = await ask(says(completion()))
+    assert server.headers[0]["authorization"] == f"Bearer {KEY}"
+    assert KEY not in repr(said)
+
+
+async def test_without_a_named_variable_no_key_leaves_for_another_host(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OPENAI_API_KEY", KEY)
+    _, server, _ = await ask(says(completion()), api_key_env=None)
+    assert "authorization" not in server.headers[0]
+
+
+async def test_image_parts_are_passed_through_after_the_text() -> None:
+    image = {"type": "image_url", "image_url": {"url": "data:image/png;base64,AA=="}}
+    async with chat_server(says(completion())) as server, provider(server) as client:
+        await client.complete((Message("user", "See:", (image,)),), Sampling(), call=CallContext())
+    assert server.bodies[0]["messages"] == [{"role": "user", "content": [{"type": "text", "text": "See:"}, image]}]
+
+
+async def test_a_stream_is_asked_for_only_where_someone_listens() -> None:
+    _, server, _ = await ask(streams([chunk("4", finish="stop"), DONE]), stream=True)
+    assert server.bodies[0]["stream"] is True
+    assert server.bodies[0]["stream_options"] == {"include_usage": True}
+    _, server, _ = await ask(says(completion()))
+    assert "stream" not in server.bodies[0]
+
+
+# ── what comes back ──────────────────────────────────────────────────────────────────────────────────────────────────
+async def test_text_reasoning_tool_calls_and_usage_are_kept_apart() -> None:
+    call = {"id": "t1", "type": "function", "function": {"name": "add", "arguments": "{}"}}
+    body = completion("4", finish="tool_calls", reasoning_content="two and two", tool_calls=[call])
+    body["usage"] = {
+        "prompt_tokens": 100,
+        "completion_tokens": 50,
+        "prompt_tokens_details": {"cached_tokens": 40},
+        "completion_tokens_details": {"reasoning_tokens": 30},
+    }
+    said, _, _ = await ask(says(body))
+    assert (said.text, said.reasoning, said.tool_calls) == ("4", "two and two", (call,))
+    assert said.finish_reason == "tool_calls"
+    usage = said.usage
+    assert (usage.input_tokens, usage.cached_tokens, usage.output_tokens, usage.reasoning_tokens) == (100, 40, 50, 30)
+    assert usage.seconds > 0
+
+
+async def test_a_stream_is_put_together_however_its_bytes_are_cut() -> None:
+    stream = (
+        b": keep-alive\r\n\r\n"
+        + chunk(role="assistant", content="")
+        + chunk(reasoning="hm ")
+        + chunk("Grüße, ").replace(b"\n", b"\r\n")
+        + chunk("世界 🌍").replace(b"data: ", b"data:")
+        + chunk(finish="stop")
+        + event({"choices": [], "usage": {"prompt_tokens": 3, "completion_tokens": 4}})
+        + DONE
+    )
+    said, _, pieces = await ask(streams([stream[i : i + 3] for i in range(0, len(stream), 3)]), stream=True)
+    assert said.text == "Grüße, 世界 🌍" == "".join(pieces)
+    assert pieces == ["Grüße, ", "世界 🌍"]
+    assert said.reasoning == "hm "
+    assert (said.usage.input_tokens, said.usage.output_tokens) == (3, 4)
+
+
+async def test_tool_calls_of_a_stream_grow_by_index() -> None:
+    pieces = [
+        chunk(tool_calls=[{"index": 0, "id": "a", "type": "function", "function": {"name": "f", "arguments": ""}}]),
+        chunk(tool_calls=[{"index": 0, "function": {"arguments": '{"x":'}}]),
+        chunk(tool_calls=[{"index": 1, "id": "b", "type": "function", "function": {"name": "g", "arguments": "{}"}}]),
+        chunk(tool_calls=[{"index": 0, "function": {"arguments": "1}"}}]),
+        chunk(finish="tool_calls"),
+        DONE,
+    ]
+    said, _, _ = await ask(streams(pieces), stream=True)
+    assert said.tool_calls == (
+        {"id": "a", "type": "function", "function": {"name": "f", "arguments": '{"x":1}'}},
+        {"id": "b", "type": "function", "function": {"name": "g", "arguments": "{}"}},
+    )
+
+
+async def test_a_stream_of_equal_pieces_is_legitimate() -> None:
+    said, _, _ = await ask(streams([chunk("ha ")] * 200 + [chunk(finish="stop"), DONE]), stream=True)
+    assert said.text == "ha " * 200
+
+
+async def test_an_answer_cut_at_its_token_limit_is_a_completion_even_if_nothing_was_said() -> None:
+    said, _, _ = await ask(says(completion("The sum", finish="length")))
+    assert (said.text, said.finish_reason) == ("The sum", "length")
+    said, _, _ = await ask(says(completion("", finish="length", reasoning_content="first…")))
+    assert (said.text, said.reasoning, said.finish_reason) == ("", "first…", "length")
+
+
+async def test_a_stream_that_ends_after_its_finish_reason_without_done_is_whole() -> None:
+    said, _, _ = await ask(streams([chunk("4", finish="stop")]), stream=True)
+    assert said.text == "4"
+
+
+async def test_a_server_that_cannot_stream_is_read_in_one_piece() -> None:
+    said, _, pieces = await ask(says(completion("4")), stream=True)
+    assert said.text == "4"
+    assert pieces == ["4"]
+
+
+# ── what is cut, empty or garbage ────────────────────────────────────────────────────────────────────────────────────
+CUT_STREAM = [chunk("one "), chunk("two ")]
+HEAD = b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\n"
+STREAM_HEAD = b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nTransfer-Encoding: chunked\r\n\r\n"
+
+
+@pytest.mark.parametrize(
+    ("answer", "stream"),
+    [
+        pytest.param(streams(CUT_STREAM), True, id="a stream that ends cleanly without a finish reason"),
+        pytest.param(streams([*CUT_STREAM, DONE]), True, id="a stream that is done without a finish reason"),
+        pytest.param(streams(CUT_STREAM, reset=True), True, id="a stream that is reset in the middle"),
+        pytest.param(
+            streams([chunk("x", finish="stop"), b'data: {"cho'], reset=True), True, id="a reset after the end"
+        ),
+        pytest.param(streams([*CUT_STREAM, b'data: {"choices": [{"del']), True, id="a stream cut within an event"),
+        pytest.param(streams([chunk("x"), chunk(finish="error"), DONE]), True, id="a server that breaks off"),
+        pytest.param(says(completion(finish=None)), False, id="a body without a finish reason"),
+        pytest.param(raw(json.dumps(completion()).encode()[:-20]), False, id="JSON that is cut"),
+        pytest.param(bytes_on_the_wire(HEAD + b'Content-Length: 500\r\n\r\n{"choices":'), False, id="a short body"),
+        pytest.param(bytes_on_the_wire(STREAM_HEAD + b"ff\r\ndata: {"), True, id="a chunk that is cut"),
+    ],
+)
+async def test_a_response_that_was_cut_is_no_success(answer: Answer, stream: bool) -> None:
+    error = await failure(answer, stream=stream)
+    assert type(error) is TruncatedResponse
+    assert error.retryable
+
+
+@pytest.mark.parametrize(
+    ("answer", "stream"),
+    [
+        pytest.param(says(completion("")), False, id="no text"),
+        pytest.param(says(completion(None)), False, id="null"),
+        pytest.param(says(completion(" \n")), False, id="blanks"),
+        pytest.param(raw(b""), False, id="no body"),
+        pytest.param(streams([chunk(reasoning="hm"), chunk(finish="stop"), DONE]), True, id="only reasoning"),
+    ],
+)
+async def test_success_with_nothing_in_it_is_an_empty_response(answer: Answer, stream: bool) -> None:
+    assert type(await failure(answer, stream=stream)) is EmptyResponse
+
+
+@pytest.mark.parametrize(
+    ("answer", "stream"),
+    [
+        pytest.param(raw(b"<html>Bad gateway</html>", content_type="text/html"), False, id="HTML"),
+        pytest.param(raw(b"<html>Bad gateway</html>"), False, id="HTML that says it is JSON"),
+        pytest.param(raw(b"<html>Bad gateway</html>", content_type="text/html"), True, id="HTML for a stream"),
+        pytest.param(raw(b"{'a': 1}"), False, id="JSON that is none"),
+        pytest.param(raw(b"[" * 200_000), False, id="JSON nested too deeply"),
+        pytest.param(raw(b"\xff\xfe{}"), False, id="no UTF-8"),
+        pytest.param(raw(b"[1, 2]"), False, id="a list"),
+        pytest.param(raw(b"null"), False, id="null"),
+        pytest.param(says({"choices": []}), False, id="no choices"),
+        pytest.param(says({"hello": "world"}), False, id="another shape"),
+        pytest.param(says({"choices": ["4"]}), False, id="a choice that is a string"),
+        pytest.param(says({"choices": [{"index": 0, "message": "4"}]}), False, id="a message that is a string"),
+        pytest.param(says(completion(4)), False, id="content that is a number"),  # type: ignore[arg-type]
+        pytest.param(streams([chunk("x"), b"data: {nonsense}\n\n"]), True, id="an event that is no JSON"),
+        pytest.param(streams([b"data: 7\n\n"]), True, id="an event that is a number"),
+        pytest.param(raw(b"data: x", content_type="audio/mpeg"), False, id="a content type that nobody asked for"),
+    ],
+)
+async def test_garbage_under_success_is_a_worker_error(answer: Answer, stream: bool) -> None:
+    error = await failure(answer, stream=stream)
+    assert type(error) is WorkerError
+    assert error.status == 200
+    assert "expected" in str(error)
+
+
+async def test_an_error_object_inside_a_stream_ends_it() -> None:
+    error = await failure(streams([chunk("x"), event({"error": {"message": "overloaded", "code": 503}})]), stream=True)
+    assert type(error) is WorkerError
+    assert (error.status, error.retryable) == (503, True)
+    assert "overloaded" in str(error)
+
+
+async def test_an_error_object_under_success_has_its_own_kind() -> None:
+    error = await failure(says({"error": {"message": "slow down", "code": 429}}))
+    assert type(error) is RateLimited
+
+
+async def test_an_unknown_finish_reason_is_a_failure_that_names_it() -> None:
+    error = await failure(says(completion(finish="mystery")))
+    assert type(error) is WorkerError
+    assert "mystery" in str(error)
+    assert not error.retryable
+
+
+async def test_a_response_larger_than_the_limit_is_not_read_to_its_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(openai_compatible, "MAX_RESPONSE_BYTES", 10_000)
+    error = await failure(says(completion("x" * 20_000)))
+    assert "10000" in str(error)
+    error = await failure(streams([chunk("x" * 1000)] * 50), stream=True)
+    assert "10000" in str(error)
+
+
+# ── refusals of the server ───────────────────────────────────────────────────────────────────────────────────────────
+@pytest.mark.parametrize(
+    ("status", "body", "kind", "retryable"),
+    [
+        (401, {"error": {"message": "Incorrect API key provided"}}, AuthFailed, False),
+        (403, {"error": {"message": "not allowed"}}, AuthFailed, False),
+        (400, [{"error": {"code": 400, "message": "API key not valid."}}], AuthFailed, False),
+        (403, {"error": {"message": "your input was flagged"}}, Refused, False),
+        (400, {"error": {"code": "context_length_exceeded", "message": "no"}}, ContextTooLong, False),
+        (
+            400,
+            {"object": "error", "message": "This model's maximum context length is 9 tokens."},
+            ContextTooLong,
+            False,
+        ),
+        (400, {"error": {"message": "prompt is too long: 9 tokens > 8 maximum"}}, ContextTooLong, False),
+        (400, {"error": {"code": "content_filter", "message": "filtered"}}, Refused, False),
+        (400, {"error": {"message": "bad temperature"}}, WorkerError, False),
+        (404, {"error": {"message": "no such model"}}, WorkerError, False),
+        (302, {}, WorkerError, False),
+        (408, {}, WorkerError, True),
+        (402, {"error": {"message": "no credit"}}, RateLimited, False),
+        (429, {"error": {"message": "slow down"}}, RateLimited, True),
+        (429, {"error": {"code": "insufficient_quota", "message": "spent"}}, RateLimited, False),
+        (500, {"error": "oops"}, WorkerError, True),
+        (503, {}, WorkerError, True),
+        (529, {}, WorkerError, True),
+    ],
+)
+async def test_a_status_becomes_the_error_that_it_means(
+    status: int, body: object, kind: type[WorkerError], retryable: bool
+) -> None:
+    error = await failure(says(body, status=status))
+    assert type(error) is kind
+    assert (error.status, error.retryable) == (status, retryable)
+
+
+async def test_retry_after_is_read_as_seconds() -> None:
+    error = await failure(says({}, status=429, headers={"Retry-After": "3"}))
+    assert isinstance(error, RateLimited)
+    assert error.retry_after == 3.0
+
+
+async def test_retry_after_is_read_as_a_date() -> None:
+    date = format_datetime(datetime.now(UTC) + timedelta(seconds=60), usegmt=True)
+    error = await failure(says({}, status=429, headers={"Retry-After": date}))
+    assert isinstance(error, RateLimited)
+    assert error.retry_after == pytest.approx(60, abs=3)
+
+
+@pytest.mark.parametrize("value", ["soon", "-1", ""])
+async def test_a_retry_after_that_is_neither_is_not_known(value: str) -> None:
+    error = await failure(says({}, status=429, headers={"Retry-After": value}))
+    assert isinstance(error, RateLimited)
+    assert error.retry_after is None
+
+
+async def test_a_refusal_is_told_from_an_answer() -> None:
+    assert type(await failure(says(completion(None, refusal="I will not.")))) is Refused
+    assert type(await failure(says(completion("", finish="content_filter")))) is Refused
+    assert type(await failure(streams([chunk(refusal="No."), chunk(finish="stop"), DONE]), stream=True)) is Refused
+
+
+async def test_a_filtered_answer_with_text_is_a_completion_that_says_so() -> None:
+    said, _, _ = await ask(says(completion("so far", finish="content_filter: PROHIBITED_CONTENT")))
+    assert (said.text, said.finish_reason) == ("so far", "content_filter")
+
+
+async def test_a_server_that_echoes_the_key_does_not_get_it_into_an_error() -> None:
+    await failure(says({"error": {"message": f"wrong key {KEY}"}}, status=401))
+    await failure(raw(f"<p>Authorization: Bearer {KEY}</p>".encode(), content_type="text/html"))
+    await failure(raw(f"{'x' * 290}{KEY}".encode(), status=500))
+    await failure(says(completion(None, refusal=f"not with {KEY}")))
+    await failure(streams([event({"error": {"message": KEY}})]), stream=True)
+    await failure(bytes_on_the_wire(f"HTTP/9 {KEY}\r\n\r\n".encode()))
+
+
+async def test_the_words_of_a_server_are_shortened() -> None:
+    assert len(str(await failure(raw(b"x" * 100_000, status=500)))) < 500
+
+
+async def test_a_missing_key_is_named_by_its_variable(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv(VARIABLE)
+    error = await failure(says(completion()))
+    assert type(error) is AuthFailed
+    assert VARIABLE in str(error)
+
+
+async def test_a_key_that_no_header_can_hold_is_not_shown(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(VARIABLE, f"{KEY}\r\nX-Evil: 1")
+    assert type(await failure(says(completion()))) is AuthFailed
+
+
+# ── the connection and the clock ─────────────────────────────────────────────────────────────────────────────────────
+async def test_a_refused_connection_is_worth_another_try() -> None:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    async with OpenAICompatibleProvider("m", base_url=f"http://127.0.0.1:{port}/v1") as client:
+        with pytest.raises(WorkerError) as caught:
+            await client.complete(HELLO, Sampling(), call=CallContext())
+    assert type(caught.value) is WorkerError
+    assert caught.value.retryable
+
+
+@pytest.mark.parametrize("wire", [b"", b"nonsense\r\n\r\n", b"HTTP/1.1 200 OK\r\nbroken", STREAM_HEAD + b"zz\r\n{\r\n"])
+async def test_a_connection_that_breaks_http_is_worth_another_try(wire: bytes) -> None:
+    error = await failure(bytes_on_the_wire(wire))
+    assert error.retryable
+
+
+async def test_a_dripping_stream_cannot_evade_the_total_deadline() -> None:
+    started = time.perf_counter()
+    error = await failure(streams([chunk("x")] * 200, pause=0.02), stream=True, timeout_s=0.2, read_timeout_s=1.0)
+    assert type(error) is WorkerTimeout
+    assert time.perf_counter() - started < 2
+
+
+async def test_a_server_that_hangs_ends_at_the_deadline_of_the_call() -> None:
+    async with chat_server(hangs()) as server, provider(server) as client:
+        call = CallContext(deadline=asyncio.get_running_loop().time() + 0.1)
+        with pytest.raises(WorkerTimeout):
+            await client.complete(HELLO, Sampling(), call=call)
+
+
+async def test_a_deadline_that_has_passed_sends_nothing() -> None:
+    async with chat_server(says(completion())) as server, provider(server) as client:
+        with pytest.raises(WorkerTimeout):
+            await client.complete(HELLO, Sampling(), call=CallContext(deadline=asyncio.get_running_loop().time()))
+        assert server.bodies == []
+
+
+async def test_a_silence_longer_than_the_read_timeout_is_a_timeout() -> None:
+    error = await failure(streams([chunk("x"), chunk("y")], pause=1.0), stream=True, read_timeout_s=0.1)
+    assert type(error) is WorkerTimeout
+    assert type(await failure(hangs(), read_timeout_s=0.1)) is WorkerTimeout
+
+
+@pytest.mark.parametrize("stream", [False, True])
+async def test_cancelling_a_call_closes_its_connection(stream: bool) -> None:
+    answer = streams([chunk("x")] * 200, pause=0.02) if stream else hangs()
+    async with chat_server(answer) as server, provider(server) as client:
+        listener = (lambda text: None) if stream else None
+        task = asyncio.create_task(client.complete(HELLO, Sampling(), call=CallContext(), on_text=listener))
+        await server.asked.wait()
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        await asyncio.wait_for(server.hung_up.wait(), 2)
+
+
+async def test_a_connection_is_used_again_after_a_body_and_after_a_stream() -> None:
+    script = [says(completion()), streams([chunk("4", finish="stop"), DONE]), says(completion())]
+    async with chat_server(*script) as server, provider(server) as client:
+        await client.complete(HELLO, Sampling(), call=CallContext())
+        await client.complete(HELLO, Sampling(), call=CallContext(), on_text=lambda text: None)
+        await client.complete(HELLO, Sampling(), call=CallContext())
+    assert len(set(server.peers)) == 1
+
+
+async def test_many_calls_run_at_once() -> None:
+    async with chat_server(*[hangs(0.2)] * 150) as server, provider(server) as client:
+        started = time.perf_counter()
+        said = await asyncio.gather(
+            *(client.complete(HELLO, Sampling(), call=CallContext()) for _ in range(150)),
+        )
+    assert len(said) == 150
+    assert time.perf_counter() - started < 150 * 0.2 / 3
+
+
+def in_a_loop_of_its_own(work: Callable[[], Awaitable[None]]) -> list[str]:
+    """What an event loop complained about while it ran and closed."""
+    complaints: list[str] = []
+
+    async def main() -> None:
+        handler = asyncio.get_running_loop().set_exception_handler
+        handler(lambda loop, context: complaints.append(str(context["message"])))
+        await work()
+
+    asyncio.run(main())
+    gc.collect()
+    return complaints
+
+
+def test_a_loop_that_ends_leaves_no_unclosed_session() -> None:
+    client: OpenAICompatibleProvider | None = None
+
+    async def work() -> None:
+        nonlocal client
+        async with chat_server(says(completion())) as server:
+            client = client or provider(server)
+            client.base_url = server.url
+            await client.complete(HELLO, Sampling(), call=CallContext())
+
+    # The provider outlives both loops, and works in each.
+    assert in_a_loop_of_its_own(work) == []
+    assert in_a_loop_of_its_own(work) == []
+
+
+def test_a_provider_that_is_dropped_leaves_no_unclosed_session() -> None:
+    async def work() -> None:
+        async with chat_server(says(completion())) as server:
+            client = provider(server)
+            await client.complete(HELLO, Sampling(), call=CallContext())
+            del client
+            gc.collect()
+            await asyncio.sleep(0.05)
+
+    assert in_a_loop_of_its_own(work) == []
+
+
+async def test_a_closed_provider_can_be_used_again() -> None:
+    async with chat_server(says(completion()), says(completion())) as server:
+        client = provider(server)
+        await client.complete(HELLO, Sampling(), call=CallContext())
+        await client.aclose()
+        await client.complete(HELLO, Sampling(), call=CallContext())
+        await client.aclose()
+        assert len(set(server.peers)) == 2
+
+
+# ── what is wrong before anything is sent ────────────────────────────────────────────────────────────────────────────
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"base_url": "ftp://example.org"},
+        {"base_url": "localhost:8000"},
+        {"base_url": "http://user:pass@localhost/v1"},
+        {"base_url": "http://localhost/v1?key=1"},
+        {"base_url": "http://localhost:99999/v1"},
+        {"api_key_env": "sk-1234567890abcdef"},
+        {"timeout_s": 0},
+        {"timeout_s": float("nan")},
+        {"read_timeout_s": -1},
+    ],
+    ids=str,
+)
+def test_a_wrong_option_is_a_config_error(options: dict[str, object]) -> None:
+    with pytest.raises(ConfigError) as caught:
+        OpenAICompatibleProvider("m", **options)  # type: ignore[arg-type]
+    assert "1234567890abcdef" not in str(caught.value)
+    assert "pass@" not in str(caught.value)
+
+
+async def test_a_body_that_json_does_not_know_is_a_config_error() -> None:
+    with pytest.raises(ConfigError):
+        await ask(says(completion()), sampling=Sampling(body={"x": object()}))
+    with pytest.raises(ConfigError):
+        await ask(says(completion()), sampling=Sampling(body={"x": float("nan")}))
+
+
+async def test_a_pool_file_reaches_its_server_with_its_body_and_bills_its_tokens(tmp_path: Path) -> None:
+    async with chat_server(says(completion())) as server:
+        file = tmp_path / "pool.toml"
+        file.write_text(
+            f"""
+            [[worker]]
+            name = "solver"
+            model = "m"
+            base_url = "{server.url}"
+            api_key_env = "{VARIABLE}"
+            price = {{ input = 1.25, output = 10 }}
+            sampling = {{ temperature = 0.2, max_tokens = 4096 }}
+            body = {{ reasoning_effort = "minimal" }}
+            timeout_s = 5
+            """
+        )
+        pool = WorkerPool.from_toml(file)
+        said = await pool[0].complete(HELLO, call=CallContext())
+        await pool.aclose()
+    assert server.bodies[0]["reasoning_effort"] == "minimal"
+    assert server.bodies[0]["max_tokens"] == 4096
+    assert str(said.usage.dollars) == "0.000065"

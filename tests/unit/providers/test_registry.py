@@ -1,0 +1,133 @@
+"""Whatever a user may call a provider becomes one, or a ConfigError that says what was expected."""
+
+from __future__ import annotations
+
+import builtins
+import subprocess
+import sys
+from importlib.metadata import EntryPoint
+from pathlib import Path
+
+import pytest
+
+import openconductor.providers as shelf
+from openconductor.errors import ConfigError
+from openconductor.providers import PROVIDERS, create, resolve
+from openconductor.providers.function import FunctionProvider
+from openconductor.providers.openai_compatible import OpenAICompatibleProvider
+from openconductor.providers.orchestrator import OrchestratorProvider
+from openconductor.types import Budget, Episode, Message, Question, Usage
+
+
+class Asks:
+    async def ask(
+        self, question: Question, *, budget: Budget | None = None, on_event: object = None, sample: int = 0
+    ) -> Episode:
+        return Episode(question, (), "x", None, Usage(), 0.0)
+
+
+class FromFolder:
+    """Stands in for the provider that reads a checkpoint."""
+
+    def __init__(self, folder: str) -> None:
+        self.folder = folder
+
+    @classmethod
+    def from_folder(cls, path: str | Path) -> FromFolder:
+        return cls(str(path))
+
+    async def complete(self, messages: object, sampling: object, *, call: object, on_text: object = None) -> None:
+        return None
+
+
+def test_a_provider_is_returned_as_it_is() -> None:
+    provider = OpenAICompatibleProvider("m")
+    assert resolve(provider) is provider
+
+
+def test_a_string_names_a_provider_and_a_model_that_may_hold_colons() -> None:
+    provider = resolve("ollama:qwen3:8b", timeout_s=7)
+    assert isinstance(provider, OpenAICompatibleProvider)
+    assert provider.model == "qwen3:8b"
+    assert provider.base_url == "http://localhost:11434/v1"
+
+
+def test_functions_and_orchestrators_are_wrapped() -> None:
+    async def later(messages: list[Message]) -> str:
+        return "x"
+
+    assert isinstance(resolve(lambda messages: "x"), FunctionProvider)
+    assert isinstance(resolve(later), FunctionProvider)
+    assert isinstance(resolve(Asks()), OrchestratorProvider)
+
+
+@pytest.mark.parametrize(
+    ("wrong", "said"),
+    [
+        ("opnai:gpt-5", "'openai'"),
+        ("openai", "'openai:model'"),
+        ("openai:", "openai:model"),
+        (":m", "no such folder"),
+        ("./absent/folder", "no such folder"),
+        (Path("absent"), "no such folder"),
+        ("", "no such folder"),
+        (7, "function"),
+        (None, "function"),
+        (OpenAICompatibleProvider, "expected an object"),
+    ],
+    ids=str,
+)
+def test_what_is_none_of_these_is_a_config_error(wrong: object, said: str) -> None:
+    with pytest.raises(ConfigError, match=said):
+        resolve(wrong)  # type: ignore[arg-type]
+
+
+def test_a_checkpoint_folder_is_read_by_its_provider(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(PROVIDERS, "onnx", f"{__name__}:FromFolder")
+    monkeypatch.setitem(sys.modules, __name__, sys.modules[FromFolder.__module__])
+    (tmp_path / "model.onnx").touch()
+    for name in (tmp_path, str(tmp_path), f"onnx:{tmp_path}"):
+        provider = resolve(name)
+        assert isinstance(provider, FromFolder)
+        assert provider.folder == str(tmp_path)
+
+
+def test_a_folder_without_a_checkpoint_says_what_it_holds_and_what_was_expected(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"holds nothing; expected model\.onnx"):
+        resolve(tmp_path)
+    (tmp_path / "notes.txt").touch()
+    with pytest.raises(ConfigError, match=r"holds notes\.txt; expected model\.onnx"):
+        resolve(str(tmp_path))
+
+
+def test_a_missing_extra_says_what_installs_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "model.onnx").touch()
+    (tmp_path / "needs_an_extra.py").write_text("import onnxruntime_that_is_absent\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setitem(PROVIDERS, "onnx", "needs_an_extra:OnnxProvider")
+    with pytest.raises(ConfigError, match=r'pip install "openconductor\[gym\]"'):
+        resolve(tmp_path)
+
+
+def test_an_option_that_a_provider_does_not_take_is_a_config_error() -> None:
+    with pytest.raises(ConfigError, match="expected options among: base_url"):
+        create("ollama", "m", api_key_env="KEY")
+
+
+def test_another_package_adds_its_provider_by_an_entry_point(monkeypatch: pytest.MonkeyPatch) -> None:
+    point = EntryPoint("outside", "openconductor.providers.openai_compatible:ollama", shelf.ENTRY_POINTS)
+
+    def points(*, group: str, name: str | None = None) -> list[EntryPoint]:
+        return [point] if group == shelf.ENTRY_POINTS and name in (None, "outside") else []
+
+    monkeypatch.setattr(shelf, "entry_points", points)
+    assert isinstance(resolve("outside:m"), OpenAICompatibleProvider)
+    with pytest.raises(ConfigError, match="'outside'"):
+        resolve("outsid:m")
+
+
+def test_the_shelf_and_the_pool_import_no_client_and_no_validator() -> None:
+    program = "import sys, openconductor.pool; print([n for n in ('aiohttp', 'pydantic', 'torch') if n in sys.modules])"
+    output = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert output.stdout.strip() == "[]"
+    assert builtins.all(target.startswith("openconductor.providers.") for target in PROVIDERS.values())

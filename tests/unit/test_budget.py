@@ -1,0 +1,273 @@
+"""What a question may cost: metered over planner and steps, rounds and nested orchestrators."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+from decimal import Decimal
+
+import pytest
+
+from openconductor.budget import count_attempt
+from openconductor.conductor import Conductor
+from openconductor.errors import BudgetExceeded, ConfigError, WorkerError
+from openconductor.events import Answered, Event, RoundEnded
+from openconductor.executor import execute
+from openconductor.pool import Worker, WorkerPool
+from openconductor.prompt import render_workflow
+from openconductor.protocols import CallContext, OnText
+from openconductor.types import Budget, Completion, Message, Price, Sampling, Step, Usage, Workflow
+
+PRICE = Price(input=Decimal(1_000_000), output=Decimal(1_000_000))  # a dollar a token
+ONE_STEP = Workflow([Step(0, "Do.")])
+CHAIN = Workflow([Step(0, "Do."), Step(0, "Check.", [0]), Step(0, "Decide.", [1])])
+PAIR = Workflow([Step(0, "Do."), Step(0, "Do."), Step(0, "Decide.", [0, 1])])
+
+
+class Costly:
+    """Ten tokens a call, after some time; counts the calls and the cancelled ones."""
+
+    def __init__(self, seconds: float = 0.0, tokens: int = 10, text: str = "42") -> None:
+        self._seconds, self._tokens, self._text = seconds, tokens, text
+        self.calls = 0
+        self.cancelled = 0
+
+    async def complete(
+        self, messages: Sequence[Message], sampling: Sampling, *, call: CallContext, on_text: OnText | None = None
+    ) -> Completion:
+        self.calls += 1
+        try:
+            await asyncio.sleep(self._seconds)
+        except asyncio.CancelledError:
+            self.cancelled += 1
+            raise
+        return Completion(self._text, usage=Usage(output_tokens=self._tokens))
+
+
+def pool_of(*providers: object, price: Price | None = None) -> WorkerPool:
+    return WorkerPool([Worker(provider, name=f"w{i}", price=price) for i, provider in enumerate(providers)])  # type: ignore[arg-type]
+
+
+def plans(workflow: Workflow, **options: int) -> Costly:
+    return Costly(text=render_workflow(workflow), **options)
+
+
+# --- one execution ----------------------------------------------------------------------------------------------------
+
+
+async def test_calls_are_limited_exactly() -> None:
+    worker = Costly()
+    assert await execute(CHAIN, pool_of(worker), "Why?", budget=Budget(calls=3))
+    with pytest.raises(BudgetExceeded, match="2 calls used, 2 allowed") as caught:
+        await execute(CHAIN, pool_of(worker), "Why?", budget=Budget(calls=2))
+    assert caught.value.limit == "calls"
+    assert worker.calls == 5
+
+
+async def test_what_was_paid_for_is_in_the_errors_episode() -> None:
+    with pytest.raises(BudgetExceeded) as caught:
+        await execute(CHAIN, pool_of(Costly()), "Why?", budget=Budget(calls=2))
+    episode = caught.value.episode
+    assert episode is not None and episode.usage.tokens == 20 and episode.error is caught.value
+    transcript = episode.rounds[0].transcript
+    assert transcript is not None
+    assert [bool(result.completion) for result in transcript.results] == [True, True, False]
+
+
+async def test_a_call_that_passes_the_token_limit_is_kept_and_is_the_last() -> None:
+    worker = Costly()
+    with pytest.raises(BudgetExceeded, match="20 tokens used, 15 allowed") as caught:
+        await execute(CHAIN, pool_of(worker), "Why?", budget=Budget(tokens=15))
+    assert (caught.value.limit, worker.calls) == ("tokens", 2)
+    assert caught.value.episode is not None and caught.value.episode.usage.tokens == 20
+
+
+async def test_no_call_begins_when_no_token_is_left() -> None:
+    worker = Costly()
+    with pytest.raises(BudgetExceeded):
+        await execute(CHAIN, pool_of(worker), "Why?", budget=Budget(tokens=20))
+    assert worker.calls == 2
+
+
+async def test_a_budget_that_just_suffices_is_enough() -> None:
+    budget = Budget(calls=3, tokens=30, dollars=Decimal(30), seconds=1.0)
+    transcript = await execute(CHAIN, pool_of(Costly(), price=PRICE), "Why?", budget=budget)
+    assert transcript.usage.dollars == 30
+
+
+async def test_dollars_are_limited() -> None:
+    worker = Costly()
+    with pytest.raises(BudgetExceeded) as caught:
+        await execute(CHAIN, pool_of(worker, price=PRICE), "Why?", budget=Budget(dollars=Decimal("19.99")))
+    assert (caught.value.limit, worker.calls) == ("dollars", 2)
+
+
+async def test_no_dollars_at_all_still_pay_for_a_worker_that_is_free() -> None:
+    free = Price(Decimal(0), Decimal(0))
+    assert (await execute(CHAIN, pool_of(Costly(), price=free), "Why?", budget=Budget(dollars=Decimal(0)))).answer
+
+
+async def test_a_dollar_budget_over_a_worker_without_a_price_is_refused_before_any_call() -> None:
+    priced, unpriced = Costly(), Costly()
+    pool = WorkerPool([Worker(priced, name="a", price=PRICE), Worker(unpriced, name="b")])
+    workflow = Workflow([Step(0, "Do."), Step(1, "Do.")])
+    with pytest.raises(ConfigError, match="'b' has no price"):
+        await execute(workflow, pool, "Why?", budget=Budget(dollars=Decimal(5)))
+    assert priced.calls == unpriced.calls == 0
+    assert await execute(ONE_STEP, pool, "Why?", budget=Budget(dollars=Decimal(10)))
+    with pytest.raises(ConfigError):  # a fallback could reach it
+        await execute(ONE_STEP, pool, "Why?", budget=Budget(dollars=Decimal(10)), fallback=True)
+
+
+@pytest.mark.parametrize("workflow", [CHAIN, PAIR])
+def test_seconds_end_calls_in_flight(in_virtual_time: Callable, workflow: Workflow) -> None:
+    worker = Costly(seconds=3600.0)
+    with pytest.raises(BudgetExceeded) as caught:
+        in_virtual_time(execute(workflow, pool_of(worker), "Why?", budget=Budget(seconds=90.0)))
+    assert caught.value.limit == "seconds"
+    assert worker.cancelled == worker.calls == (1 if workflow is CHAIN else 2)
+    assert caught.value.episode is not None
+    assert caught.value.episode.seconds == pytest.approx(90.0, abs=0.1)
+
+
+def test_a_worker_that_times_out_at_the_budgets_end_is_the_budgets_end(in_virtual_time: Callable) -> None:
+    async def polite(messages: list[Message]) -> str:
+        await asyncio.sleep(90.0)
+        raise WorkerError("I noticed the deadline myself")
+
+    with pytest.raises(BudgetExceeded, match="seconds"):
+        in_virtual_time(execute(ONE_STEP, pool_of(polite), "Why?", budget=Budget(seconds=90.0)))
+
+
+async def test_the_call_that_overspends_cancels_those_beside_it() -> None:
+    quick, slow = Costly(tokens=100), Costly(seconds=3600.0)
+    workflow = Workflow([Step(0, "Do."), Step(1, "Do.")])
+    with pytest.raises(BudgetExceeded):
+        await asyncio.wait_for(execute(workflow, pool_of(quick, slow), "Why?", budget=Budget(tokens=50)), 5)
+    assert slow.cancelled == 1
+
+
+async def test_every_attempt_counts_as_a_call() -> None:
+    async def repeats(messages: list[Message]) -> str:
+        count_attempt()
+        count_attempt()
+        return "42"
+
+    assert await execute(ONE_STEP, pool_of(repeats), "Why?", budget=Budget(calls=3))
+    with pytest.raises(BudgetExceeded):
+        await execute(ONE_STEP, pool_of(repeats), "Why?", budget=Budget(calls=2))
+
+
+async def test_attempts_outside_any_budget_count_nowhere() -> None:
+    count_attempt()
+    assert await execute(ONE_STEP, pool_of(Costly()), "Why?")
+
+
+@pytest.mark.parametrize("budget", [Budget(calls=-1), Budget(dollars=Decimal(-1)), Budget(seconds=float("nan"))])
+async def test_a_budget_below_nothing_is_no_budget(budget: Budget) -> None:
+    with pytest.raises(ConfigError, match="Budget"):
+        await execute(ONE_STEP, pool_of(Costly(), price=PRICE), "Why?", budget=budget)
+
+
+# --- a question -------------------------------------------------------------------------------------------------------
+
+
+async def test_the_planners_calls_count_too() -> None:
+    worker = Costly()
+    conductor = Conductor(plans(CHAIN), pool=pool_of(worker))
+    assert (await conductor.ask("Why?", budget=Budget(calls=4, tokens=40))).answer == "42"
+    with pytest.raises(BudgetExceeded):
+        await conductor.ask("Why?", budget=Budget(calls=3))
+    with pytest.raises(BudgetExceeded):
+        await conductor.ask("Why?", budget=Budget(tokens=39))
+
+
+async def test_a_budget_is_shared_by_all_rounds_and_its_end_is_raised_and_told() -> None:
+    events: list[Event] = []
+    conductor = Conductor(plans(ONE_STEP), pool=pool_of(Costly()), max_rounds=3)
+    with pytest.raises(BudgetExceeded) as caught:
+        await conductor.ask("Why?", budget=Budget(calls=5), on_event=events.append)
+    episode = caught.value.episode
+    assert episode is not None and episode.answer is None
+    assert [round_.error for round_ in episode.rounds] == [None, None, caught.value]
+    assert episode.usage.tokens == 50
+    assert [type(event) for event in events[-2:]] == [RoundEnded, Answered]
+
+
+async def test_without_a_limit_of_rounds_the_budgets_end_returns_the_answer_that_stands() -> None:
+    conductor = Conductor(plans(ONE_STEP), pool=pool_of(Costly()), max_rounds=None)
+    episode = await conductor.ask("Why?", budget=Budget(calls=5))
+    assert (episode.answer, episode.error) == ("42", None)
+    assert [type(round_.error) for round_ in episode.rounds] == [type(None), type(None), BudgetExceeded]
+
+
+async def test_without_a_limit_of_rounds_a_budget_too_small_for_one_answer_is_raised() -> None:
+    conductor = Conductor(plans(ONE_STEP), pool=pool_of(Costly()), max_rounds=None)
+    with pytest.raises(BudgetExceeded):
+        await conductor.ask("Why?", budget=Budget(calls=1))
+
+
+@pytest.mark.parametrize("budget", [None, Budget()])
+async def test_without_a_limit_of_rounds_a_budget_is_needed(budget: Budget | None) -> None:
+    conductor = Conductor(plans(ONE_STEP), pool=pool_of(Costly()), max_rounds=None)
+    with pytest.raises(ConfigError, match="max_rounds"):
+        await conductor.ask("Why?", budget=budget)
+
+
+def test_seconds_end_the_planners_call_too(in_virtual_time: Callable) -> None:
+    planner = Costly(seconds=3600.0)
+    with pytest.raises(BudgetExceeded, match="seconds"):
+        in_virtual_time(Conductor(planner, pool=pool_of(Costly())).ask("Why?", budget=Budget(seconds=5.0)))
+    assert planner.cancelled == 1
+
+
+async def test_a_dollar_budget_checks_the_whole_pool_before_the_planner_is_asked() -> None:
+    planner = plans(ONE_STEP)
+    pool = WorkerPool([Worker(Costly(), name="a", price=PRICE), Worker(Costly(), name="b")])
+    with pytest.raises(ConfigError, match="'b' has no price"):
+        await Conductor(planner, pool=pool).ask("Why?", budget=Budget(dollars=Decimal(99)))
+    assert planner.calls == 0
+
+
+# --- orchestrators as workers -----------------------------------------------------------------------------------------
+
+
+def nested(inner_worker: Costly, price: Price | None = None) -> WorkerPool:
+    """A pool whose one worker is a Conductor: its planner and its worker spend ten tokens each."""
+    return pool_of(Conductor(plans(ONE_STEP), pool=pool_of(inner_worker, price=price)))
+
+
+async def test_what_an_inner_orchestrator_uses_is_counted_once() -> None:
+    budget = Budget(tokens=20, calls=3)  # the step itself, and inside it the inner planner and the inner step
+    transcript = await execute(ONE_STEP, nested(Costly()), "Why?", budget=budget)
+    assert transcript.usage.tokens == 20
+    with pytest.raises(BudgetExceeded):
+        await execute(ONE_STEP, nested(Costly()), "Why?", budget=Budget(tokens=19))
+
+
+async def test_an_inner_orchestrator_stops_when_its_callers_budget_ends() -> None:
+    worker = Costly()
+    with pytest.raises(BudgetExceeded) as caught:
+        await execute(ONE_STEP, nested(worker), "Why?", budget=Budget(calls=2))
+    assert worker.calls == 0
+    assert caught.value.episode is not None and caught.value.episode.rounds[0].workflow == ONE_STEP
+
+
+def test_an_inner_orchestrator_ends_with_its_callers_seconds(in_virtual_time: Callable) -> None:
+    worker = Costly(seconds=3600.0)
+    with pytest.raises(BudgetExceeded, match="seconds"):
+        in_virtual_time(execute(ONE_STEP, nested(worker), "Why?", budget=Budget(seconds=5.0)))
+    assert worker.cancelled == 1
+
+
+async def test_an_orchestrator_needs_no_price_but_its_workers_do() -> None:
+    budget = Budget(dollars=Decimal(15))
+    assert (await execute(ONE_STEP, nested(Costly(), price=PRICE), "Why?", budget=budget)).usage.dollars == 10
+    with pytest.raises(ConfigError, match="has no price"):
+        await execute(ONE_STEP, nested(Costly()), "Why?", budget=budget)
+
+
+async def test_two_questions_at_once_do_not_share_a_budget() -> None:
+    pool = pool_of(Costly())
+    asked = (execute(CHAIN, pool, "Why?", budget=Budget(calls=3)) for _ in range(8))
+    assert [transcript.answer for transcript in await asyncio.gather(*asked)] == ["42"] * 8

@@ -1,0 +1,364 @@
+"""Asking: plan, execute, rounds, errors. Budgets are in test_budget.py."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from decimal import Decimal
+
+import pytest
+
+from openconductor.conductor import Conductor
+from openconductor.errors import (
+    AuthFailed,
+    ConfigError,
+    JournalError,
+    RateLimited,
+    WorkerError,
+    WorkerTimeout,
+    WorkflowError,
+    WorkflowReason,
+)
+from openconductor.events import Answered, Event, Planned, RoundEnded, StepEnded, StepStarted
+from openconductor.pool import Worker, WorkerPool
+from openconductor.prompt import SOLVE_SUBTASK, PromptOptions, render_workflow
+from openconductor.protocols import CallContext, OnText
+from openconductor.types import Completion, Message, Price, Sampling, Step, Usage, Workflow
+
+PLAN = Workflow([Step(0, "Think."), Step(1, "Decide.", "all")])
+ACCEPT = "model_id = []\nsubtasks = []\naccess_list = []"
+
+
+class Planner:
+    """Answers each round with the next of its scripted completions (or raises it), and notes how it was asked."""
+
+    def __init__(self, *script: str | Workflow | Completion | Exception) -> None:
+        self._script = list(script)
+        self.asked: list[tuple[tuple[Message, ...], Sampling, CallContext]] = []
+
+    async def complete(
+        self, messages: Sequence[Message], sampling: Sampling, *, call: CallContext, on_text: OnText | None = None
+    ) -> Completion:
+        self.asked.append((tuple(messages), sampling, call))
+        said = self._script[min(call.round, len(self._script) - 1)]
+        if isinstance(said, Exception):
+            raise said
+        if isinstance(said, Completion):
+            return said
+        text = render_workflow(said) if isinstance(said, Workflow) else said
+        return Completion(text, usage=Usage(input_tokens=100, output_tokens=10))
+
+
+def echo(messages: list[Message]) -> str:
+    return f"re: {messages[-1].content}"
+
+
+def pool_of(*providers: object) -> WorkerPool:
+    return WorkerPool(
+        [Worker(p, name=f"w{i}", description=f"Card {i}.") for i, p in enumerate(providers or (echo, echo))]  # type: ignore[arg-type]
+    )
+
+
+async def broken(messages: list[Message]) -> str:
+    raise RateLimited("slow down")
+
+
+# --- one round --------------------------------------------------------------------------------------------------------
+
+
+async def test_a_question_is_planned_executed_and_answered() -> None:
+    planner = Planner(PLAN)
+    episode = await Conductor(planner, pool=pool_of()).ask("Why?", sample=3)
+    assert episode.answer == "re: Decide."
+    assert episode.error is None and episode.question == "Why?" and len(episode.id) == 32
+    (only,) = episode.rounds
+    assert only.workflow == PLAN and only.error is None and not only.accepted
+    assert only.completion is not None and only.completion.text == render_workflow(PLAN)
+    (_, sampling, call), = planner.asked
+    assert sampling == Sampling(max_tokens=1024)
+    assert call == CallContext(episode.id, round=0, step=None, sample=3)
+    assert episode.usage.tokens == 110 and episode.usage.unpriced_calls == 3
+    assert episode.seconds >= 0
+
+
+async def test_a_plain_function_can_plan() -> None:
+    episode = await Conductor(lambda messages: render_workflow(PLAN), pool=pool_of()).ask("Why?")
+    assert episode.answer == "re: Decide."
+    assert episode.usage.unpriced_calls == 2
+
+
+async def test_a_worker_can_plan_and_is_billed_like_one() -> None:
+    price = Price(Decimal(1_000_000), Decimal(2_000_000))
+    planner = Worker(Planner(PLAN), name="planner", price=price, sampling=Sampling(temperature=0.5))
+    episode = await Conductor(planner, pool=pool_of()).ask("Why?")
+    assert episode.usage.dollars == 120
+    assert planner.provider.asked[0][1] == Sampling(temperature=0.5)  # type: ignore[union-attr]
+
+
+async def test_a_chat_reaches_planner_and_workers() -> None:
+    chat = [Message("user", "Hello."), Message("assistant", "Hi!"), Message("user", "Why?")]
+    planner = Planner(PLAN)
+    episode = await Conductor(planner, pool=pool_of()).ask(chat)
+    assert "Hi!" in planner.asked[0][0][-1].content
+    assert episode.rounds[0].transcript is not None
+    assert episode.rounds[0].transcript.results[0].messages[:2] == tuple(chat[:2])
+    assert episode.question is chat
+
+
+async def test_a_checkpoint_brings_its_own_prompt_and_sampling() -> None:
+    planner = Planner(PLAN)
+    planner.prompt_options = {"template": "compact", "subtasks": False}  # type: ignore[attr-defined]
+    planner.sampling = Sampling(max_tokens=77)  # type: ignore[attr-defined]
+    episode = await Conductor(planner, pool=pool_of()).ask("Why?")
+    assert planner.asked[0][1] == Sampling(max_tokens=77)
+    assert len(planner.asked[0][0]) == 1  # the compact template is one user message
+    assert episode.rounds[0].workflow is not None
+    assert {step.subtask for step in episode.rounds[0].workflow} == {SOLVE_SUBTASK}
+    explicit = Conductor(planner, pool=pool_of(), prompt=PromptOptions(), sampling=Sampling(max_tokens=5))
+    await explicit.ask("Why?")
+    assert planner.asked[1][1] == Sampling(max_tokens=5)
+    assert len(planner.asked[1][0]) == 2
+
+
+async def test_descriptions_are_shown_only_when_cards_are_on() -> None:
+    planner = Planner(PLAN)
+    await Conductor(planner, pool=pool_of()).ask("Why?")
+    await Conductor(planner, pool=pool_of(), prompt=PromptOptions(cards=True)).ask("Why?")
+    without, with_cards = (messages[0].content for messages, _, _ in planner.asked)
+    assert "Card 1." not in without and "Card 1." in with_cards
+
+
+async def test_only_the_offered_workers_count() -> None:
+    episode = await Conductor(Planner(PLAN), pool=pool_of(echo, echo, echo).subset([1, 2])).ask("Why?")
+    assert isinstance(episode.error, WorkflowError)
+    assert episode.error.reason is WorkflowReason.UNKNOWN_WORKER
+
+
+# --- failures ---------------------------------------------------------------------------------------------------------
+
+
+async def test_a_text_that_is_no_workflow_ends_the_episode_in_that_error() -> None:
+    episode = await Conductor(Planner("I would rather not."), pool=pool_of()).ask("Why?")
+    assert isinstance(episode.error, WorkflowError) and episode.answer is None
+    assert episode.rounds[0].error is episode.error
+    assert episode.rounds[0].workflow is None and episode.usage.tokens == 110
+
+
+async def test_a_cut_text_is_no_workflow_even_if_it_could_be_read() -> None:
+    cut = Completion(render_workflow(PLAN), finish_reason="length")
+    episode = await Conductor(Planner(cut), pool=pool_of()).ask("Why?")
+    assert isinstance(episode.error, WorkflowError) and episode.error.reason is WorkflowReason.TRUNCATED
+
+
+async def test_accepting_in_the_first_round_is_no_workflow() -> None:
+    episode = await Conductor(Planner(ACCEPT), pool=pool_of(), max_rounds=2).ask("Why?")
+    assert isinstance(episode.error, WorkflowError) and episode.error.reason is WorkflowReason.NO_STEPS
+
+
+async def test_a_planner_that_fails_ends_the_episode_in_that_error() -> None:
+    episode = await Conductor(Planner(RateLimited("slow down")), pool=pool_of()).ask("Why?")
+    assert isinstance(episode.error, RateLimited) and episode.error.worker == "conductor"
+    assert episode.rounds[0].completion is None and episode.rounds[0].error is episode.error
+
+
+async def test_a_workers_failure_ends_the_episode_in_that_error() -> None:
+    episode = await Conductor(Planner(PLAN), pool=pool_of(echo, broken)).ask("Why?")
+    assert isinstance(episode.error, RateLimited) and episode.error.worker == "w1"
+    assert episode.answer is None
+    assert episode.rounds[0].error is episode.error and episode.rounds[0].transcript is not None
+
+
+async def test_fallback_is_for_the_one_who_asks_for_it() -> None:
+    pool = pool_of(echo, broken)
+    assert (await Conductor(Planner(PLAN), pool=pool, fallback=True).ask("Why?")).answer == "re: Decide."
+
+
+@pytest.mark.parametrize("where", ["planner", "worker"])
+async def test_a_missing_key_is_raised_with_the_episode(where: str) -> None:
+    async def no_key(messages: list[Message]) -> str:
+        raise AuthFailed("no key")
+
+    planner = Planner(AuthFailed("no key")) if where == "planner" else Planner(PLAN)
+    with pytest.raises(AuthFailed) as caught:
+        await Conductor(planner, pool=pool_of(echo, no_key)).ask("Why?")
+    episode = caught.value.episode
+    assert episode is not None and episode.error is caught.value and episode.rounds[0].error is caught.value
+    assert (episode.rounds[0].transcript is None) == (where == "planner")
+
+
+async def test_a_blank_question_is_raised_and_nobody_is_asked() -> None:
+    planner = Planner(PLAN)
+    with pytest.raises(ConfigError) as caught:
+        await Conductor(planner, pool=pool_of()).ask(" ")
+    assert planner.asked == [] and caught.value.episode is not None
+
+
+def test_a_planner_that_takes_too_long_is_a_timeout(in_virtual_time: Callable) -> None:
+    async def slow(messages: list[Message]) -> str:
+        await asyncio.sleep(3600)
+        return ""
+
+    episode = in_virtual_time(Conductor(slow, pool=pool_of(), timeout_s=30.0).ask("Why?"))
+    assert isinstance(episode.error, WorkerTimeout)
+    assert episode.seconds == pytest.approx(30.0, abs=0.1)
+
+
+@pytest.mark.parametrize("wrong", [{"max_steps": 0}, {"max_rounds": 0}, {"timeout_s": 0.0}])
+def test_values_out_of_range_are_rejected(wrong: dict[str, int]) -> None:
+    with pytest.raises(ConfigError, match=next(iter(wrong))):
+        Conductor(Planner(PLAN), pool=pool_of(), **wrong)  # type: ignore[arg-type]
+
+
+async def test_cancelling_ask_cancels_what_runs() -> None:
+    cancelled: list[bool] = []
+    started = asyncio.Event()
+
+    async def hangs(messages: list[Message]) -> str:
+        started.set()
+        try:
+            return await asyncio.Future()
+        finally:
+            cancelled.append(True)
+
+    task = asyncio.create_task(Conductor(Planner(PLAN), pool=pool_of(hangs, echo)).ask("Why?"))
+    await started.wait()
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    assert cancelled == [True]
+
+
+# --- rounds -----------------------------------------------------------------------------------------------------------
+
+
+async def test_a_later_round_sees_the_round_before_and_its_answer_replaces_it() -> None:
+    second = Workflow([Step(1, "Revise.", "all")])
+    planner = Planner(PLAN, second)
+    episode = await Conductor(planner, pool=pool_of(), max_rounds=2).ask("Why?")
+    assert episode.answer == "re: Revise."
+    assert [call.round for _, _, call in planner.asked] == [0, 1]
+    assert "re: Decide." in planner.asked[1][0][-1].content
+    transcript = episode.rounds[1].transcript
+    assert transcript is not None
+    assert transcript.results[0].messages == (
+        Message("user", "Why?"),
+        Message("assistant", "re: Decide."),
+        Message("user", "Revise."),
+    )
+    assert episode.usage.tokens == 220
+
+
+async def test_accepting_returns_the_answer_as_it_is_and_ends_the_episode() -> None:
+    planner = Planner(PLAN, ACCEPT)
+    episode = await Conductor(planner, pool=pool_of(), max_rounds=5).ask("Why?")
+    assert episode.answer == "re: Decide." and episode.error is None
+    assert len(planner.asked) == 2 and episode.rounds[1].accepted and episode.rounds[1].transcript is None
+
+
+async def test_max_rounds_counts_the_planners_calls() -> None:
+    planner = Planner(PLAN)
+    await Conductor(planner, pool=pool_of(), max_rounds=3).ask("Why?")
+    assert len(planner.asked) == 3
+
+
+@pytest.mark.parametrize("second", ["no lists", RateLimited("slow down"), Workflow([Step(2, "Fail.")])])
+async def test_a_later_round_that_fails_leaves_the_answer_standing_and_is_marked(second: object) -> None:
+    planner = Planner(PLAN, second)  # type: ignore[arg-type]
+    episode = await Conductor(planner, pool=pool_of(echo, echo, broken), max_rounds=5).ask("Why?")
+    assert episode.answer == "re: Decide." and episode.error is None
+    assert [type(round_.error) for round_ in episode.rounds] == [
+        type(None),
+        WorkflowError if second == "no lists" else RateLimited,
+    ]
+
+
+# --- events -----------------------------------------------------------------------------------------------------------
+
+
+async def test_events_tell_the_whole_episode_in_order() -> None:
+    events: list[Event] = []
+    conductor = Conductor(Planner(Workflow([Step(0, "Do.")]), ACCEPT), pool=pool_of(), max_rounds=2)
+    episode = await conductor.ask("Why?", on_event=events.append)
+    kinds = [type(event) for event in events if type(event) is not StepStarted]
+    assert [kind.__name__ for kind in kinds] == [
+        "Planned", "StepText", "StepEnded", "RoundEnded", "Planned", "RoundEnded", "Answered",
+    ]  # fmt: skip
+    assert {event.episode for event in events} == {episode.id}
+    assert [event.round for event in events if isinstance(event, Planned | RoundEnded)] == [0, 0, 1, 1]
+    assert isinstance(events[-1], Answered) and events[-1].outcome == episode
+    assert [event.outcome for event in events if isinstance(event, RoundEnded)] == list(episode.rounds)
+
+
+async def test_a_plan_that_cannot_be_read_is_told_with_its_error() -> None:
+    events: list[Event] = []
+    episode = await Conductor(Planner("no lists"), pool=pool_of()).ask("Why?", on_event=events.append)
+    assert [type(event) for event in events] == [Planned, RoundEnded, Answered]
+    assert isinstance(events[0], Planned) and events[0].error is episode.error
+
+
+@pytest.mark.parametrize("kind", [Planned, StepStarted, StepEnded, RoundEnded, Answered])
+@pytest.mark.parametrize("failure", [JournalError("disk full"), WorkerError("a liar"), KeyError("bug")])
+async def test_a_failing_sink_stops_the_episode_and_is_told_nothing_more(kind: type, failure: Exception) -> None:
+    events: list[Event] = []
+
+    def sink(event: Event) -> None:
+        events.append(event)
+        if isinstance(event, kind):
+            raise failure
+
+    with pytest.raises(type(failure)) as caught:
+        await Conductor(Planner(PLAN), pool=pool_of()).ask("Why?", on_event=sink)
+    assert caught.value is failure
+    assert isinstance(events[-1], kind) and sum(isinstance(event, kind) for event in events) == 1
+
+
+# --- nested, and without await ----------------------------------------------------------------------------------------
+
+
+async def test_a_conductor_can_be_a_worker() -> None:
+    inner = Conductor(Planner(Workflow([Step(0, "Inner.")])), pool=pool_of())
+    outer = Conductor(Planner(Workflow([Step(0, "Outer.")])), pool=pool_of(inner))
+    episode = await outer.ask("Why?")
+    assert episode.answer == "re: Why?\n\nOuter.\n\nInner."
+    assert episode.usage.tokens == 220
+
+
+async def test_what_an_inner_episode_used_before_it_failed_is_counted() -> None:
+    inner = Conductor(Planner("no lists"), pool=pool_of())
+    outer = Conductor(Planner(Workflow([Step(0, "Outer.")])), pool=pool_of(inner))
+    episode = await outer.ask("Why?")
+    assert isinstance(episode.error, WorkerError) and episode.usage.tokens == 220
+
+
+async def test_a_conductor_that_is_its_own_worker_ends_in_an_error() -> None:
+    workers: list[Conductor] = []
+
+    class Loop:
+        async def ask(self, question, *, budget=None, on_event=None, sample=0):  # type: ignore[no-untyped-def]
+            return await workers[0].ask(question, budget=budget, on_event=on_event, sample=sample)
+
+    workers.append(Conductor(Planner(Workflow([Step(0, "Again.")])), pool=pool_of(Loop())))
+    episode = await workers[0].ask("Why?")
+    assert isinstance(episode.error, WorkerError) and "nested" in str(episode.error)
+
+
+def test_ask_sync_answers_without_a_loop() -> None:
+    assert Conductor(Planner(PLAN), pool=pool_of()).ask_sync("Why?").answer == "re: Decide."
+
+
+async def test_ask_sync_answers_inside_a_running_loop() -> None:
+    assert Conductor(Planner(PLAN), pool=pool_of()).ask_sync("Why?").answer == "re: Decide."
+
+
+async def test_ask_sync_raises_what_ask_raises() -> None:
+    with pytest.raises(AuthFailed):
+        Conductor(Planner(AuthFailed("no key")), pool=pool_of()).ask_sync("Why?")
+
+
+async def test_many_questions_at_once_do_not_mix() -> None:
+    conductor = Conductor(lambda messages: render_workflow(Workflow([Step(0, messages[-1].content[-3:])])), pool=pool_of())
+    episodes = await asyncio.gather(*(conductor.ask(f"Question {i:03}") for i in range(50)))
+    assert [episode.answer for episode in episodes] == [f"re: Question {i:03}\n\n{i:03}" for i in range(50)]
+    assert len({episode.id for episode in episodes}) == 50
+    assert replace(episodes[0], id="") != replace(episodes[1], id="")

@@ -1,0 +1,193 @@
+"""Strict TOML: what is refused, and what the message says."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from decimal import Decimal
+from pathlib import Path
+from typing import Literal
+
+import pytest
+from pydantic import BaseModel
+
+from openconductor.config import load_toml, nearest
+from openconductor.errors import ConfigError
+
+
+@dataclass(frozen=True, slots=True)
+class Optim:
+    lr: float = 1e-6
+    schedule: Literal["cosine", "constant"] = "cosine"
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    name: str
+    price: Decimal | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Recipe:
+    steps: int = 200
+    name: str = "paper"
+    sharp: bool = False
+    tags: tuple[str, ...] = ()
+    optim: Optim = field(default_factory=Optim)
+    row: tuple[Row, ...] = ()
+    body: dict[str, object] = field(default_factory=dict)
+
+
+def load(folder: Path, text: str, *overrides: str) -> Recipe:
+    file = folder / "recipe.toml"
+    file.write_text(text, encoding="utf-8")
+    return load_toml(file, Recipe, overrides)
+
+
+def message(folder: Path, text: str, *overrides: str) -> str:
+    with pytest.raises(ConfigError) as caught:
+        load(folder, text, *overrides)
+    return str(caught.value)
+
+
+def test_an_empty_file_gives_the_defaults(tmp_path: Path) -> None:
+    assert load(tmp_path, "") == Recipe()
+
+
+def test_values_take_their_types_and_nested_tables_their_classes(tmp_path: Path) -> None:
+    recipe = load(tmp_path, 'steps = 3\ntags = ["a", "b"]\n[optim]\nlr = 1\n[[row]]\nname = "x"\nprice = 1.10\n')
+    assert recipe == Recipe(steps=3, tags=("a", "b"), optim=Optim(lr=1.0), row=(Row("x", Decimal("1.1")),))
+
+
+def test_a_pydantic_model_is_as_welcome_as_a_dataclass(tmp_path: Path) -> None:
+    class Settings(BaseModel):
+        port: int = 8000
+
+    file = tmp_path / "s.toml"
+    file.write_text("port = 1\n")
+    assert load_toml(file, Settings) == Settings(port=1)
+    file.write_text("prt = 1\n")
+    with pytest.raises(ConfigError, match="'port'"):
+        load_toml(file, Settings)
+
+
+@pytest.mark.parametrize(
+    ("text", "unknown", "suggested"),
+    [
+        ("stpes = 3", "stpes", "steps"),
+        ("[optim]\nlearning = 1", "optim.learning", "optim"),
+        ("[optim]\nshedule = 'cosine'", "optim.shedule", "'schedule'"),
+        ("lr = 1e-6", "lr", "'optim.lr'"),
+        ("[[row]]\nname = 'x'\nprize = 1", "row.0.prize", "'price'"),
+        ("[optimm]\nlr = 1", "optimm", "'optim'"),
+    ],
+)
+def test_an_unknown_key_is_named_with_the_nearest_known_one(
+    tmp_path: Path, text: str, unknown: str, suggested: str
+) -> None:
+    said = message(tmp_path, text)
+    assert f"unknown key {unknown!r}" in said
+    assert suggested in said
+    assert "recipe.toml" in said
+
+
+@pytest.mark.parametrize(
+    ("text", "where"),
+    [
+        ('steps = "3"', "steps"),
+        ("steps = 3.5", "steps"),
+        ("steps = true", "steps"),
+        ("sharp = 1", "sharp"),
+        ("name = 3", "name"),
+        ('tags = "a"', "tags"),
+        ("optim = 3", "optim"),
+        ("[optim]\nschedule = 'linear'", "optim.schedule"),
+        ("[[row]]\nprice = 1", "row.0.name"),
+    ],
+)
+def test_a_wrong_type_or_a_missing_value_says_where_and_what_was_expected(
+    tmp_path: Path, text: str, where: str
+) -> None:
+    said = message(tmp_path, text)
+    assert f"{where}: " in said
+    assert "expected" in said
+
+
+def test_a_syntax_error_names_its_line(tmp_path: Path) -> None:
+    assert "line 2" in message(tmp_path, "steps = 3\nname = = 4\n")
+
+
+def test_a_file_that_is_no_file_is_a_config_error(tmp_path: Path) -> None:
+    for path in (tmp_path / "absent.toml", tmp_path, tmp_path / "a\0b"):
+        with pytest.raises(ConfigError, match=r"expected a TOML file|cannot be read"):
+            load_toml(path, Recipe)
+
+
+def test_a_file_that_is_not_utf_8_is_a_config_error(tmp_path: Path) -> None:
+    file = tmp_path / "latin.toml"
+    file.write_bytes("name = 'Größe'".encode("latin-1"))
+    with pytest.raises(ConfigError, match="UTF-8"):
+        load_toml(file, Recipe)
+
+
+def test_many_problems_are_counted_not_all_listed(tmp_path: Path) -> None:
+    said = message(tmp_path, "\n".join(f"wrong{i} = 1" for i in range(9)))
+    assert said.count("unknown key") == 5
+    assert "and 4 more" in said
+
+
+@pytest.mark.parametrize(
+    ("override", "expected"),
+    [
+        ("steps=7", Recipe(steps=7)),
+        ("steps = 7", Recipe(steps=7)),
+        ("name=fast", Recipe(name="fast")),
+        ('name="7"', Recipe(name="7")),
+        ("name=a=b", Recipe(name="a=b")),
+        ("sharp=true", Recipe(sharp=True)),
+        ('tags=["x"]', Recipe(tags=("x",))),
+        ("optim.lr=1e-3", Recipe(optim=Optim(lr=1e-3))),
+        ("body.a.b=1", Recipe(body={"a": {"b": 1}})),
+    ],
+)
+def test_an_override_sets_one_value(tmp_path: Path, override: str, expected: Recipe) -> None:
+    assert load(tmp_path, "", override) == expected
+
+
+def test_the_last_override_wins_over_the_file_and_reaches_into_arrays(tmp_path: Path) -> None:
+    recipe = load(tmp_path, "steps = 1\n[[row]]\nname = 'x'\n", "steps=2", "steps=3", "row.0.name=y")
+    assert recipe == Recipe(steps=3, row=(Row("y"),))
+
+
+@pytest.mark.parametrize(
+    "override", ["steps", "=3", "steps.=3", "stpes=3", "steps.x=3", "row.7.name=x", "steps=seven", "steps=True"]
+)
+def test_a_wrong_override_is_a_config_error(tmp_path: Path, override: str) -> None:
+    message(tmp_path, "steps = 1\nrow = []\n", override)
+
+
+def test_an_override_cannot_smuggle_in_a_second_key(tmp_path: Path) -> None:
+    assert load(tmp_path, "", "name=1\nsteps=9") == Recipe(name="1\nsteps=9")
+
+
+@pytest.mark.parametrize(
+    ("text", "overrides"),
+    [
+        ('api_key = "topsecretvalue"', ()),
+        ('[body]\nApi-Key = "topsecretvalue"', ()),
+        ('[[row]]\nname = "x"\ntoken = "topsecretvalue"', ()),
+        ('name = "sk-topsecretvalue0123456789"', ()),
+        ("", ("body.password=topsecretvalue",)),
+        ("", ("name=sk-topsecretvalue0123456789",)),
+    ],
+)
+def test_what_looks_like_a_key_is_refused_and_never_shown(
+    tmp_path: Path, text: str, overrides: tuple[str, ...]
+) -> None:
+    said = message(tmp_path, text, *overrides)
+    assert "environment" in said
+    assert "topsecretvalue" not in said
+
+
+def test_the_nearest_of_nothing_is_none() -> None:
+    assert nearest("x", []) is None
+    assert nearest("lr", ["steps", "optim.lr", "lower"]) == "optim.lr"

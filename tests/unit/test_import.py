@@ -1,0 +1,67 @@
+"""``import openconductor``: light, and every public name is where it says."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+
+import openconductor
+
+HEAVY = "torch transformers trl aiohttp onnxruntime numpy pydantic matplotlib starlette rich typer".split()
+
+
+def loaded_after(code: str) -> set[str]:
+    """The modules that a fresh interpreter has loaded after some code, less those that it starts with."""
+    program = f"import sys; before = set(sys.modules); {code}; print(*(set(sys.modules) - before))"
+    result = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    return set(result.stdout.split())
+
+
+def test_importing_the_package_imports_nothing_but_itself() -> None:
+    loaded = loaded_after("import openconductor")
+    assert not loaded & set(HEAVY)
+    assert {name for name in loaded if name.startswith("openconductor")} == {"openconductor"}
+
+
+def test_asking_with_functions_needs_no_http_client_and_no_schema_library() -> None:
+    code = "import openconductor as oc; oc.Conductor, oc.WorkerPool, oc.execute, oc.parse_workflow, oc.RewardFunction"
+    loaded = loaded_after(code)
+    assert "openconductor.conductor" in loaded
+    assert not loaded & set(HEAVY)
+
+
+# evaluate and train bring their floors' own dependencies; tests/test_architecture.py resolves them, too.
+@pytest.mark.parametrize("name", [name for name in openconductor.__all__ if name not in {"evaluate", "train"}])
+def test_every_public_name_is_there(name: str) -> None:
+    assert getattr(openconductor, name) is not None
+    assert name in dir(openconductor)
+
+
+def test_every_error_class_is_public() -> None:
+    from openconductor import errors
+
+    classes = {name for name, value in vars(errors).items() if isinstance(value, type) and value.__module__ == errors.__name__}
+    assert classes <= set(openconductor.__all__)
+
+
+def test_an_unknown_name_is_an_attribute_error() -> None:
+    with pytest.raises(AttributeError, match="has no attribute 'Agent'"):
+        openconductor.Agent  # noqa: B018
+
+
+def test_a_name_is_the_same_object_wherever_it_is_taken_from() -> None:
+    from openconductor.types import Workflow
+
+    assert openconductor.Workflow is Workflow
+
+
+def test_the_type_checker_sees_every_public_name() -> None:
+    import ast
+    from pathlib import Path
+
+    tree = ast.parse(Path(openconductor.__file__).read_text("utf-8"))
+    (block,) = (node for node in tree.body if isinstance(node, ast.If))
+    seen = {alias.name for node in block.body if isinstance(node, ast.ImportFrom) for alias in node.names}
+    assert seen | {"__version__"} == set(openconductor.__all__)

@@ -1,0 +1,119 @@
+"""Shapes of workflows and spread of work."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from openconductor.measures import (
+    critical_path,
+    direct_access,
+    entropy_bits,
+    mean_steps,
+    routing_entropy_bits,
+    topology,
+    topology_shares,
+    unused_steps,
+    worker_counts,
+    worker_shares,
+)
+from openconductor.types import Step, Workflow
+
+
+def plan(*accesses: object, workers: tuple[int, ...] | None = None) -> Workflow:
+    return Workflow([Step(w, "Do.", a) for w, a in zip(workers or [0] * len(accesses), accesses, strict=True)])  # type: ignore[arg-type]
+
+
+SHAPES = [
+    ((), "accept"),
+    (([],), "single"),
+    (("all",), "single"),
+    (([], "all"), "chain"),
+    (([], [0], [1]), "chain"),
+    (([], "all", "all", "all"), "chain"),
+    (([], [0], [0, 1]), "chain"),
+    (([], []), "parallel"),
+    (([], [], []), "parallel"),
+    (([], [], "all"), "aggregate"),
+    (([], [], [], [0, 1, 2]), "aggregate"),
+    (([], [], [0], [1], [2, 3]), "tree"),
+    (([], [0], [], [1, 2]), "tree"),
+    (([], [], [0, 1], "all"), "tree"),
+    (([], [0], [0]), "dag"),
+    (([], [0], [0], [1, 2]), "dag"),
+    (([], [], [1]), "dag"),
+    (([], [0], []), "dag"),
+    (([], [], [], [0, 1]), "dag"),
+]
+
+accesses = st.integers(0, 6).flatmap(
+    lambda n: st.tuples(
+        *(
+            st.one_of(st.just("all"), st.lists(st.integers(0, max(0, i - 1)), max_size=3 if i else 0))
+            for i in range(n)
+        )
+    )
+)
+
+
+@pytest.mark.parametrize(("shape", "name"), SHAPES, ids=str)
+def test_each_shape_has_its_name(shape: tuple[object, ...], name: str) -> None:
+    assert topology(plan(*shape)) == name
+
+
+@given(accesses)
+def test_all_and_the_list_of_all_steps_are_the_same_shape(shape: tuple[object, ...]) -> None:
+    spelled = [list(range(i)) if access == "all" else access for i, access in enumerate(shape)]
+    assert topology(plan(*shape)) == topology(plan(*spelled))
+
+
+@given(accesses)
+def test_what_is_implied_changes_neither_shape_nor_critical_path(shape: tuple[object, ...]) -> None:
+    workflow = plan(*shape)
+    reduced = plan(*(sorted(step) for step in direct_access(workflow)))
+    assert topology(reduced) == topology(workflow)
+    assert critical_path(reduced) == critical_path(workflow)
+    assert unused_steps(reduced) == unused_steps(workflow)
+
+
+@pytest.mark.parametrize(
+    ("shape", "length"), [((), 0), (([],), 1), (([], []), 1), (([], "all", "all"), 3), (([], [], [0], [1], [2, 3]), 3)]
+)
+def test_the_critical_path_is_the_longest_wait(shape: tuple[object, ...], length: int) -> None:
+    assert critical_path(plan(*shape)) == length
+
+
+def test_steps_that_cannot_reach_the_answer_are_unused() -> None:
+    assert unused_steps(plan([], [0], [], [2])) == (0, 1)
+    assert unused_steps(plan([], [], "all")) == ()
+    assert unused_steps(plan()) == ()
+
+
+def test_entropy_is_zero_for_one_and_log_n_for_an_even_spread() -> None:
+    assert entropy_bits([5]) == 0.0 and math.copysign(1, entropy_bits([5])) == 1.0
+    assert entropy_bits([]) == entropy_bits([0, 0]) == 0.0
+    assert entropy_bits([1] * 8) == pytest.approx(3.0)
+    assert entropy_bits([0.25, 0.75]) == pytest.approx(entropy_bits([1, 3]))
+
+
+@pytest.mark.parametrize("counts", [[-1, 2], [math.nan], [math.inf, 1]])
+def test_entropy_of_nonsense_is_rejected(counts: list[float]) -> None:
+    with pytest.raises(ValueError, match="counts"):
+        entropy_bits(counts)
+
+
+def test_shares_are_over_steps_and_in_order_of_ordinals() -> None:
+    workflows = [plan([], "all", workers=(3, 1)), plan([], workers=(1,)), plan([], workers=(1,))]
+    assert worker_counts(workflows) == {1: 3, 3: 1}
+    assert list(worker_shares(workflows).items()) == [(1, 0.75), (3, 0.25)]
+    assert routing_entropy_bits(workflows) == pytest.approx(0.8113, abs=1e-4)
+    assert mean_steps(workflows) == pytest.approx(4 / 3)
+    assert topology_shares(workflows) == {"chain": pytest.approx(1 / 3), "single": pytest.approx(2 / 3)}
+
+
+def test_nothing_has_no_shares() -> None:
+    assert worker_shares([]) == {} and topology_shares([]) == {} and mean_steps([]) is None
+    assert routing_entropy_bits([]) == 0.0

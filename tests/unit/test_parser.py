@@ -1,0 +1,265 @@
+from __future__ import annotations
+
+import re
+import threading
+import warnings
+from collections.abc import Iterator
+
+import pytest
+
+from openconductor import parser
+from openconductor.errors import WorkflowError, WorkflowReason
+from openconductor.parser import MAX_TEXT, parse_workflow, validate_workflow
+from openconductor.types import Step, Workflow
+
+GOOD = 'model_id = [0]\nsubtasks = ["a"]\naccess_list = [[]]'
+
+
+def reason_of(text: str, workers: frozenset[int] = frozenset({0, 1, 2}), **options: int) -> WorkflowReason:
+    with pytest.raises(WorkflowError) as caught:
+        parse_workflow(text, workers, **options)
+    return caught.value.reason
+
+
+def message_of(text: str) -> str:
+    with pytest.raises(WorkflowError) as caught:
+        parse_workflow(text, {0, 1, 2})
+    return caught.value.message
+
+
+# --- length and time --------------------------------------------------------------------------------------------------
+
+
+def test_a_text_of_the_longest_length_is_read() -> None:
+    text = GOOD + " " * (MAX_TEXT - len(GOOD))
+    assert parse_workflow(text, {0}) == Workflow((Step(0, "a"),))
+
+
+def test_a_text_one_character_longer_is_too_long_even_if_it_is_valid() -> None:
+    assert reason_of(GOOD + " " * (MAX_TEXT - len(GOOD) + 1)) is WorkflowReason.TOO_LONG
+
+
+class CountingPattern:
+    """A compiled pattern that counts the tokens that it hands out, and the characters in them."""
+
+    def __init__(self, pattern: re.Pattern[str]) -> None:
+        self.pattern = pattern
+        self.starts: list[int] = []
+        self.characters = 0
+
+    def finditer(self, text: str, position: int) -> Iterator[re.Match[str]]:
+        for match in self.pattern.finditer(text, position):
+            self.starts.append(match.start())
+            self.characters += len(match[0])
+            yield match
+
+
+HOSTILE = [
+    "[", "(", "{0:", "'", '"', '"""', "'''", "model_id = [", "model_id = [(", "model_id = ['", 'model_id = ["',
+    "model_id = ['''", "model_id = [\\'''", "model_id = ['\\\n", "model_id = [\"model_id = ['", "model_id = [''''",
+    "model_id = [x'", "model_id = [#", "model_id", "model_id ", "model_id = ", " ", "\\", "\\'", "-", "+1", "0, ",
+    "'' ", "f'", "()", "[0]", "set()", "1.", "\ud800", "not ", "1if ", "'a',\n", "#'\n",
+]  # fmt: skip
+LEADS = ["", "model_id = [", "subtasks = ['a']\naccess_list = [[]]\nmodel_id = [", "model_id = ['", 'model_id = ["""']
+
+
+@pytest.mark.parametrize("unit", HOSTILE)
+@pytest.mark.timeout(60)  # all leads take well under a second; quadratic time would take minutes
+def test_a_hostile_text_is_refused_in_one_forward_pass(unit: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    for lead in LEADS:
+        for tail in ("", "]"):
+            counting = CountingPattern(parser._TOKEN)
+            monkeypatch.setattr(parser, "_TOKEN", counting)
+            body = unit * (MAX_TEXT // len(unit))
+            text = (lead + body)[: MAX_TEXT - len(tail)] + tail
+            reason_of(text)
+            monkeypatch.setattr(parser, "_TOKEN", counting.pattern)
+            # A head that breaks a list is read twice, as a token and as the next list's head: never more.
+            assert counting.characters <= 2 * len(text)
+            assert counting.starts == sorted(counting.starts)
+
+
+def test_ten_million_brackets_are_refused_without_being_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delattr(parser, "_HEAD")
+    assert reason_of("[" * 10_000_000) is WorkflowReason.TOO_LONG
+
+
+@pytest.mark.parametrize("nested", ["[" * 60 + "]" * 60, "(" * 60 + "0" + ")" * 60, "-" * 60 + "1", "0" + "[0]" * 60])
+def test_what_could_exhaust_pythons_parser_is_refused_before_it(nested: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    def not_asked(source: str) -> object:
+        raise AssertionError(f"asked for {source!r}")
+
+    monkeypatch.setattr(parser.ast, "literal_eval", not_asked)
+    text = f"subtasks = ['a']\naccess_list = [[]]\nmodel_id = [{nested}]"
+    assert reason_of(text) is WorkflowReason.NOT_A_LITERAL
+
+
+@pytest.mark.parametrize("error", [MemoryError, RecursionError, ValueError, TypeError, SyntaxError])
+def test_whatever_pythons_parser_says_no_with_is_not_a_literal(
+    error: type[Exception], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(source: str) -> object:
+        raise error("no")
+
+    monkeypatch.setattr(parser.ast, "literal_eval", refuse)
+    assert reason_of(GOOD) is WorkflowReason.NOT_A_LITERAL
+
+
+def test_forty_brackets_are_still_read_by_python() -> None:
+    text = f"model_id = [{'(' * 40}1{')' * 40}]\nsubtasks = ['a']\naccess_list = [[]]"
+    assert parse_workflow(text, {1}).steps[0].worker == 1
+
+
+# --- warnings ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("literal", "value"),
+    [
+        (r'"\d"', r"\d"),
+        (r'"\\d"', r"\d"),
+        (r'"\\\d"', r"\\d"),
+        (r"'\(\)'", r"\(\)"),
+        (r'"""\d"""', r"\d"),
+        (r'u"\d"', r"\d"),
+        (r'r"\d"', r"\d"),
+        (r'R"\d\""', r"\d\""),
+        (r'"\777\400\1"', "\u01ff\u0100\x01"),
+        (r'"\N{BULLET}\u2022\U0001f600"', "\u2022\u2022\U0001f600"),
+        ('"\\\n\\\r\na"', "a"),
+    ],
+)
+@pytest.mark.parametrize("filter_", ["error", "ignore"])
+def test_an_unknown_escape_is_read_as_python_reads_it_and_never_warns(filter_: str, literal: str, value: str) -> None:
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always" if filter_ == "ignore" else "error")
+        workflow = parse_workflow(f"model_id = [0]\naccess_list = [[]]\nsubtasks = [{literal}]", {0})
+    assert workflow.steps[0].subtask == value
+    assert not caught
+
+
+def test_bytes_with_unknown_escapes_are_a_bad_subtask_even_where_warnings_are_errors() -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        text = r"model_id = [0] access_list = [[]] subtasks = [b'\d\N\u12\777']"
+        assert reason_of(text) is WorkflowReason.BAD_SUBTASK
+
+
+def test_parsing_leaves_the_warning_filters_alone_in_every_thread() -> None:
+    before = list(warnings.filters)
+    text = "model_id = [0] access_list = [[]] subtasks = ['\\d']"
+    threads = [threading.Thread(target=lambda: [parse_workflow(text, {0}) for _ in range(200)]) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert warnings.filters == before
+
+
+# --- messages ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("text", "parts"),
+    [
+        (GOOD + "\nmodel_id = [7]", ["model_id, step 0", "got 7", "0, 1, 2"]),
+        (GOOD + "\nsubtasks = ['  ']", ["subtasks, step 0", "'  '", "not blank"]),
+        (GOOD + "\naccess_list = [[3]]", ["access_list, step 0", "got 3", "before step 0"]),
+        (GOOD + "\naccess_list = [None]", ["access_list, step 0", "got None", '"all"']),
+        (GOOD + "\nmodel_id = [0, 0]", ["model_id 2, subtasks 1, access_list 1"]),
+        ("model_id = [0]", ["subtasks = [...] and access_list = [...]"]),
+        (GOOD + "\nmodel_id = [best]", ["model_id at character 62", "'best' at character 63"]),
+        (GOOD + "\nmodel_id = [0", ["not closed before the text ends"]),
+        (GOOD + "\nsubtasks = ['a]", ["quote at character"]),
+    ],
+)
+def test_a_message_says_where_what_was_got_and_what_was_expected(text: str, parts: list[str]) -> None:
+    message = message_of(text)
+    assert [part for part in parts if part not in message] == [], message
+
+
+def test_a_long_value_is_shortened_in_the_message() -> None:
+    assert len(message_of(GOOD + f"\naccess_list = ['{'x' * 5_000}']")) < 250
+    assert len(message_of(GOOD + f"\nmodel_id = [[{'0, ' * 5_000}]]")) < 250
+    assert len(message_of(GOOD + f"\nmodel_id = [{'q' * 5_000}]")) < 250
+
+
+def test_an_int_that_python_will_not_write_out_is_named_by_its_kind() -> None:
+    assert "got something of type int too long to write" in message_of(GOOD + f"\nmodel_id = [0x{'f' * 20_000}]")
+    assert "got something of type list too long to write" in message_of(GOOD + f"\nmodel_id = [[0x{'f' * 20_000}]]")
+
+
+@pytest.mark.parametrize("where", ["subtasks = ['\ud800']", "model_id = ['\ud800']", "access_list = [\ud800]"])
+def test_a_message_about_a_lone_surrogate_can_be_printed(where: str) -> None:
+    assert message_of(f"{GOOD}\n{where}").encode()
+
+
+def test_a_surrogate_is_found_although_the_text_holds_private_characters_already() -> None:
+    private = "\U000f0000\U000f0001"
+    for spelt in (private, "\\U000f0000\\U000F0001"):
+        assert parse_workflow(GOOD.replace('"a"', f'"{spelt}"') + "\ud800", {0}).steps[0].subtask == private
+    assert reason_of(GOOD.replace('"a"', f'"{private}\ud800"')) is WorkflowReason.BAD_SUBTASK
+
+
+def test_an_error_is_a_value_error_and_says_its_reason() -> None:
+    with pytest.raises(ValueError, match=r"^no_steps: "):
+        parse_workflow("model_id = [] subtasks = [] access_list = []", {0})
+
+
+# --- what is returned -------------------------------------------------------------------------------------------------
+
+
+def test_three_empty_lists_are_accept_only_where_that_is_allowed() -> None:
+    empty = "model_id = []\nsubtasks = []\naccess_list = []"
+    assert parse_workflow(empty, {0}, accept_allowed=True) == Workflow(())
+    assert reason_of(empty) is WorkflowReason.NO_STEPS
+
+
+def test_the_workers_may_be_any_iterable_of_ordinals() -> None:
+    for workers in ([0], (0,), {0}, iter([0]), range(1), {0: "name"}):
+        assert parse_workflow(GOOD, workers).steps[0].worker == 0
+
+
+def test_no_worker_on_offer_makes_every_worker_unknown() -> None:
+    assert reason_of(GOOD, frozenset()) is WorkflowReason.UNKNOWN_WORKER
+
+
+# --- hand-built workflows ---------------------------------------------------------------------------------------------
+
+
+def test_a_hand_built_workflow_that_keeps_the_rules_is_valid() -> None:
+    steps = (Step(0, "a"), Step(1, "b", [0]), Step(0, "c", "all"), Step(1, "d", ["all"]), Step(1, "e", (2, 0, 0)))
+    validate_workflow(Workflow(steps), {0, 1})
+    validate_workflow(Workflow(steps), {0, 1}, max_steps=5)
+
+
+@pytest.mark.parametrize(
+    ("steps", "reason"),
+    [
+        ((), "no_steps"),
+        ((Step(2, "a"),), "unknown_worker"),
+        ((Step(True, "a"),), "unknown_worker"),
+        ((Step("0", "a"),), "unknown_worker"),  # type: ignore[arg-type]
+        ((Step(0, " "),), "bad_subtask"),
+        ((Step(0, None),), "bad_subtask"),  # type: ignore[arg-type]
+        ((Step(0, "\udc00"),), "bad_subtask"),
+        ((Step(0, "a", [0]),), "forward_access"),
+        ((Step(0, "a", [-1]),), "bad_access"),
+        ((Step(0, "a", "none"),), "bad_access"),
+        ((Step(0, "a", ["all", "all"]), Step(0, "a", ["all", 0])), "bad_access"),  # type: ignore[list-item]
+        ((Step(0, "a"), Step(0, "b", [True])), "bad_access"),
+        ((Step(0, "a"), Step(0, "b", [2])), "forward_access"),
+    ],
+)
+def test_a_hand_built_workflow_is_held_to_the_same_rules(steps: tuple[Step, ...], reason: str) -> None:
+    with pytest.raises(WorkflowError) as caught:
+        validate_workflow(Workflow(steps), {0, 1})
+    assert caught.value.reason == reason
+
+
+def test_a_hand_built_workflow_has_a_step_limit_only_where_one_is_given() -> None:
+    workflow = Workflow(tuple(Step(0, "a") for _ in range(20)))
+    validate_workflow(workflow, {0})
+    with pytest.raises(WorkflowError) as caught:
+        validate_workflow(workflow, {0}, max_steps=19)
+    assert caught.value.reason is WorkflowReason.TOO_MANY_STEPS

@@ -1,0 +1,387 @@
+"""Workers and their numbering: billing, deadlines, limits, subsets, the pool file."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Sequence
+from dataclasses import FrozenInstanceError, dataclass
+from decimal import Decimal
+from pathlib import Path
+
+import pytest
+
+from openconductor.errors import ConfigError, EmptyResponse, RateLimited, WorkerError, WorkerTimeout
+from openconductor.pool import Worker, WorkerPool
+from openconductor.protocols import CallContext, OnText
+from openconductor.providers.openai_compatible import OpenAICompatibleProvider
+from openconductor.types import Completion, FinishReason, Message, Price, Sampling, Usage
+
+HELLO = (Message("user", "hello"),)
+CALL = CallContext()
+TOKENS = Usage(input_tokens=1000, cached_tokens=400, output_tokens=500)
+
+
+@dataclass
+class Scripted:
+    """A provider that says one thing, and remembers how it was asked."""
+
+    text: str = "hi"
+    usage: Usage = TOKENS
+    finish: FinishReason = "stop"
+    error: BaseException | None = None
+    hangs: bool = False
+    sampling: Sampling | None = None
+    deadline: float | None = None
+    at_once: int = 0
+    most_at_once: int = 0
+
+    async def complete(
+        self, messages: Sequence[Message], sampling: Sampling, *, call: CallContext, on_text: OnText | None = None
+    ) -> Completion:
+        self.sampling, self.deadline = sampling, call.deadline
+        self.at_once += 1
+        self.most_at_once = max(self.most_at_once, self.at_once)
+        try:
+            await (asyncio.Event().wait() if self.hangs else asyncio.sleep(0))
+            if self.error is not None:
+                raise self.error
+            return Completion(self.text, usage=self.usage, finish_reason=self.finish)
+        finally:
+            self.at_once -= 1
+
+
+# ── a call ───────────────────────────────────────────────────────────────────────────────────────────────────────────
+async def test_a_price_is_billed_exactly_and_cached_input_has_its_own() -> None:
+    worker = Worker(Scripted(), name="w", price=Price(Decimal("1.25"), Decimal(10), Decimal("0.125")))
+    usage = (await worker.complete(HELLO, call=CALL)).usage
+    assert usage.dollars == Decimal("0.0058")
+    assert usage.unpriced_calls == 0
+
+
+async def test_a_price_may_be_a_mapping() -> None:
+    worker = Worker(Scripted(), name="w", price={"input": 1.25, "output": "10"})  # type: ignore[arg-type]
+    assert worker.price == Price(Decimal("1.25"), Decimal(10))
+
+
+async def test_a_call_without_a_price_is_unpriced_not_free() -> None:
+    usage = (await Worker(Scripted(), name="w").complete(HELLO, call=CALL)).usage
+    assert (usage.dollars, usage.unpriced_calls) == (0, 1)
+
+
+async def test_a_call_whose_tokens_are_not_known_is_unpriced_whatever_the_price() -> None:
+    worker = Worker(Scripted(usage=Usage()), name="w", price=Price(Decimal(1), Decimal(1)))
+    assert (await worker.complete(HELLO, call=CALL)).usage.unpriced_calls == 1
+
+
+async def test_what_a_provider_has_billed_and_timed_itself_stands() -> None:
+    billed = Usage(input_tokens=1, dollars=Decimal("0.5"), seconds=9.0)
+    worker = Worker(Scripted(usage=billed), name="w", price=Price(Decimal(1), Decimal(1)))
+    assert (await worker.complete(HELLO, call=CALL)).usage == billed
+
+
+async def test_the_seconds_of_a_call_are_measured_where_the_provider_left_them_out() -> None:
+    assert (await Worker(Scripted(), name="w").complete(HELLO, call=CALL)).usage.seconds > 0
+
+
+async def test_the_workers_sampling_is_applied() -> None:
+    scripted = Scripted()
+    sampling = Sampling(temperature=0.2, body={"effort": "minimal"})
+    await Worker(scripted, name="w", sampling=sampling).complete(HELLO, call=CALL)
+    assert scripted.sampling is sampling
+
+
+async def test_a_worker_names_itself_in_an_error_that_names_nobody() -> None:
+    with pytest.raises(RateLimited) as caught:
+        await Worker(Scripted(error=RateLimited("slow")), name="solver").complete(HELLO, call=CALL)
+    assert caught.value.worker == "solver"
+    with pytest.raises(WorkerError) as inner:
+        await Worker(Scripted(error=WorkerError("x", worker="deep")), name="solver").complete(HELLO, call=CALL)
+    assert inner.value.worker == "deep"
+
+
+@pytest.mark.parametrize("text", ["", " \n\t"])
+async def test_an_answer_with_nothing_in_it_is_an_empty_response(text: str) -> None:
+    with pytest.raises(EmptyResponse):
+        await Worker(Scripted(text), name="w").complete(HELLO, call=CALL)
+
+
+async def test_an_answer_cut_at_its_limit_before_its_first_word_is_a_completion() -> None:
+    said = await Worker(Scripted("", finish="length"), name="w").complete(HELLO, call=CALL)
+    assert said.finish_reason == "length"
+
+
+# ── deadlines ────────────────────────────────────────────────────────────────────────────────────────────────────────
+async def test_the_workers_timeout_is_a_total_deadline() -> None:
+    with pytest.raises(WorkerTimeout) as caught:
+        await Worker(Scripted(hangs=True), name="w", timeout_s=0.01).complete(HELLO, call=CALL)
+    assert caught.value.worker == "w"
+
+
+async def test_the_nearer_of_the_two_deadlines_holds_and_is_told_to_the_provider() -> None:
+    now = asyncio.get_running_loop().time()
+    scripted = Scripted()
+    worker = Worker(scripted, name="w", timeout_s=1000)
+    await worker.complete(HELLO, call=CallContext(deadline=now + 5))
+    assert scripted.deadline == now + 5
+    await worker.complete(HELLO, call=CallContext(deadline=now + 5000))
+    assert scripted.deadline == pytest.approx(now + 1000, abs=5)
+
+
+async def test_a_deadline_that_has_passed_calls_nobody() -> None:
+    scripted = Scripted()
+    with pytest.raises(WorkerTimeout):
+        await Worker(scripted, name="w").complete(HELLO, call=CallContext(deadline=0.0))
+    assert scripted.most_at_once == 0
+
+
+async def test_a_timeout_of_the_provider_itself_keeps_its_own_words() -> None:
+    with pytest.raises(WorkerTimeout, match="my own"):
+        await Worker(Scripted(error=WorkerTimeout("my own")), name="w", timeout_s=9).complete(HELLO, call=CALL)
+
+
+async def test_a_cancelled_call_is_cancelled_not_timed_out() -> None:
+    task = asyncio.create_task(Worker(Scripted(hangs=True), name="w", timeout_s=9).complete(HELLO, call=CALL))
+    await asyncio.sleep(0)
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+
+
+# ── limits ───────────────────────────────────────────────────────────────────────────────────────────────────────────
+async def test_max_concurrency_holds_over_two_pools() -> None:
+    scripted = Scripted()
+    worker = Worker(scripted, name="w", max_concurrency=3)
+    pools = [WorkerPool([worker]), WorkerPool([worker])]
+    await asyncio.gather(*(pool[0].complete(HELLO, call=CALL) for pool in pools for _ in range(20)))
+    assert scripted.most_at_once == 3
+
+
+def test_max_concurrency_holds_over_event_loops() -> None:
+    lock, counts = threading.Lock(), [0, 0]
+
+    def slow(messages: list[Message]) -> str:
+        with lock:
+            counts[0] += 1
+            counts[1] = max(counts)
+        threading.Event().wait(0.002)
+        with lock:
+            counts[0] -= 1
+        return "hi"
+
+    worker = Worker(slow, name="w", max_concurrency=2)
+
+    async def many() -> None:
+        await asyncio.gather(*(worker.complete(HELLO, call=CALL) for _ in range(15)))
+
+    threads = [threading.Thread(target=lambda: asyncio.run(many())) for _ in range(3)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(20)
+        assert not thread.is_alive()
+    assert counts == [0, 2]
+
+
+async def test_a_wait_for_a_slot_ends_at_the_deadline_of_the_call_and_frees_the_queue() -> None:
+    worker = Worker(Scripted(hangs=True), name="w", max_concurrency=1)
+    first = asyncio.create_task(worker.complete(HELLO, call=CALL))
+    await asyncio.sleep(0)
+    deadline = asyncio.get_running_loop().time() + 0.01
+    with pytest.raises(WorkerTimeout, match="turn"):
+        await worker.complete(HELLO, call=CallContext(deadline=deadline))
+    first.cancel()
+    await asyncio.gather(first, return_exceptions=True)
+    second = asyncio.create_task(worker.complete(HELLO, call=CALL))
+    await asyncio.sleep(0)
+    assert isinstance(worker.provider, Scripted)
+    assert worker.provider.at_once == 1
+    second.cancel()
+
+
+@pytest.mark.parametrize("limit", [{"rpm": 2}, {"tpm": 3000}], ids=str)
+async def test_a_call_over_the_minutes_limit_waits(limit: dict[str, int]) -> None:
+    scripted = Scripted(usage=Usage(input_tokens=1000, output_tokens=500))
+    worker = Worker(scripted, name="w", **limit)  # type: ignore[arg-type]
+    await worker.complete(HELLO, call=CALL)
+    await worker.complete(HELLO, call=CALL)
+    with pytest.raises(WorkerTimeout):
+        await worker.complete(HELLO, call=CallContext(deadline=asyncio.get_running_loop().time() + 0.02))
+
+
+# ── numbering ────────────────────────────────────────────────────────────────────────────────────────────────────────
+def workers(*names: str) -> list[Worker]:
+    return [Worker(Scripted(), name=name) for name in names]
+
+
+def test_workers_are_numbered_from_zero_in_order() -> None:
+    pool = WorkerPool(workers("a", "b", "c"))
+    assert pool.ordinals == (0, 1, 2)
+    assert len(pool) == 3
+    assert [(ordinal, worker.name) for ordinal, worker in pool] == [(0, "a"), (1, "b"), (2, "c")]
+    assert pool.ordinal_of("b") == 1
+    assert 2 in pool
+    assert 3 not in pool
+
+
+def test_a_subset_keeps_the_ordinals_also_of_a_subset() -> None:
+    pool = WorkerPool(workers("a", "b", "c", "d")).subset([3, 1, 0]).subset([3, 1])
+    assert pool.ordinals == (1, 3)
+    assert pool[3].name == "d"
+    assert pool.ordinal_of("d") == 3
+    with pytest.raises(ConfigError):
+        pool[0]
+
+
+@pytest.mark.parametrize("ordinals", [[9], [-1], [], [0, 0], [True], ["0"]], ids=str)
+def test_a_wrong_subset_is_a_config_error(ordinals: list[int]) -> None:
+    with pytest.raises(ConfigError):
+        WorkerPool(workers("a", "b")).subset(ordinals)
+
+
+def test_an_unknown_ordinal_or_name_is_a_config_error() -> None:
+    pool = WorkerPool(workers("solver", "judge"))
+    for ordinal in (2, -1, True, "0"):
+        with pytest.raises(ConfigError, match=r"\[0, 1\]"):
+            pool[ordinal]  # type: ignore[index]
+    with pytest.raises(ConfigError, match="'solver'"):
+        pool.ordinal_of("slover")
+
+
+def test_a_pool_of_none_or_of_equals_is_a_config_error() -> None:
+    worker = Worker(Scripted(), name="a")
+    for wrong in ([], [worker, worker], workers("a", "a"), ["a"]):
+        with pytest.raises(ConfigError):
+            WorkerPool(wrong)  # type: ignore[arg-type]
+
+
+def test_workers_and_pools_are_frozen() -> None:
+    pool = WorkerPool(workers("a"))
+    with pytest.raises(FrozenInstanceError):
+        pool._workers = {}  # type: ignore[misc]
+    with pytest.raises(FrozenInstanceError):
+        pool[0].name = "b"  # type: ignore[misc]
+    with pytest.raises(TypeError):
+        pool[0] = pool[0]  # type: ignore[index]
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"name": " "},
+        {"name": 3},
+        {"timeout_s": 0},
+        {"timeout_s": float("inf")},
+        {"max_concurrency": 0},
+        {"max_concurrency": True},
+        {"rpm": 1.5},
+        {"tpm": -1},
+        {"tags": "fast"},
+        {"price": 3},
+        {"price": {"input": 1}},
+        {"price": {"input": "x", "output": 1}},
+        {"price": {"input": -1, "output": 1}},
+        {"price": {"input": 1, "output": 1, "outptu": 1}},
+    ],
+    ids=str,
+)
+def test_a_worker_with_a_wrong_value_is_a_config_error(options: dict[str, object]) -> None:
+    with pytest.raises(ConfigError):
+        Worker(Scripted(), **{"name": "w", **options})  # type: ignore[arg-type]
+
+
+# ── the pool file ────────────────────────────────────────────────────────────────────────────────────────────────────
+FULL = """
+[[worker]]
+name = "gpt"
+model = "gpt-5"
+api_key_env = "SOME_KEY"
+description = "good at all"
+tags = ["closed", "strong"]
+max_concurrency = 64
+rpm = 500
+tpm = 100000
+price = { input = 1.25, output = 10, cached = 0.125 }
+sampling = { temperature = 0.2, max_tokens = 4096, seed = 3 }
+body = { reasoning_effort = "minimal", thinking = { budget_tokens = 128 } }
+timeout_s = 900
+
+[[worker]]
+name = "qwen"
+provider = "openai_compatible"
+model = "qwen3:32b"
+base_url = "http://localhost:8000/v1"
+"""
+
+
+def from_text(folder: Path, text: str, *overrides: str) -> WorkerPool:
+    file = folder / "pool.toml"
+    file.write_text(text)
+    return WorkerPool.from_toml(file, overrides)
+
+
+def test_a_pool_file_gives_every_field_to_its_worker(tmp_path: Path) -> None:
+    pool = from_text(tmp_path, FULL)
+    gpt = pool[0]
+    assert gpt.name == "gpt"
+    assert gpt.description == "good at all"
+    assert gpt.tags == ("closed", "strong")
+    assert (gpt.max_concurrency, gpt.rpm, gpt.tpm, gpt.timeout_s) == (64, 500, 100000, 900.0)
+    assert gpt.price == Price(Decimal("1.25"), Decimal(10), Decimal("0.125"))
+    assert (gpt.sampling.temperature, gpt.sampling.max_tokens, gpt.sampling.seed) == (0.2, 4096, 3)
+    assert dict(gpt.sampling.body) == {"reasoning_effort": "minimal", "thinking": {"budget_tokens": 128}}
+    assert isinstance(gpt.provider, OpenAICompatibleProvider)
+    assert gpt.provider.model == "gpt-5"
+
+
+def test_what_a_pool_file_leaves_out_has_its_default(tmp_path: Path) -> None:
+    qwen = from_text(tmp_path, FULL)[1]
+    assert (qwen.price, qwen.tags, qwen.rpm, qwen.timeout_s) == (None, (), None, None)
+    assert isinstance(qwen.provider, OpenAICompatibleProvider)
+    assert qwen.provider.base_url == "http://localhost:8000/v1"
+
+
+def test_a_pool_file_takes_overrides(tmp_path: Path) -> None:
+    assert from_text(tmp_path, FULL, "worker.1.timeout_s=5")[1].timeout_s == 5
+
+
+ONE = '[[worker]]\nname = "solver"\nmodel = "m"\n'
+
+
+@pytest.mark.parametrize(
+    ("text", "named"),
+    [
+        ("", "worker"),
+        ("worker = []", "no worker"),
+        (ONE + ONE, "two workers"),
+        (ONE + "max_concurency = 3", "'max_concurrency'"),
+        (ONE + 'provider = "opnai_compatible"', "'openai_compatible'"),
+        (ONE + "timeout_s = '5'", "worker.0.timeout_s"),
+        (ONE + "timeout_s = -5", "timeout_s"),
+        (ONE + "rpm = 0", "rpm"),
+        (ONE + "price = { input = 1 }", "worker.0.price.output"),
+        (ONE + "price = { input = 1, output = 2, chached = 3 }", "'cached'"),
+        (ONE + "sampling = { temprature = 1 }", "'temperature'"),
+        (ONE + "base_url = 'nonsense'", "base_url"),
+        (ONE + "api_key_env = 'not a name'", "api_key_env"),
+        (ONE + "provider = 'ollama'\napi_key_env = 'KEY'", "api_key_env"),
+        ('[[worker]]\nmodel = "m"', "worker.0.name"),
+        ('[[worker]]\nname = "m"', "worker.0.model"),
+        ("[[workers]]\nname = 'm'", "'worker'"),
+    ],
+)
+def test_a_wrong_pool_file_says_what_is_wrong_and_in_which_file(tmp_path: Path, text: str, named: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        from_text(tmp_path, text)
+    assert named in str(caught.value)
+    assert "pool.toml" in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "line", ['api_key = "verysecret"', 'body = { token = "verysecret" }', 'api_key_env = "sk-verysecret"']
+)
+def test_a_key_in_a_pool_file_is_refused_and_not_shown(tmp_path: Path, line: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        from_text(tmp_path, ONE + line)
+    assert "verysecret" not in str(caught.value)
+    assert "environment" in str(caught.value)

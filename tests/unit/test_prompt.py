@@ -1,0 +1,364 @@
+from __future__ import annotations
+
+import itertools
+import re
+from collections import Counter
+from dataclasses import replace
+from typing import Any, Literal, get_args
+
+import pytest
+
+from openconductor.errors import ConfigError, WorkerTimeout, WorkflowError, WorkflowReason
+from openconductor.parser import parse_workflow
+from openconductor.prompt import (
+    PREVIOUS_LIMIT,
+    QUESTION_LIMIT,
+    SOLVE_SUBTASK,
+    PromptOptions,
+    check_question,
+    render_prompt,
+    render_workflow,
+)
+from openconductor.prompt_examples import ExampleSet, worked_examples
+from openconductor.types import Completion, Message, Round, Step, StepResult, Transcript, Workflow
+
+COMPACT = PromptOptions(template="compact")
+TWO_STEPS = Workflow((Step(3, "a"), Step(1, "b", "all")))
+
+
+def answered(answer: str, workflow: Workflow = TWO_STEPS) -> Round:
+    results = [StepResult(step, Completion("first")) for step in workflow.steps]
+    results[-1] = replace(results[-1], completion=Completion(answer))
+    return Round(Completion("..."), workflow, Transcript(workflow, tuple(results)))
+
+
+def system(ordinals: Any = range(3), **options: Any) -> str:
+    max_steps = options.pop("max_steps", 5)
+    cards = options.pop("cards_by_ordinal", None)
+    messages = render_prompt("Q?", ordinals, options=PromptOptions(**options), max_steps=max_steps, cards=cards)
+    return messages[0].content
+
+
+def shown_completions(text: str) -> list[str]:
+    return re.findall(r"You write:\n(.*?)(?=\n\n### Example|\Z)", text, re.DOTALL)
+
+
+def pool_lines(text: str) -> list[str]:
+    return re.findall(r"^Model .*$", text, re.MULTILINE)
+
+
+# --- rendering a workflow ---------------------------------------------------------------------------------------------
+
+
+def test_a_workflow_is_rendered_with_exactly_this_spelling() -> None:
+    expected = 'model_id = [3, 1]\nsubtasks = ["a", "b"]\naccess_list = [[], "all"]'
+    assert render_workflow(TWO_STEPS) == expected
+    assert render_workflow(TWO_STEPS, "Think.") == "Think.\n" + expected
+
+
+def test_index_access_and_accept_have_their_spelling_too() -> None:
+    workflow = Workflow((Step(0, "a"), Step(0, "b", [0]), Step(0, "c", [1, 0])))
+    assert render_workflow(workflow).endswith("access_list = [[], [0], [0, 1]]")
+    assert render_workflow(Workflow(())) == "model_id = []\nsubtasks = []\naccess_list = []"
+
+
+@pytest.mark.parametrize(
+    ("subtask", "spelt"),
+    [
+        ('say "hi"', r'"say \"hi\""'),
+        ("don't", '"don\'t"'),
+        ("a\\b", r'"a\\b"'),
+        ("a\nb\r\tc", r'"a\nb\r\tc"'),
+        ("\0\x7f\u2028\U000e0001", r'"\x00\x7f\u2028\U000e0001"'),
+        ("é 計算 🧮", '"é 計算 🧮"'),
+        ("'''", r'''"''\'"'''),
+    ],
+)
+def test_a_subtask_is_escaped_only_where_it_must_be(subtask: str, spelt: str) -> None:
+    workflow = Workflow((Step(0, subtask),))
+    text = render_workflow(workflow)
+    assert text.split("\n")[1] == f"subtasks = [{spelt}]"
+    assert parse_workflow(text, {0}) == workflow
+
+
+# --- the question -----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("question", "says"),
+    [
+        ("", "blank"),
+        (" \n", "blank"),
+        ("a\0b", "a NUL at character 1"),
+        ("ab\ud800", "U+D800 at character 2"),
+        ("x" * (QUESTION_LIMIT + 1), "got 1000001 characters"),
+        ([], "without turns"),
+        ([Message("user", "a"), Message("assistant", "b")], "got role 'assistant'"),
+        ([Message("system", "a")], "got role 'system'"),
+        ([Message("system", "a\0"), Message("user", "b")], "turn 0: got a NUL"),
+        ([Message("user", "x" * QUESTION_LIMIT), Message("user", "b")], "got 1000001 characters"),
+        ([Message("user", " ")], "blank"),
+    ],
+)
+def test_a_question_that_cannot_be_asked_is_a_config_error_that_says_where(question: Any, says: str) -> None:
+    with pytest.raises(ConfigError, match=re.escape(says)) as caught:
+        check_question(question)
+    assert str(caught.value).encode()
+    with pytest.raises(ConfigError):
+        render_prompt(question, [0])
+
+
+@pytest.mark.parametrize(
+    "question",
+    [
+        "x" * QUESTION_LIMIT,
+        "tabs\tand lines\r\n and 🧮",
+        [Message("user", "", ({"type": "image_url"},))],
+        [Message("user", "a"), Message("assistant", ""), Message("tool", "b")],
+    ],
+)
+def test_a_question_that_can_be_asked_is_let_through(question: Any) -> None:
+    check_question(question)
+
+
+def test_the_question_is_the_user_message_word_for_word() -> None:
+    first, second = render_prompt("What is 2 + 2?", [0, 1])
+    assert (first.role, second.role) == ("system", "user")
+    assert second.content == "What is 2 + 2?"
+    assert "What is 2 + 2?" not in first.content
+
+
+def test_a_chat_of_one_user_turn_is_the_question_itself() -> None:
+    assert render_prompt([Message("user", "Why?")], [0]) == render_prompt("Why?", [0])
+
+
+@pytest.mark.parametrize("options", [PromptOptions(), COMPACT])
+def test_earlier_turns_of_a_chat_are_conveyed_in_order_before_the_question(options: PromptOptions) -> None:
+    chat = [
+        Message("system", "Be brief."),
+        Message("user", "Hi."),
+        Message("assistant", "Hello!"),
+        Message("user", "Why?"),
+    ]
+    text = render_prompt(chat, [0], options=options)[-1].content
+    places = [text.index(part) for part in ("[system]\nBe brief.", "[user]\nHi.", "[assistant]\nHello!", "Why?")]
+    assert places == sorted(places)
+
+
+@pytest.mark.parametrize("options", [PromptOptions(), COMPACT])
+def test_images_of_all_turns_stay_on_the_user_message(options: PromptOptions) -> None:
+    cat, dog = {"type": "image_url", "image_url": {"url": "cat"}}, {"type": "image_url", "image_url": {"url": "dog"}}
+    chat = [Message("user", "", (cat,)), Message("assistant", "A cat."), Message("user", "And this?", (dog,))]
+    *others, last = render_prompt(chat, [0], options=options)
+    assert last.parts == (cat, dog)
+    assert not any(message.parts for message in others)
+
+
+# --- the pool ---------------------------------------------------------------------------------------------------------
+
+
+def test_workers_are_listed_by_ordinal_only_in_the_order_of_the_offer() -> None:
+    assert pool_lines(system([4, 0, 17])) == ["Model 4", "Model 0", "Model 17"]
+
+
+def test_cards_stand_behind_the_ordinal_on_one_line_and_only_when_they_are_on() -> None:
+    cards = {0: "Fast\nand  cheap.", 1: "  "}
+    assert pool_lines(system(range(3), cards=True, cards_by_ordinal=cards)) == [
+        "Model 0: Fast and cheap.",
+        "Model 1",
+        "Model 2",
+    ]
+    assert pool_lines(system(range(3), cards=False, cards_by_ordinal=cards)) == ["Model 0", "Model 1", "Model 2"]
+    assert pool_lines(system(range(2), cards=True)) == ["Model 0", "Model 1"]
+
+
+@pytest.mark.parametrize(("ordinals", "max_steps"), [([], 5), ([1, 1], 5), ([0], 0)])
+def test_an_offer_that_makes_no_sense_is_a_config_error(ordinals: list[int], max_steps: int) -> None:
+    with pytest.raises(ConfigError):
+        render_prompt("Q?", ordinals, max_steps=max_steps)
+
+
+# --- the options ------------------------------------------------------------------------------------------------------
+
+
+def test_the_defaults_are_the_papers_main_setting() -> None:
+    assert PromptOptions() == PromptOptions("full", "out_of_distribution", "binary", True, False)
+
+
+def test_the_step_limit_is_said() -> None:
+    assert "between 1 and 4 steps" in system(max_steps=4)
+    assert "exactly one step" in system(max_steps=1)
+
+
+def test_binary_access_is_explained_as_nothing_or_all_and_index_access_by_numbers() -> None:
+    binary, index = system(access="binary", examples="none"), system(access="index", examples="none")
+    assert '"all"' in binary
+    assert "[0, 2]" not in binary
+    assert '"all"' not in index
+    assert "[0, 2]" in index
+
+
+def test_without_subtasks_every_step_is_to_get_the_same_text_and_the_examples_do_so() -> None:
+    text = system(subtasks=False)
+    assert f'word for word: "{SOLVE_SUBTASK}"' in text
+    for completion in shown_completions(text):
+        assert {step.subtask for step in parse_workflow(completion, range(3))} == {SOLVE_SUBTASK}
+
+
+def test_the_system_message_is_the_same_in_every_round_and_for_every_question() -> None:
+    first = render_prompt("One?", [0, 1])
+    later = render_prompt("Two?", [0, 1], previous=answered("x"))
+    assert first[0] == later[0]
+
+
+# --- the examples -----------------------------------------------------------------------------------------------------
+
+OFFERS = [[0], [7], [0, 1], [3, 9], [0, 1, 2], [1, 4, 6], list(range(7)), [2, 3, 5, 7, 11, 13, 17, 19, 23]]
+SETTINGS = list(
+    itertools.product(get_args(ExampleSet), ["binary", "index"], [True, False], [1, 2, 3, 4, 5, 9], range(len(OFFERS)))
+)
+
+
+@pytest.mark.parametrize(("examples", "access", "subtasks"), sorted({setting[:3] for setting in SETTINGS}))
+def test_every_example_is_valid_under_the_options_chosen(examples: Any, access: Any, subtasks: bool) -> None:
+    for max_steps, ordinals in itertools.product([1, 2, 3, 4, 5, 9], OFFERS):
+        text = system(ordinals, examples=examples, access=access, subtasks=subtasks, max_steps=max_steps)
+        completions = shown_completions(text)
+        assert len(completions) == (0 if examples == "none" else 4)
+        for completion in completions:
+            workflow = parse_workflow(completion, ordinals, max_steps=max_steps)
+            assert completion.endswith(render_workflow(workflow))
+            assert len(completion) > len(render_workflow(workflow)) + 20  # a thought comes first
+            for step in workflow:
+                assert step.access in ((), "all") if access == "binary" else step.access != "all"
+
+
+def topology(workflow: Workflow) -> tuple[tuple[int, ...], ...]:
+    return tuple(workflow.visible(index) for index in range(len(workflow)))
+
+
+@pytest.mark.parametrize("examples", ["in_distribution", "mixed", "out_of_distribution"])
+@pytest.mark.parametrize("access", ["binary", "index"])
+def test_a_set_shows_a_single_step_a_parallel_plan_with_a_merge_and_a_check(
+    examples: ExampleSet, access: Literal["binary", "index"]
+) -> None:
+    shapes = [topology(e.workflow) for e in worked_examples(examples, range(7), max_steps=5, access=access)]
+    assert ((),) in shapes
+    assert ((), (), (0, 1)) in shapes or ((), (), (0, 1), (1, 2)) in shapes or ((), (), (0, 1), (0, 1, 2)) in shapes
+    assert ((), (0,)) in shapes
+    assert max(map(len, shapes)) >= 3
+    assert len(set(shapes)) >= 3
+
+
+def test_mixed_is_two_examples_of_each_kind() -> None:
+    questions = {
+        which: {e.question for e in worked_examples(which, [0], max_steps=5, access="binary")}
+        for which in get_args(ExampleSet)
+    }
+    assert len(questions["mixed"] & questions["in_distribution"]) == 2
+    assert len(questions["mixed"] & questions["out_of_distribution"]) == 2
+    assert not questions["in_distribution"] & questions["out_of_distribution"]
+    assert not questions["none"]
+
+
+def test_examples_are_the_same_for_the_same_offer_in_any_order() -> None:
+    first = worked_examples("mixed", [5, 1, 8], max_steps=5, access="binary")
+    assert first == worked_examples("mixed", [8, 5, 1], max_steps=5, access="binary")
+
+
+def test_over_many_offers_no_worker_is_favoured_in_the_examples() -> None:
+    uses: Counter[int] = Counter()
+    first: Counter[int] = Counter()
+    offers = list(itertools.combinations(range(9), 4))
+    for offer in offers:
+        examples = worked_examples("out_of_distribution", offer, max_steps=5, access="binary")
+        uses.update(step.worker for example in examples for step in example.workflow)
+        first[examples[0].workflow.steps[0].worker] += 1
+    assert set(uses) == set(range(9))
+    assert max(uses.values()) < 1.5 * min(uses.values())
+    assert max(first.values()) < 0.3 * len(offers)
+
+
+def test_two_workers_do_not_always_play_the_same_parts() -> None:
+    examples = worked_examples("out_of_distribution", [0, 1], max_steps=2, access="binary")
+    assert {example.workflow.steps[-1].worker for example in examples} == {0, 1}
+
+
+def test_in_one_example_different_parts_go_to_different_workers_where_the_pool_allows() -> None:
+    for offer in itertools.combinations(range(6), 3):
+        examples = worked_examples("out_of_distribution", offer, max_steps=3, access="binary")
+        assert all(len({s.worker for s in e.workflow}) == len(e.workflow) for e in examples)
+
+
+# --- later rounds -----------------------------------------------------------------------------------------------------
+
+
+def test_a_later_round_shows_the_workflow_and_its_response_and_offers_to_accept() -> None:
+    text = render_prompt("Q?", [1, 3], previous=answered("It is 5."))[-1].content
+    assert text.startswith("Q?\n\n")
+    assert render_workflow(TWO_STEPS) in text
+    assert "<response>\nIt is 5.\n</response>" in text
+    assert text.endswith(render_workflow(Workflow(())))
+    assert 'a step with "all"' in text
+
+
+def test_a_response_within_the_limit_is_shown_whole_and_a_longer_one_without_its_middle() -> None:
+    whole = "a" * PREVIOUS_LIMIT
+    assert whole in render_prompt("Q?", [0], previous=answered(whole))[-1].content
+    long = "BEGIN" + "a" * PREVIOUS_LIMIT + "END"
+    text = render_prompt("Q?", [0], previous=answered(long))[-1].content
+    assert "BEGIN" in text
+    assert "END" in text
+    assert "[... 8 characters left out ...]" in text
+    assert len(text) < PREVIOUS_LIMIT + 1_500
+
+
+def test_what_cannot_be_sent_in_a_response_is_replaced() -> None:
+    assert "a\ufffdb\ufffdc" in render_prompt("Q?", [0], previous=answered("a\0b\ud800c"))[-1].content
+
+
+def test_an_invalid_round_is_said_to_be_so_and_cannot_be_accepted() -> None:
+    error = WorkflowError(WorkflowReason.UNKNOWN_WORKER, "model_id, step 0: got 9")
+    text = render_prompt("Q?", [0], previous=Round(Completion("?"), error=error))[-1].content
+    assert "not a valid workflow" in text
+    assert "unknown_worker: model_id, step 0: got 9" in text
+    assert "model_id = []" not in text
+
+
+def test_a_failed_round_is_said_to_be_so_and_cannot_be_accepted() -> None:
+    error = WorkerTimeout("no answer in 60 s", worker="w")
+    transcript = Transcript(TWO_STEPS, (StepResult(TWO_STEPS.steps[0]), StepResult(TWO_STEPS.steps[1], error=error)))
+    text = render_prompt("Q?", [0], previous=Round(Completion("?"), TWO_STEPS, transcript, error))[-1].content
+    assert render_workflow(TWO_STEPS) in text
+    assert "It failed before its last step had answered: worker 'w': no answer in 60 s" in text
+    assert "model_id = []" not in text
+
+
+# --- the compact template ---------------------------------------------------------------------------------------------
+
+
+def test_the_compact_prompt_is_exactly_this() -> None:
+    assert render_prompt("17 + 5?", range(3), options=COMPACT) == (
+        Message("user", "Model 0\nModel 1\nModel 2\nQuestion: 17 + 5?\n"),
+    )
+
+
+def test_the_compact_prompt_shows_cards_when_they_are_on() -> None:
+    options = replace(COMPACT, cards=True)
+    (message,) = render_prompt("Q?", [2, 5], options=options, cards={5: "adds"})
+    assert message.content == "Model 2\nModel 5: adds\nQuestion: Q?\n"
+
+
+def test_the_compact_prompt_of_a_later_round_is_exactly_this() -> None:
+    (message,) = render_prompt("Q?", [1, 3], options=COMPACT, previous=answered("22"))
+    assert message.content == (
+        "Model 1\nModel 3\nQuestion: Q?\n"
+        'Before:\nmodel_id = [3, 1]\nsubtasks = ["a", "b"]\naccess_list = [[], "all"]\nAnswer: 22\n'
+    )
+
+
+def test_the_compact_prompt_says_none_for_a_round_without_a_workflow_or_answer() -> None:
+    (invalid,) = render_prompt("Q?", [0], options=COMPACT, previous=Round(Completion("?")))
+    assert invalid.content == "Model 0\nQuestion: Q?\nBefore:\nnone\nAnswer: none\n"
+    (failed,) = render_prompt("Q?", [0], options=COMPACT, previous=Round(Completion("?"), TWO_STEPS))
+    assert failed.content.endswith(f"Before:\n{render_workflow(TWO_STEPS)}\nAnswer: none\n")

@@ -1,0 +1,301 @@
+"""What a completion is worth, and which failures may not change that."""
+
+from __future__ import annotations
+
+import asyncio
+import math
+import statistics
+from collections.abc import Callable
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from openconductor.errors import (
+    AuthFailed,
+    BudgetExceeded,
+    ConfigError,
+    ContextTooLong,
+    EmptyResponse,
+    GradingError,
+    OpenConductorError,
+    RateLimited,
+    Refused,
+    SandboxError,
+    TaskError,
+    TruncatedResponse,
+    WorkerError,
+    WorkerTimeout,
+    WorkflowError,
+    WorkflowReason,
+)
+from openconductor.pool import Worker, WorkerPool
+from openconductor.prompt import SOLVE_SUBTASK, PromptOptions, render_workflow
+from openconductor.reward import RewardFunction, Scored, episode_reward, group_advantages
+from openconductor.types import Budget, Completion, Episode, Grade, Message, Problem, Round, Step, Usage, Workflow
+
+PROBLEM = Problem("p1", "What is 6 * 7?", "42", "sums")
+PLAN = Workflow([Step(0, "Answer.")])
+ACCEPT = "model_id = []\nsubtasks = []\naccess_list = []"
+
+
+def ended(answer: str | None, error: OpenConductorError | None = None) -> Episode:
+    return Episode("What is 6 * 7?", (), answer, error, Usage(), 0.0)
+
+
+class Exact:
+    """Right if the answer is the reference; fails, hangs or hesitates where it is told to."""
+
+    def __init__(self, verdict: object = None) -> None:
+        self._verdict = verdict
+        self.graded: list[str] = []
+
+    async def grade(self, problem: Problem, answer: str) -> Grade:
+        self.graded.append(answer)
+        if isinstance(self._verdict, BaseException):
+            raise self._verdict
+        if isinstance(self._verdict, Grade):
+            return self._verdict
+        if self._verdict == "hang":
+            await asyncio.Event().wait()
+        return Grade(answer == problem.reference)
+
+
+def pool_of(*answers: str | Exception) -> WorkerPool:
+    def worker(answer: str | Exception) -> Callable[[list[Message]], object]:
+        async def work(messages: list[Message]) -> str:
+            if isinstance(answer, Exception):
+                raise answer
+            return answer
+
+        return work
+
+    return WorkerPool([Worker(worker(answer), name=f"w{i}") for i, answer in enumerate(answers)])  # type: ignore[arg-type]
+
+
+async def score(
+    *answers: str | Exception, completion: Completion | str | None = None, grader: Exact | None = None, **options: object
+) -> Scored:
+    function = RewardFunction(pool_of(*answers or ("42",)), grader or Exact(), **options)  # type: ignore[arg-type]
+    return await function(PROBLEM, render_workflow(PLAN) if completion is None else completion)
+
+
+# --- the rule ---------------------------------------------------------------------------------------------------------
+
+
+def budget_spent(limit: str) -> BudgetExceeded:
+    return BudgetExceeded("spent", limit=limit)
+
+
+@pytest.mark.parametrize(
+    ("error", "reward"),
+    [
+        *((WorkflowError(reason, "no"), 0.0) for reason in WorkflowReason),
+        (ContextTooLong("too long"), 0.5),
+        (Refused("no"), 0.5),
+        (EmptyResponse("all of it was reasoning", retryable=False), 0.5),
+        (EmptyResponse("blank"), None),
+        (WorkerError("broken"), None),
+        (RateLimited("slow down"), None),
+        (WorkerTimeout("late"), None),
+        (TruncatedResponse("cut"), None),
+        (AuthFailed("no key"), None),
+        (GradingError("undecided"), None),
+        (SandboxError("no bwrap"), None),
+        (budget_spent("calls"), 0.5),
+        (budget_spent("tokens"), 0.5),
+        (budget_spent("dollars"), 0.5),
+        (budget_spent("seconds"), None),
+    ],
+)
+def test_an_episode_that_failed_is_worth_what_its_cause_says(error: OpenConductorError, reward: float | None) -> None:
+    assert episode_reward(ended(None, error), None) == reward
+    assert episode_reward(ended(None, error), Grade(True)) == reward
+
+
+@pytest.mark.parametrize(("grade", "reward"), [(Grade(True), 1.0), (Grade(False), 0.5), (Grade(None), None), (None, None)])
+def test_an_answer_is_worth_its_grade(grade: Grade | None, reward: float | None) -> None:
+    assert episode_reward(ended("42"), grade) == reward
+
+
+# --- scoring one completion -------------------------------------------------------------------------------------------
+
+
+async def test_a_right_answer_is_worth_one() -> None:
+    scored = await score("42")
+    assert (scored.reward, scored.episode.answer, scored.grade) == (1.0, "42", Grade(True))
+    assert scored.episode.rounds[0].workflow == PLAN
+
+
+async def test_a_wrong_answer_is_worth_a_half() -> None:
+    assert (await score("41")).reward == 0.5
+
+
+async def test_no_workflow_is_worth_nothing_and_nobody_is_asked() -> None:
+    scored = await score(WorkerError("never called"), completion="I think it is 42.")
+    assert scored.reward == 0.0 and scored.grade is None
+    assert isinstance(scored.episode.error, WorkflowError) and scored.episode.rounds[0].transcript is None
+
+
+async def test_a_cut_completion_is_no_workflow() -> None:
+    scored = await score(completion=Completion(render_workflow(PLAN), finish_reason="length"))
+    assert scored.reward == 0.0
+
+
+async def test_an_accept_without_a_round_before_is_no_workflow() -> None:
+    assert (await score(completion=ACCEPT)).reward == 0.0
+
+
+@pytest.mark.parametrize("error", [RateLimited("slow down"), TruncatedResponse("cut"), WorkerTimeout("late")])
+async def test_a_failure_of_infrastructure_is_masked_and_kept(error: WorkerError) -> None:
+    scored = await score(error)
+    assert scored.reward is None and scored.episode.error is error and scored.grade is None
+
+
+@pytest.mark.parametrize("error", [Refused("no"), ContextTooLong("too long")])
+async def test_a_failure_that_the_plan_caused_counts_as_a_wrong_answer(error: WorkerError) -> None:
+    assert (await score(error)).reward == 0.5
+
+
+async def test_a_failure_never_goes_to_another_worker() -> None:
+    scored = await score(RateLimited("slow down"), "42")
+    assert scored.reward is None
+
+
+@pytest.mark.parametrize("error", [AuthFailed("no key"), ConfigError("no model")])
+async def test_what_no_later_reward_could_survive_is_raised(error: OpenConductorError) -> None:
+    with pytest.raises(type(error)):
+        await score(error)
+
+
+async def test_a_spent_budget_of_its_own_counts_as_a_wrong_answer() -> None:
+    two = render_workflow(Workflow([Step(0, "Answer."), Step(0, "Check.", "all")]))
+    scored = await score("42", completion=two, budget=Budget(calls=1))
+    assert scored.reward == 0.5
+    assert isinstance(scored.episode.error, BudgetExceeded)
+    assert scored.episode.rounds[0].transcript is not None
+    assert scored.episode.rounds[0].transcript.results[0].completion is not None
+
+
+async def test_a_spent_budget_of_the_run_is_raised() -> None:
+    with pytest.raises(BudgetExceeded):
+        await score(budget_spent("dollars"), budget=Budget(calls=10))
+
+
+@pytest.mark.parametrize(
+    "failure", [GradingError("undecided"), SandboxError("no bwrap"), KeyError("bug"), TimeoutError(), asyncio.CancelledError()]
+)
+async def test_a_grader_that_fails_masks_the_reward_and_says_why(failure: BaseException) -> None:
+    scored = await score(grader=Exact(failure))
+    assert scored.reward is None and scored.episode.answer == "42"
+    assert scored.grade is not None and scored.grade.correct is None and scored.grade.note
+
+
+def test_a_grader_that_hangs_masks_the_reward(in_virtual_time: Callable) -> None:
+    scored = in_virtual_time(score(grader=Exact("hang"), grade_timeout_s=5.0))
+    assert scored.reward is None and "within 5.0 s" in scored.grade.note
+
+
+async def test_an_undecided_grade_masks_the_reward() -> None:
+    scored = await score(grader=Exact(Grade(None, note="no box")))
+    assert scored.reward is None and scored.grade == Grade(None, note="no box")
+
+
+@pytest.mark.parametrize("error", [ConfigError("extra missing"), TaskError("data gone")])
+async def test_a_grader_that_can_never_work_stops_the_run(error: OpenConductorError) -> None:
+    with pytest.raises(type(error)):
+        await score(grader=Exact(error))
+
+
+async def test_cancelling_a_grading_cancels() -> None:
+    task = asyncio.create_task(score(grader=Exact("hang")))
+    for _ in range(20):
+        await asyncio.sleep(0)
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+
+
+async def test_a_question_may_offer_a_subset() -> None:
+    function = RewardFunction(pool_of("41", "42"), Exact())
+    on_first, on_second = (render_workflow(Workflow([Step(i, "Answer.")])) for i in (0, 1))
+    subset = pool_of("41", "42").subset([1])
+    assert (await function(PROBLEM, on_second, pool=subset)).reward == 1.0
+    assert (await function(PROBLEM, on_first, pool=subset)).reward == 0.0
+
+
+async def test_without_subtasks_every_step_gets_the_neutral_one() -> None:
+    scored = await score(prompt=PromptOptions(subtasks=False))
+    assert scored.episode.rounds[0].workflow == Workflow([Step(0, SOLVE_SUBTASK)])
+
+
+async def test_usage_counts_the_completion_and_its_steps() -> None:
+    completion = Completion(render_workflow(PLAN), usage=Usage(input_tokens=100, output_tokens=10))
+    usage = (await score(completion=completion)).episode.usage
+    assert (usage.tokens, usage.unpriced_calls) == (110, 1)
+
+
+# --- a later round ----------------------------------------------------------------------------------------------------
+
+
+async def first_round(answer: str | Exception) -> Round:
+    return (await score(answer)).episode.rounds[0]
+
+
+@pytest.mark.parametrize(("answer", "reward"), [("42", 1.0), ("41", 0.5)])
+async def test_accepting_is_worth_what_the_accepted_answer_is_worth(answer: str, reward: float) -> None:
+    function = RewardFunction(pool_of("7"), Exact())
+    scored = await function(PROBLEM, ACCEPT, previous=await first_round(answer))
+    assert (scored.reward, scored.episode.answer, len(scored.episode.rounds)) == (reward, answer, 2)
+
+
+async def test_a_later_round_is_judged_by_its_own_answer_and_sees_the_one_before() -> None:
+    function = RewardFunction(pool_of("42"), Exact())
+    completion = render_workflow(Workflow([Step(0, "Revise.", "all")]))
+    scored = await function(PROBLEM, completion, previous=await first_round("41"))
+    assert scored.reward == 1.0
+    transcript = scored.episode.rounds[1].transcript
+    assert transcript is not None and Message("assistant", "41") in transcript.results[0].messages
+
+
+async def test_a_later_round_that_is_no_workflow_is_worth_nothing() -> None:
+    function = RewardFunction(pool_of("42"), Exact())
+    assert (await function(PROBLEM, "no lists", previous=await first_round("42"))).reward == 0.0
+
+
+async def test_where_there_is_no_answer_there_is_nothing_to_accept() -> None:
+    function = RewardFunction(pool_of("42"), Exact())
+    assert (await function(PROBLEM, ACCEPT, previous=await first_round(RateLimited("slow down")))).reward == 0.0
+
+
+# --- advantages -------------------------------------------------------------------------------------------------------
+
+
+def test_advantages_are_centred_and_scaled_by_the_sample_deviation() -> None:
+    assert group_advantages([0.0, 0.5, 1.0], eps=0.0) == [-1.0, 0.0, 1.0]
+
+
+def test_a_masked_rollout_has_no_advantage_and_does_not_move_the_others() -> None:
+    assert group_advantages([0.0, None, 1.0])[1] == 0.0
+    assert [group_advantages([0.0, None, 1.0])[i] for i in (0, 2)] == group_advantages([0.0, 1.0])
+
+
+@pytest.mark.parametrize("rewards", [[], [None], [1.0], [None, 0.5, None], [0.1] * 7, [None, 0.3, 0.3]])
+def test_a_group_that_tells_nothing_apart_has_no_advantage(rewards: list[float | None]) -> None:
+    assert group_advantages(rewards) == [0.0] * len(rewards)
+
+
+@pytest.mark.parametrize("reward", [-0.1, 1.1, math.nan, math.inf])
+def test_a_reward_outside_its_range_is_rejected(reward: float) -> None:
+    with pytest.raises(ValueError, match=r"rewards_G\[1\]"):
+        group_advantages([0.5, reward])
+
+
+@given(st.lists(st.one_of(st.none(), st.sampled_from([0.0, 0.5, 1.0])), max_size=64))
+def test_advantages_add_up_to_nothing_and_keep_the_order(rewards: list[float | None]) -> None:
+    advantages = group_advantages(rewards)
+    assert abs(math.fsum(advantages)) < 1e-9
+    known = [(r, a) for r, a in zip(rewards, advantages, strict=True) if r is not None]
+    assert all((r1 < r2) == (a1 < a2) for r1, a1 in known for r2, a2 in known)
+    if len({r for r, _ in known}) > 1:
+        assert statistics.stdev(a for _, a in known) == pytest.approx(1.0, abs=1e-2)
