@@ -40,7 +40,7 @@ learn: setup  ## learning from scratch: five seeds and the controls, at most an 
 	$(BIN)/openconductor train recipes/gym.toml --study runs/learn $(LEARN_FLAGS)
 
 bench: $(VENV)/.ready-bench  ## speed and memory, side by side with LangGraph
-	$(BIN)/python -m benchmarks $(BENCH_FLAGS)
+	$(BIN)/python -m benchmarks.orchestration $(BENCH_FLAGS)
 
 docs: setup  ## run the code blocks of README and docs, and the examples in docstrings
 	$(BIN)/python -m pytest tests/test_docs.py </dev/null

@@ -1,12 +1,13 @@
-"""What orchestration costs beside the work: wall time over HTTP, CPU and memory a workflow, side by side with LangGraph.
+"""What orchestration costs beside the work: wall over HTTP, CPU and memory a workflow, side by side with LangGraph.
 
     python -m benchmarks.orchestration [--json] [--repeats 5]
 
 In: nothing but this machine. Out: ratios, with the bars that they are held against. The workflow is a tree of five
 steps whose longest line has three; every worker takes 50 ms.
 
-- HTTP: through the OpenAI-compatible client to a server in another process on loopback; wall time of a workflow over its
-  critical path (3 x 50 ms), alone and with 64 in flight.
+- HTTP: through the OpenAI-compatible client to a server in another process on loopback; wall time of a workflow over
+  its critical path (3 x 50 ms), alone and with 64 in flight. It needs two idle cores: "by_hand", the same tree over a
+  bare aiohttp session, shows what the machine takes.
 - CPU: workers are sleeping async functions, 64 workflows in flight. Ours plans contexts, times and records each step;
   LangGraph gets nodes that only sleep and return a text. "dynamic" compiles a graph a workflow, as a Conductor that
   writes a new workflow for each question needs; "prebuilt" compiles once.
@@ -88,7 +89,7 @@ async def serve() -> None:
 
 
 @contextmanager
-def slow_server():  # noqa: ANN201
+def slow_server():
     """The server in a process of its own; yields its base URL."""
     process = subprocess.Popen([sys.executable, __file__, "--serve"], stdout=subprocess.PIPE, text=True)
     try:
@@ -129,7 +130,7 @@ class State(TypedDict):
     answers: Annotated[dict[int, str], operator.or_]
 
 
-def compile_langgraph(worker: Callable[[list[Message]], Awaitable[str]]):  # noqa: ANN201
+def compile_langgraph(worker: Callable[[list[Message]], Awaitable[str]]):
     from langgraph.graph import END, START, StateGraph
 
     graph = StateGraph(State)
@@ -179,22 +180,38 @@ async def keep_in_flight(once: Once, in_flight: int, each: int) -> list[float]:
     return walls
 
 
-async def measure_http(repeats: int) -> dict[str, float]:
+async def measure_http(repeats: int) -> dict[str, dict[str, float]]:
+    """Wall over critical path, alone and with 64 in flight; by_hand posts with a bare aiohttp session."""
+    import aiohttp
+
     from openconductor.providers.openai_compatible import OpenAICompatibleProvider
 
-    walls: dict[str, list[float]] = {"alone": [], "at_64": []}
+    payload = {"model": "slow", "messages": [{"role": "user", "content": QUESTION}]}
+    walls: dict[str, dict[str, list[float]]] = {}
     with slow_server() as url:
-        async with OpenAICompatibleProvider("slow", base_url=url) as provider:
+        connector = aiohttp.TCPConnector(limit=0)
+        async with (
+            OpenAICompatibleProvider("slow", base_url=url) as provider,
+            aiohttp.ClientSession(connector=connector) as session,
+        ):
             pool = WorkerPool([Worker(provider, name="slow")])
 
-            def once() -> Awaitable[object]:
-                return execute(WORKFLOW, pool, QUESTION)
+            async def post(messages: list[Message]) -> str:
+                async with session.post(f"{url}/chat/completions", json=payload) as response:
+                    return (await response.json())["choices"][0]["message"]["content"]
 
-            await keep_in_flight(once, 64, 2)  # opens the connections
+            who: dict[str, Once] = {"ours": lambda: execute(WORKFLOW, pool, QUESTION), "by_hand": by_hand(post)}
+            for once in who.values():
+                await keep_in_flight(once, 64, 2)  # opens the connections
             for _ in range(repeats):
-                walls["alone"] += await keep_in_flight(once, 1, 8)
-                walls["at_64"] += await keep_in_flight(once, 64, 6)
-    return {name: statistics.median(values) / CRITICAL_SECONDS for name, values in walls.items()}
+                for name, once in who.items():
+                    mine = walls.setdefault(name, {"alone": [], "at_64": []})
+                    mine["alone"] += await keep_in_flight(once, 1, 8)
+                    mine["at_64"] += await keep_in_flight(once, 64, 6)
+    return {
+        name: {where: statistics.median(values) / CRITICAL_SECONDS for where, values in mine.items()}
+        for name, mine in walls.items()
+    }
 
 
 def measure_cpu(repeats: int) -> dict[str, float]:
@@ -214,11 +231,13 @@ def measure_cpu(repeats: int) -> dict[str, float]:
 
 async def heap_of(make: Callable[..., Once], workflows: int) -> tuple[float, float]:
     """Megabytes of Python's heap that workflows in flight take: with the first steps waiting, and at the peak."""
-    gate, waiting = asyncio.Event(), 0
+    gate, all_wait, waiting = asyncio.Event(), asyncio.Event(), 0
 
     async def gated(messages: list[Message]) -> str:
         nonlocal waiting
         waiting += 1
+        if waiting == 2 * workflows:
+            all_wait.set()
         await gate.wait()
         await asyncio.sleep(0)
         return ANSWER
@@ -232,8 +251,7 @@ async def heap_of(make: Callable[..., Once], workflows: int) -> tuple[float, flo
     tracemalloc.start()
     try:
         tasks = [asyncio.ensure_future(once()) for _ in range(workflows)]
-        while waiting < 2 * workflows:
-            await asyncio.sleep(0)
+        await all_wait.wait()
         gc.collect()
         in_flight = tracemalloc.get_traced_memory()[0]
         gate.set()
@@ -261,14 +279,13 @@ def measure(repeats: int) -> dict[str, object]:
     cpu = measure_cpu(repeats)
     memory = measure_memory()
     bars: list[tuple[str, float, float]] = [
-        ("wall / critical path, alone", http["alone"], 1.05),
-        ("wall / critical path, 64 in flight", http["at_64"], 1.25),
+        ("wall / critical path, alone", http["ours"]["alone"], 1.05),
+        ("wall / critical path, 64 in flight", http["ours"]["at_64"], 1.25),
         ("MB of heap, 1,000 in flight", memory["ours"][0], 25.0),
         ("MB of heap at the peak, 1,000 in flight", memory["ours"][1], 25.0),
     ]
-    for name in ("langgraph_prebuilt", "langgraph_dynamic"):
-        if name in cpu:
-            bars.append((f"CPU / CPU of {name}", cpu["ours"] / cpu[name], 0.2))
+    peers = [name for name in cpu if name.startswith("langgraph")]
+    bars += [(f"CPU / CPU of {name}", cpu["ours"] / cpu[name], 0.2) for name in peers]
     return {
         "bars": [{"what": w, "value": round(v, 4), "at_most": bar, "held": v <= bar} for w, v, bar in bars],
         "http_wall_over_critical_path": http,
@@ -287,8 +304,10 @@ def measure(repeats: int) -> dict[str, object]:
 
 def show(result: dict[str, object]) -> None:
     for bar in result["bars"]:  # type: ignore[attr-defined]
-        print(f"{'held  ' if bar['held'] else 'MISSED'}  {bar['value']:8.3f}  (at most {bar['at_most']})  {bar['what']}")
-    for key in ("cpu_ms_a_workflow", "heap_mb_for_1000", "versions", "machine"):
+        print(
+            f"{'held  ' if bar['held'] else 'MISSED'}  {bar['value']:8.3f}  (at most {bar['at_most']})  {bar['what']}"
+        )
+    for key in ("http_wall_over_critical_path", "cpu_ms_a_workflow", "heap_mb_for_1000", "versions", "machine"):
         print(f"{key}: {json.dumps(result[key])}")
 
 

@@ -47,9 +47,10 @@ from openconductor.types import (
 )
 
 _FIRST_CALL = CallContext()
+_NOTHING = Usage()
 
 
-async def execute(  # noqa: PLR0913 - the contract's signature
+async def execute(
     workflow: Workflow,
     pool: WorkerPool,
     question: Question,
@@ -111,19 +112,19 @@ def new_episode_id() -> str:
     return uuid.uuid4().hex
 
 
-def find_fault(completion: Completion, worker: str) -> WorkerError | None:
+def find_fault(completion: Completion) -> WorkerError | None:
     """Why a completion is no answer: filtered (Refused) or blank (EmptyResponse); None where it is one.
 
     A text cut at its token limit is an answer. One that was cut before any text came (all of it went into reasoning) is
     an EmptyResponse that is not retryable: the plan chose that worker, so the reward grades it.
     """
     if completion.finish_reason == "content_filter":
-        return Refused("the answer was stopped by a content filter, expected an answer", worker=worker)
+        return Refused("the answer was stopped by a content filter, expected an answer")
     if completion.text and not completion.text.isspace():
         return None
     cut = completion.finish_reason == "length"
     how = "the token limit was reached before any text" if cut else "got a blank text"
-    return EmptyResponse(f"{how}, expected an answer", worker=worker, retryable=not cut)
+    return EmptyResponse(f"{how}, expected an answer", retryable=not cut)
 
 
 class Emitter:
@@ -303,7 +304,7 @@ class Execution:
         meter = self._setting.meter
         messages = step_context(self.workflow, index, self._opening, self._responses, self._previous)
         started = self._now()
-        spent = Usage()
+        spent = _NOTHING
         failure: OpenConductorError | None = None
         for ordinal in self._candidates(step):
             paid = meter.call() if meter is not None else None
@@ -322,9 +323,11 @@ class Execution:
                 spent += error.episode.usage if error.episode is not None else Usage(seconds=self._now() - begun)
                 failure = error
             else:
-                spent += completion.usage
-                failure = find_fault(completion, self._setting.pool[ordinal].name)
-                if failure is None:
+                spent = completion.usage if spent is _NOTHING else spent + completion.usage
+                failure = fault = find_fault(completion)
+                if fault is not None:
+                    fault.worker = self._setting.pool[ordinal].name
+                else:
                     self._responses[index] = completion.text
                     result = StepResult(step, completion, None, messages, ordinal, spent, started, self._now())
                     self._record(index, result)

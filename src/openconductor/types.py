@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from decimal import Decimal
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Literal, cast
 
 if TYPE_CHECKING:
     from openconductor.errors import OpenConductorError
@@ -128,13 +128,15 @@ class Step:
     def __post_init__(self) -> None:
         access = self.access
         if not isinstance(access, str):
-            # Repeats fold, order does not matter: what is seen comes in step order. Odd elements are kept for
-            # validation to name them.
+            # Repeats fold and order does not matter, for what is seen comes in step order. What is no list of ints is
+            # kept as it is, for validation to name it.
             items = tuple(access)
-            folded = "all" if items == ("all",) else tuple(dict.fromkeys(items))
-            if folded != "all" and all(type(item) is int for item in folded):
-                folded = tuple(sorted(folded))  # type: ignore[type-var]
-            object.__setattr__(self, "access", folded)
+            if items == ("all",):
+                object.__setattr__(self, "access", "all")
+            elif all(type(item) is int for item in items):
+                object.__setattr__(self, "access", tuple(sorted(set(cast("tuple[int, ...]", items)))))
+            else:
+                object.__setattr__(self, "access", items)
 
     def visible(self, index: int) -> tuple[int, ...]:
         """The earlier steps that this step sees when it stands at ``index``, in step order."""

@@ -75,7 +75,7 @@ async def test_a_question_is_planned_executed_and_answered() -> None:
     (only,) = episode.rounds
     assert only.workflow == PLAN and only.error is None and not only.accepted
     assert only.completion is not None and only.completion.text == render_workflow(PLAN)
-    (_, sampling, call), = planner.asked
+    ((_, sampling, call),) = planner.asked
     assert sampling == Sampling(max_tokens=1024)
     assert call == CallContext(episode.id, round=0, step=None, sample=3)
     assert episode.usage.tokens == 110 and episode.usage.unpriced_calls == 3
@@ -357,7 +357,9 @@ async def test_ask_sync_raises_what_ask_raises() -> None:
 
 
 async def test_many_questions_at_once_do_not_mix() -> None:
-    conductor = Conductor(lambda messages: render_workflow(Workflow([Step(0, messages[-1].content[-3:])])), pool=pool_of())
+    conductor = Conductor(
+        lambda messages: render_workflow(Workflow([Step(0, messages[-1].content[-3:])])), pool=pool_of()
+    )
     episodes = await asyncio.gather(*(conductor.ask(f"Question {i:03}") for i in range(50)))
     assert [episode.answer for episode in episodes] == [f"re: Question {i:03}\n\n{i:03}" for i in range(50)]
     assert len({episode.id for episode in episodes}) == 50

@@ -346,8 +346,11 @@ async def test_what_was_used_for_a_rejected_answer_is_counted() -> None:
 
 async def test_cancelling_execute_cancels_its_steps_and_waits_for_them() -> None:
     cleaned: list[int | None] = []
+    both_run = asyncio.Event()
 
     async def cleans_up(call: CallContext) -> str:
+        if call.step == 1:
+            both_run.set()
         try:
             return await never(call)
         finally:
@@ -355,12 +358,8 @@ async def test_cancelling_execute_cancels_its_steps_and_waits_for_them() -> None
             await asyncio.sleep(0)
             cleaned.append(call.step)
 
-    provider = Scripted(cleans_up)
-    task = asyncio.create_task(execute(plan([[], [], [0, 1]]), pool_of(provider), "Why?"))
-    while len(provider.calls) < 2:
-        await asyncio.sleep(0)
-    await asyncio.sleep(0)
-    await asyncio.sleep(0)
+    task = asyncio.create_task(execute(plan([[], [], [0, 1]]), pool_of(Scripted(cleans_up)), "Why?"))
+    await both_run.wait()
     before = asyncio.all_tasks()
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
@@ -471,9 +470,7 @@ async def test_each_step_that_started_has_ended_for_the_sink() -> None:
 
 async def test_fallback_is_told_by_a_second_start() -> None:
     events: list[Event] = []
-    await execute(
-        plan([[]]), pool_of(*failing(WorkerError), Scripted()), "Why?", on_event=events.append, fallback=True
-    )
+    await execute(plan([[]]), pool_of(*failing(WorkerError), Scripted()), "Why?", on_event=events.append, fallback=True)
     assert [event.worker for event in events if isinstance(event, StepStarted)] == [0, 1]
     assert sum(isinstance(event, StepEnded) for event in events) == 1
 

@@ -9,7 +9,9 @@ import pytest
 
 import openconductor
 
-HEAVY = "torch transformers trl aiohttp onnxruntime numpy pydantic matplotlib starlette rich typer".split()
+HEAVY = set(
+    "torch transformers trl aiohttp onnxruntime numpy pydantic matplotlib starlette rich typer".split()  # noqa: SIM905
+)
 
 
 def loaded_after(code: str) -> set[str]:
@@ -21,7 +23,7 @@ def loaded_after(code: str) -> set[str]:
 
 def test_importing_the_package_imports_nothing_but_itself() -> None:
     loaded = loaded_after("import openconductor")
-    assert not loaded & set(HEAVY)
+    assert not loaded & HEAVY
     assert {name for name in loaded if name.startswith("openconductor")} == {"openconductor"}
 
 
@@ -29,7 +31,7 @@ def test_asking_with_functions_needs_no_http_client_and_no_schema_library() -> N
     code = "import openconductor as oc; oc.Conductor, oc.WorkerPool, oc.execute, oc.parse_workflow, oc.RewardFunction"
     loaded = loaded_after(code)
     assert "openconductor.conductor" in loaded
-    assert not loaded & set(HEAVY)
+    assert not loaded & HEAVY
 
 
 # evaluate and train bring their floors' own dependencies; tests/test_architecture.py resolves them, too.
@@ -42,7 +44,9 @@ def test_every_public_name_is_there(name: str) -> None:
 def test_every_error_class_is_public() -> None:
     from openconductor import errors
 
-    classes = {name for name, value in vars(errors).items() if isinstance(value, type) and value.__module__ == errors.__name__}
+    classes = {
+        name for name, value in vars(errors).items() if isinstance(value, type) and value.__module__ == errors.__name__
+    }
     assert classes <= set(openconductor.__all__)
 
 

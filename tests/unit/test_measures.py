@@ -51,10 +51,7 @@ SHAPES = [
 
 accesses = st.integers(0, 6).flatmap(
     lambda n: st.tuples(
-        *(
-            st.one_of(st.just("all"), st.lists(st.integers(0, max(0, i - 1)), max_size=3 if i else 0))
-            for i in range(n)
-        )
+        *(st.one_of(st.just("all"), st.lists(st.integers(0, max(0, i - 1)), max_size=3 if i else 0)) for i in range(n))
     )
 )
 

@@ -74,7 +74,10 @@ def pool_of(*answers: str | Exception) -> WorkerPool:
 
 
 async def score(
-    *answers: str | Exception, completion: Completion | str | None = None, grader: Exact | None = None, **options: object
+    *answers: str | Exception,
+    completion: Completion | str | None = None,
+    grader: Exact | None = None,
+    **options: object,
 ) -> Scored:
     function = RewardFunction(pool_of(*answers or ("42",)), grader or Exact(), **options)  # type: ignore[arg-type]
     return await function(PROBLEM, render_workflow(PLAN) if completion is None else completion)
@@ -113,7 +116,9 @@ def test_an_episode_that_failed_is_worth_what_its_cause_says(error: OpenConducto
     assert episode_reward(ended(None, error), Grade(True)) == reward
 
 
-@pytest.mark.parametrize(("grade", "reward"), [(Grade(True), 1.0), (Grade(False), 0.5), (Grade(None), None), (None, None)])
+@pytest.mark.parametrize(
+    ("grade", "reward"), [(Grade(True), 1.0), (Grade(False), 0.5), (Grade(None), None), (None, None)]
+)
 def test_an_answer_is_worth_its_grade(grade: Grade | None, reward: float | None) -> None:
     assert episode_reward(ended("42"), grade) == reward
 
@@ -183,7 +188,8 @@ async def test_a_spent_budget_of_the_run_is_raised() -> None:
 
 
 @pytest.mark.parametrize(
-    "failure", [GradingError("undecided"), SandboxError("no bwrap"), KeyError("bug"), TimeoutError(), asyncio.CancelledError()]
+    "failure",
+    [GradingError("undecided"), SandboxError("no bwrap"), KeyError("bug"), TimeoutError(), asyncio.CancelledError()],
 )
 async def test_a_grader_that_fails_masks_the_reward_and_says_why(failure: BaseException) -> None:
     scored = await score(grader=Exact(failure))

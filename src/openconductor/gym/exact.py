@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 from openconductor.gym.questions import GymQuestion
-from openconductor.gym.workers import FURTHER, PROFILES, Profile, Seen, View, outcomes
+from openconductor.gym.workers import FURTHER, PROFILES, REFUSES, Profile, Seen, View, outcomes
 from openconductor.gym.world import COMPARE, WORDINGS, Operation, Wording
 from openconductor.types import Step, Workflow
 
@@ -23,7 +23,7 @@ ALL: Offered = dict(enumerate(PROFILES))
 
 
 def answer_chances(question: GymQuestion, workflow: Workflow, offered: Offered = ALL) -> dict[Seen, float]:
-    """The chance of each final answer; what no later step sees is forgotten on the way, which merges states."""
+    """The chance of each final answer where no worker declines; what no later step sees is forgotten on the way, which merges states."""
     last = len(workflow) - 1
     final_use = [
         max((later for later in range(len(workflow)) if index in workflow.visible(later)), default=index)
@@ -57,15 +57,16 @@ def expected_accuracy(question: GymQuestion, workflow: Workflow, offered: Offere
     >>> from openconductor.gym.questions import read_question
     >>> question = read_question("Take 4 17 9, sort the list.")
     >>> round(expected_accuracy(question, Workflow((Step(3, "sort the list"),))), 2)
-    0.97
+    0.93
     """
-    return answer_chances(question, workflow, offered).get(question.answer, 0.0)
+    answered = (1 - REFUSES) ** len(workflow)
+    return answered * answer_chances(question, workflow, offered).get(question.answer, 0.0)
 
 
 def alone_accuracy(question: GymQuestion, profile: Profile) -> float:
     """The chance that one worker, sent nothing but the question, answers it."""
     view = View(question, question.text, (), 0)
-    return sum(chance for chance, result in outcomes(profile, view) if result == question.answer)
+    return (1 - REFUSES) * sum(chance for chance, result in outcomes(profile, view) if result == question.answer)
 
 
 @dataclass(frozen=True, slots=True)

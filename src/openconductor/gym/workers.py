@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from decimal import Decimal
 from hashlib import blake2b
 
+from openconductor.errors import Refused
 from openconductor.gym.questions import GymQuestion, read_question
 from openconductor.gym.world import (
     Operation,
@@ -35,6 +36,7 @@ FURTHER = 0.6  # factor on success for each further operation in one subtask
 MISREAD = 0.5  # chance that a reading of a smudged list goes wrong, unnoticed
 SPOTS = 0.6  # chance that a referee without a majority recognises what is right and what is wrong
 SOLVES = 0.3  # chance that a referee who saw that all is wrong finds the answer itself
+REFUSES = 0.04  # chance that a call is declined, which ends the episode: steps that are not needed cost answers
 REFEREE = 0.94  # chance that a referee's own work does not fail
 
 
@@ -66,7 +68,7 @@ def _price(input_: str, output: str) -> Price:
 
 
 PROFILES: tuple[Profile, ...] = (
-    Profile("maven", "generalist, good if asked formally", _skills(0.6), "formal", 0.3, _price("3", "15"), 2.0),
+    Profile("maven", "generalist, good if asked formally", _skills(0.5), "formal", 0.3, _price("3", "15"), 2.0),
     Profile("counter", "sums", _skills(0.1, sums=0.97), "plain", 0.5, _price("1", "4"), 0.8),
     Profile("novice", "cheap and weak at everything", _skills(0.2), None, 1.0, _price("0.02", "0.05"), 0.2),
     Profile("lister", "order of lists", _skills(0.1, order=0.97), "formal", 0.5, _price("1", "4"), 0.9),
@@ -74,7 +76,7 @@ PROFILES: tuple[Profile, ...] = (
         "referee", "compares answers", _skills(0.1), None, 1.0, _price("1.5", "6"), 1.0, referee=True
     ),
     Profile("scribe", "ways of writing", _skills(0.1, writing=0.97), "formal", 0.5, _price("0.8", "3"), 1.1),
-    Profile("jack", "cheap all-rounder", _skills(0.5), None, 1.0, _price("0.1", "0.4"), 0.5),
+    Profile("jack", "cheap all-rounder", _skills(0.4), None, 1.0, _price("0.1", "0.4"), 0.5),
     Profile("converter", "units", _skills(0.1, units=0.97), "plain", 0.5, _price("1", "4"), 0.7),
 )
 
@@ -193,20 +195,25 @@ class SimulatedWorker:
     ) -> Completion:
         """Answer from the text of the turns alone."""
         text = self._answer(messages, call)
+        if text is None:
+            raise Refused("declined the request", worker=self.profile.name)
         if on_text is not None:
             on_text(text)
         read = sum(len(message.content.split()) for message in messages)
         usage = Usage(input_tokens=read, output_tokens=len(text.split()), seconds=self.profile.seconds)
         return Completion(text, usage=usage)
 
-    def _answer(self, messages: Sequence[Message], call: CallContext) -> str:
+    def _answer(self, messages: Sequence[Message], call: CallContext) -> str | None:
+        """The text of the answer; None where the worker declines."""
         first, instruction, replies = _read_turns(messages)
         question = read_question(first)
         if question is None:
             return LOST
         step = 0 if call.step is None else call.step
         key = f"{self.seed}/{first}/{call.sample}/{call.round}/{step}/{call.attempt}"
-        draw = blake2b(key.encode(), digest_size=16, person=b"gym-draw").digest()
+        draw = blake2b(key.encode(), digest_size=24, person=b"gym-draw").digest()
+        if int.from_bytes(draw[16:], "big") / 2**64 < REFUSES:
+            return None
         view = View(question, instruction, tuple(read_value(reply) for reply in replies), step)
         point = int.from_bytes(draw[:8], "big") / 2**64
         result: Seen = None
@@ -215,7 +222,7 @@ class SimulatedWorker:
             if point < 0:
                 break
         if isinstance(result, Mistake):
-            result = _materialise(view, int.from_bytes(draw[8:], "big"))
+            result = _materialise(view, int.from_bytes(draw[8:16], "big"))
         return LOST if result is None else write_value(result)
 
 

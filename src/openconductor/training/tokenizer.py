@@ -20,7 +20,8 @@ CHAT_TEMPLATE = "{% for message in messages %}{{ message['content'] }}{% endfor 
 _WIRE = (
     *("model_id = [", "\nmodel_id = [", "]\nsubtasks = [", "]\naccess_list = ["),
     *(f"Model {ordinal}\n" for ordinal in range(16)),
-    *('"', '", "', ": ", "; ", ", ", "\n", "]", "[]", '"all"', "Question: ", ".\n"),
+    *(f": {ordinal}" for ordinal in range(10)),
+    *('"', '", "', "; ", ", ", "\n", "]", "[]", '"all"', "Question: ", ".\n"),
     *(f"[{index}]" for index in range(4)),
     *("Before:\n", "Answer: "),
 )

@@ -1,0 +1,118 @@
+"""The command line: one file a verb. In: arguments. Out: results on stdout, all else on stderr, and an exit code.
+
+0 is done, 1 failed, 2 wrong usage or settings, 130 interrupted. Every error of this package is one message and no
+traceback. Verbs import what they need when they run, so that ``--help`` is quick.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from typing import Annotated, cast
+
+import typer
+
+from openconductor.cli import console
+from openconductor.errors import OpenConductorError
+
+# Typer brings its own copy of click since 0.26 and used click's before: the errors of usage are found by way of a child.
+_UsageProblem = cast("type[Exception]", typer.BadParameter.__bases__[0])
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run a command; ``arguments`` are those of the process by default. Returns the exit code."""
+    given = list(sys.argv[1:] if arguments is None else arguments)
+    console.prepare_streams()
+    try:
+        code = _run(given)
+        sys.stdout.flush()
+    except BrokenPipeError:  # the reader has seen enough
+        console.let_go(sys.stdout)
+        return console.OK
+    except OSError as error:
+        console.let_go(sys.stdout)
+        console.show_error(f"a file or a stream failed: {error}")
+        return console.FAILED
+    return code
+
+
+def build_app() -> typer.Typer:
+    """The command line as a Typer app, a verb each."""
+    from openconductor.cli.ask import ask
+    from openconductor.cli.demo import demo
+    from openconductor.cli.doctor import doctor
+    from openconductor.cli.gym import gym
+    from openconductor.cli.train import train
+
+    app = typer.Typer(
+        name="openconductor",
+        no_args_is_help=True,
+        add_completion=False,
+        pretty_exceptions_enable=False,
+        context_settings={"help_option_names": ["-h", "--help"]},
+    )
+    app.callback()(_openconductor)
+    app.command()(demo)
+    app.command()(ask)
+    app.add_typer(gym)
+    app.command()(train)
+    app.command()(doctor)
+    return app
+
+
+def _version(wanted: bool) -> None:
+    if wanted:
+        import openconductor
+
+        print(openconductor.__version__)
+        raise typer.Exit
+
+
+def _openconductor(
+    version: Annotated[  # noqa: ARG001 - its callback prints it
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version.")
+    ] = False,
+) -> None:
+    """A small language model that writes workflows over a pool of workers.
+
+    Begin with `openconductor demo`: no key, no GPU.
+    """
+
+
+def _run(arguments: list[str]) -> int:
+    try:
+        code = cast("object", build_app()(args=arguments, prog_name="openconductor", standalone_mode=False))
+    except OpenConductorError as error:
+        console.show_error(error)
+        return console.exit_code(error)
+    except _UsageProblem as problem:
+        _show_problem(problem)
+        return console.USAGE
+    except (KeyboardInterrupt, typer.Abort):
+        return console.INTERRUPTED
+    return code if isinstance(code, int) else console.OK
+
+
+def _show_problem(problem: Exception) -> None:
+    """A wrong command line: what is wrong, the nearest that would be right, and where to read on."""
+    from openconductor.config import nearest
+
+    context = cast("typer.Context | None", getattr(problem, "ctx", None))
+    message = cast("str", getattr(problem, "message", "")) or str(problem)
+    if type(problem).__name__ == "NoArgsIsHelpError" and context is not None:
+        print(context.get_help(), file=sys.stderr)
+        return
+    option = cast("str | None", getattr(problem, "option_name", None))
+    if context is None:
+        console.show_error(message)
+        return
+    if type(problem).__name__ == "NoSuchOption" and option is not None:
+        known = [name for parameter in context.command.params for name in parameter.opts if name.startswith("--")]
+        message = f"no option {option!r}; the nearest is {nearest(option, known)!r}"
+    else:
+        message = cast("str", getattr(problem, "format_message", lambda: message)())
+        message = message[:1].lower() + message[1:]
+    console.show_error(message, hint=f"`{context.command_path} --help` says what there is.")
+
+
+__all__ = ["build_app", "main"]

@@ -1,0 +1,157 @@
+"""``openconductor ask``: one question, answered by a Conductor and a pool.
+
+In: a question and, by option, a pool file and a Conductor. Out: the answer on stdout, or with ``--json`` the Episode; on a
+terminal the picture of the episode on stderr, as it happens.
+"""
+
+from __future__ import annotations
+
+import sys
+from decimal import Decimal, InvalidOperation
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from openconductor.cli import console
+from openconductor.errors import ConfigError, OpenConductorError
+
+if TYPE_CHECKING:
+    from openconductor.conductor import Conductor
+    from openconductor.types import Budget, Episode
+
+EXAMPLE = "Take 4 17 9, sort the list, then double every number."
+
+
+def ask(  # noqa: PLR0913 - the options of a command
+    question: Annotated[str, typer.Argument(help="The question; - reads it from stdin.", show_default=False)],
+    pool: Annotated[
+        Path | None, typer.Option("--pool", help="A pool file (TOML); without it, the gym's simulated workers.")
+    ] = None,
+    conductor: Annotated[
+        str | None,
+        typer.Option("--conductor", help="provider:model, a checkpoint folder, or worker:NAME; without it, the bundled one."),
+    ] = None,
+    base_url: Annotated[
+        str | None, typer.Option("--conductor-base-url", help="Where its API begins, /v1 included.")
+    ] = None,
+    key_env: Annotated[
+        str | None, typer.Option("--conductor-key-env", help="The environment variable that holds its key.")
+    ] = None,
+    max_steps: Annotated[int, typer.Option("--max-steps", help="The most steps of a workflow.")] = 5,
+    rounds: Annotated[int, typer.Option("--rounds", help="The most rounds; 1 is no revision.")] = 1,
+    calls: Annotated[int | None, typer.Option("--budget-calls", help="The most calls, the Conductor's too.")] = None,
+    tokens: Annotated[int | None, typer.Option("--budget-tokens", help="The most tokens, read and written.")] = None,
+    dollars: Annotated[str | None, typer.Option("--budget-dollars", help="The most US dollars.")] = None,
+    seconds: Annotated[float | None, typer.Option("--budget-seconds", help="The most seconds.")] = None,
+    seed: Annotated[int | None, typer.Option("--seed", help="Draws the gym's answers (default 0).")] = None,
+    fallback: Annotated[
+        bool, typer.Option("--fallback", help="Give a failed step to the next worker instead of ending.")
+    ] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the whole episode as JSON.")] = False,
+) -> None:
+    """Ask one question: a Conductor plans, workers work, the last step answers."""
+    text = _read(question)
+    budget = _budget(calls, tokens, dollars, seconds)
+    asked = _conductor(text, pool, conductor, base_url, key_env, max_steps, rounds, seed, fallback)
+    try:
+        episode = _ask(asked, text, budget)
+    except OpenConductorError as error:
+        if as_json and error.episode is not None and error.episode.rounds:
+            _show_json(error.episode, asked)
+        raise
+    if as_json:
+        _show_json(episode, asked)
+    if episode.answer is None:
+        raise episode.error or OpenConductorError("no answer and no error")
+    if not as_json:
+        console.show_text(episode.answer)
+
+
+def _read(question: str) -> str:
+    """The question, from the command line or from stdin (its last line break is no part of it)."""
+    from openconductor.prompt import QUESTION_LIMIT, check_question
+
+    if question == "-":
+        most = 4 * QUESTION_LIMIT  # bytes; no character of UTF-8 has more than four
+        data = sys.stdin.buffer.read(most + 1)
+        if len(data) > most:
+            raise ConfigError(f"stdin: got more than {most} bytes, expected a question of at most {QUESTION_LIMIT} characters")
+        try:
+            question = data.decode("utf-8").rstrip("\r\n")
+        except UnicodeDecodeError as error:
+            raise ConfigError(f"stdin: byte {error.start} is not UTF-8; expected a question in UTF-8") from error
+    check_question(question)
+    return question
+
+
+def _budget(calls: int | None, tokens: int | None, dollars: str | None, seconds: float | None) -> Budget | None:
+    from openconductor.types import Budget
+
+    if calls is None and tokens is None and dollars is None and seconds is None:
+        return None
+    try:
+        amount = None if dollars is None else Decimal(dollars.removeprefix("$"))
+    except InvalidOperation:
+        raise ConfigError(f"--budget-dollars: got {dollars!r}, expected a number of US dollars") from None
+    return Budget(calls, tokens, amount, seconds)
+
+
+def _conductor(  # noqa: PLR0913
+    question: str,
+    pool_file: Path | None,
+    named: str | None,
+    base_url: str | None,
+    key_env: str | None,
+    max_steps: int,
+    rounds: int,
+    seed: int | None,
+    fallback: bool,
+) -> Conductor:
+    from openconductor.cli.conductors import find_planner
+    from openconductor.conductor import Conductor
+    from openconductor.pool import WorkerPool
+
+    if pool_file is None:
+        from openconductor.gym.questions import read_question
+        from openconductor.gym.workers import gym_pool
+
+        if read_question(question) is None:
+            console.fail(
+                "the gym cannot read this question: its simulated workers know only lists of numbers and a small English, "
+                f"such as: {EXAMPLE}",
+                hint="`openconductor gym question` shows another. For any other question name a pool and a Conductor: "
+                "--pool pool.toml --conductor openai:MODEL",
+            )
+        pool = gym_pool(seed or 0)
+    else:
+        if seed is not None:
+            raise ConfigError("--seed: draws the gym's answers, got a pool file beside it; expected one of them")
+        if named is None:
+            raise ConfigError(
+                "--pool without --conductor: the bundled Conductor knows only the gym; expected --conductor "
+                "provider:model, a checkpoint folder, or worker:NAME of the pool"
+            )
+        pool = WorkerPool.from_toml(pool_file)
+    planner = find_planner(named, pool, base_url=base_url, key_env=key_env)
+    return Conductor(planner, pool=pool, max_steps=max_steps, max_rounds=rounds, fallback=fallback)
+
+
+def _ask(conductor: Conductor, question: str, budget: Budget | None) -> Episode:
+    """Ask, with the live picture where stderr is a terminal."""
+    messages = console.messages()
+    if not messages.is_interactive:
+        return conductor.ask_sync(question, budget=budget)
+    from openconductor.cli.live import EpisodeView, filling_in
+
+    view = EpisodeView(question, conductor.pool, show_answer=False)
+    with filling_in(view, messages):
+        episode = conductor.ask_sync(question, budget=budget, on_event=view)
+    messages.print()
+    return episode
+
+
+def _show_json(episode: Episode, conductor: Conductor) -> None:
+    from openconductor.cli.episode_json import episode_json
+
+    console.show_json(episode_json(episode, conductor.pool))

@@ -1,0 +1,184 @@
+"""``openconductor doctor``: is everything there that is needed?
+
+In: nothing but the machine. Out: versions, extras with the command that installs them, whether the core and the bundled
+Conductor work, and the names (never the values) of the API keys in the environment.
+"""
+
+from __future__ import annotations
+
+import importlib
+import os
+import platform
+import re
+import time
+from collections.abc import Sequence
+from importlib.metadata import PackageNotFoundError, version
+from importlib.util import find_spec
+from typing import Annotated, cast
+
+import typer
+
+from openconductor.cli import console
+from openconductor.errors import OpenConductorError
+
+EXTRAS: dict[str, tuple[str, ...]] = {
+    "gym": ("numpy", "onnxruntime", "tokenizers"),
+    "train": ("accelerate", "datasets", "onnx", "onnxscript", "safetensors", "torch", "transformers", "trl"),
+}
+"""The packages that each extra brings (a test holds them against pyproject.toml)."""
+
+QUESTION = "Take 4 17 9, sort the list, then double every number."
+
+_KEY = re.compile(r"[A-Z0-9_]*_API_KEY")
+
+Report = dict[str, object]
+
+
+def doctor(as_json: Annotated[bool, typer.Option("--json", help="Print the report as JSON.")] = False) -> None:
+    """Say what is installed, what works, and what would install the rest."""
+    report = examine()
+    if as_json:
+        console.show_json(report)
+    else:
+        _show(report)
+    if not report["ok"]:
+        raise typer.Exit(console.FAILED)
+
+
+def examine() -> Report:
+    """The report; ``ok`` says whether the core works."""
+    import openconductor
+
+    core = _check_core()
+    extras = {name: _check_extra(name, packages) for name, packages in EXTRAS.items()}
+    return {
+        "ok": core["works"],
+        "version": openconductor.__version__,
+        "python": platform.python_version(),
+        "platform": f"{platform.system()} {platform.machine()}",
+        "cores": os.cpu_count(),
+        "core": core,
+        "extras": extras,
+        "conductor": _check_bundled(),
+        "torch": _check_torch(),
+        "keys": sorted(name for name, value in os.environ.items() if value and _KEY.fullmatch(name)),
+    }
+
+
+def _check_core() -> Report:
+    """Plan and execute a workflow of two steps with functions for workers."""
+    from openconductor.conductor import Conductor
+    from openconductor.pool import Worker, WorkerPool
+    from openconductor.prompt import render_workflow
+    from openconductor.types import Message, Step, Workflow
+
+    plan = Workflow((Step(0, "Say yes."), Step(1, "Repeat it.", (0,))))
+
+    def planner(messages: list[Message]) -> str:
+        return render_workflow(plan)
+
+    def says_yes(messages: list[Message]) -> str:
+        return "yes"
+
+    def repeats(messages: list[Message]) -> str:
+        return next(turn.content for turn in messages if turn.role == "assistant")
+
+    try:
+        pool = WorkerPool([Worker(says_yes, name="first"), Worker(repeats, name="second")])
+        answer = Conductor(planner, pool=pool).ask_sync("Does it work?").answer
+    except (OpenConductorError, ImportError) as error:
+        return {"works": False, "error": str(error)}
+    return {"works": answer == "yes", "error": None if answer == "yes" else f"got the answer {answer!r}, expected 'yes'"}
+
+
+def _check_extra(name: str, packages: Sequence[str]) -> Report:
+    found = {package: _version(package) for package in packages}
+    complete = all(found.values())
+    return {"installed": complete, "packages": found, "install": None if complete else f'pip install "openconductor[{name}]"'}
+
+
+def _version(package: str) -> str | None:
+    try:
+        return version(package)
+    except PackageNotFoundError:
+        return None
+
+
+def _check_bundled() -> Report:
+    """Let the bundled Conductor plan and answer one question."""
+    from openconductor.cli.conductors import bundled_planner
+    from openconductor.conductor import Conductor
+    from openconductor.gym.workers import gym_pool
+
+    try:
+        begun = time.perf_counter()
+        conductor = Conductor(bundled_planner(), pool=gym_pool())
+        loaded = time.perf_counter()
+        episode = conductor.ask_sync(QUESTION)
+    except (OpenConductorError, ImportError) as error:
+        return {"works": False, "error": str(error)}
+    if episode.error is not None:
+        return {"works": False, "error": str(episode.error)}
+    return {
+        "works": True,
+        "error": None,
+        "load_seconds": round(loaded - begun, 3),
+        "ask_seconds": round(episode.seconds, 3),
+        "steps": len(episode.rounds[0].workflow or ()),
+    }
+
+
+def _check_torch() -> Report | None:
+    """torch's threads and devices; None where it is not installed. It is imported only here, and only if it is there."""
+    if find_spec("torch") is None:
+        return None
+    try:
+        torch = importlib.import_module("torch")
+        devices = [cast("str", torch.cuda.get_device_name(index)) for index in range(torch.cuda.device_count())]
+        return {"version": _version("torch"), "threads": torch.get_num_threads(), "devices": devices or ["cpu"]}
+    except (ImportError, OSError, RuntimeError) as error:  # a broken installation, a driver that does not fit
+        return {"version": _version("torch"), "error": str(error)}
+
+
+# ── for people ───────────────────────────────────────────────────────────────────────────────────────────────────────
+def _show(report: Report) -> None:
+    from rich.table import Table
+    from rich.text import Text
+
+    screen = console.results()
+    right, wrong = ("ok", "no") if screen.options.ascii_only else ("✓", "✗")
+    table = Table.grid(padding=(0, 2, 0, 0))
+    table.add_column(no_wrap=True)
+    table.add_column(no_wrap=True, style="bold")
+    table.add_column(overflow="fold")
+
+    def row(good: bool | None, name: str, text: str) -> None:
+        mark = Text("") if good is None else Text(right, style="green") if good else Text(wrong, style="red")
+        table.add_row(mark, name, Text(console.printable(text)))
+
+    row(None, "openconductor", f"{report['version']} on Python {report['python']}, {report['platform']}, {report['cores']} cores")
+    core = cast("Report", report["core"])
+    row(bool(core["works"]), "core", "plans and executes a workflow" if core["works"] else str(core["error"]))
+    for name, found in cast("dict[str, Report]", report["extras"]).items():
+        row(bool(found["installed"]), f"extra {name}", _extra_line(found))
+    bundled = cast("Report", report["conductor"])
+    answered = f"loads in {bundled.get('load_seconds')} s, plans and answers in {bundled.get('ask_seconds')} s"
+    row(bool(bundled["works"]), "bundled Conductor", answered if bundled["works"] else str(bundled["error"]))
+    torch = cast("Report | None", report["torch"])
+    if torch is not None:
+        broken = "error" in torch
+        devices = str(torch.get("error")) if broken else ", ".join(cast("list[str]", torch["devices"]))
+        threads = "" if broken else f"; {torch['threads']} threads"
+        row(not broken, "torch", f"{torch['version']}: {devices}{threads}")
+    keys = cast("list[str]", report["keys"])
+    row(None, "API keys", ", ".join(keys) if keys else "none in the environment (models behind an API need theirs)")
+    screen.print(table)
+
+
+def _extra_line(found: Report) -> str:
+    packages = cast("dict[str, str | None]", found["packages"])
+    have = ", ".join(f"{name} {number}" for name, number in packages.items() if number)
+    if found["installed"]:
+        return have
+    missing = ", ".join(name for name, number in packages.items() if not number)
+    return f"missing {missing}; {found['install']}"

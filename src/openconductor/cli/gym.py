@@ -1,0 +1,234 @@
+"""``openconductor gym``: look around in the gym: its questions, its workers, and the best workflow of a question.
+
+In: which question (by seed and index, or its text) or which worker. Out: what the gym's own functions say of it, as text
+or with ``--json``.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from openconductor.cli import console
+from openconductor.errors import ConfigError
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+    from openconductor.gym.questions import GymQuestion
+    from openconductor.gym.workers import Profile
+
+gym = typer.Typer(
+    name="gym", no_args_is_help=True, help="Look around in the gym: questions, simulated workers, best workflows."
+)
+
+Seed = Annotated[int, typer.Option("--seed", help="Draws the questions.")]
+Index = Annotated[int, typer.Option("--index", min=0, help="Which question of the seed.")]
+Split = Annotated[str, typer.Option("--split", help="train, validation or test.")]
+Kind = Annotated[str | None, typer.Option("--kind", help="single, pair, triple or smudged; without it, in turn.")]
+Text = Annotated[str | None, typer.Argument(help="A question of the gym; without it, one is drawn.", show_default=False)]
+AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+
+
+@gym.command("question")
+def question(
+    text: Text = None, seed: Seed = 0, index: Index = 0, split: Split = "test", kind: Kind = None, as_json: AsJson = False
+) -> None:
+    """Show a question with its kind and its answer."""
+    found = _find(text, seed, index, split, kind)
+    if as_json:
+        console.show_json(_question_json(found))
+    else:
+        _show_question(found)
+
+
+@gym.command("questions")
+def questions(
+    count: Annotated[int, typer.Option("--count", min=1, help="How many.")] = 10,
+    seed: Seed = 0,
+    index: Index = 0,
+    split: Split = "test",
+    kind: Kind = None,
+    as_json: AsJson = False,
+) -> None:
+    """List questions with their kinds and answers."""
+    found = _draw(count, seed, index, split, kind)
+    if as_json:
+        console.show_json([_question_json(one) for one in found])
+        return
+    from rich.text import Text as RichText
+
+    table = _table(("kind", "left"), ("question", "left"), ("answer", "left"))
+    for one in found:
+        table.add_row(one.kind, RichText(one.text), RichText(" ".join(one.answer), style="bold"))
+    console.show(table)
+
+
+@gym.command("worker")
+def worker(
+    name: Annotated[str | None, typer.Argument(help="Its name; without it, all are listed.", show_default=False)] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Show what a worker (or each) is good at, how it likes to be asked, and what it costs."""
+    from openconductor.gym.workers import PROFILES, gym_pool
+
+    chosen = list(enumerate(PROFILES))
+    if name is not None:
+        ordinal = gym_pool().ordinal_of(name)
+        chosen = [(ordinal, PROFILES[ordinal])]
+    listed = [_worker_json(ordinal, profile) for ordinal, profile in chosen]
+    if as_json:
+        console.show_json(listed if name is None else listed[0])
+    else:
+        _show_workers(chosen)
+
+
+@gym.command("oracle")
+def oracle(
+    text: Text = None,
+    seed: Seed = 0,
+    index: Index = 0,
+    split: Split = "test",
+    kind: Kind = None,
+    max_steps: Annotated[int, typer.Option("--max-steps", min=1, max=5, help="The most steps.")] = 5,
+    as_json: AsJson = False,
+) -> None:
+    """Show the best workflow of a question, and how often it is right."""
+    from openconductor.gym.exact import oracle_workflow, random_accuracy
+    from openconductor.measures import topology
+    from openconductor.prompt import render_workflow
+
+    found = _find(text, seed, index, split, kind)
+    workflow, accuracy = oracle_workflow(found, max_steps=max_steps)
+    if as_json:
+        steps = [
+            {"worker": step.worker, "subtask": step.subtask, "access": step.access if step.access == "all" else list(step.access)}
+            for step in workflow
+        ]
+        console.show_json(
+            {
+                "question": _question_json(found),
+                "workflow": steps,
+                "text": render_workflow(workflow),
+                "topology": topology(workflow),
+                "expected_accuracy": accuracy,
+            }
+        )
+        return
+    from rich.text import Text as RichText
+
+    from openconductor.cli.live import labelled
+
+    _show_question(found)
+    console.show("")
+    console.show(labelled("Oracle", RichText(render_workflow(workflow))))
+    right = f"right {accuracy:.1%} of the time; a random workflow {random_accuracy(found):.1%}"
+    console.show(labelled("Expected", RichText(right)))
+
+
+# ── what a question is ───────────────────────────────────────────────────────────────────────────────────────────────
+def _find(text: str | None, seed: int, index: int, split: str, kind: str | None) -> GymQuestion:
+    if text is None:
+        return _draw(1, seed, index, split, kind)[0]
+    from openconductor.gym.questions import read_question
+    from openconductor.prompt import check_question
+
+    check_question(text)
+    found = read_question(text)
+    if found is None:
+        example = _draw(1, seed, index, "test", None)[0].text
+        console.fail(f"the gym cannot read this question; it reads such as: {example}")
+    return found
+
+
+def _draw(count: int, seed: int, start: int, split: str, kind: str | None) -> list[GymQuestion]:
+    from openconductor.config import nearest
+    from openconductor.gym.questions import EQUAL_MIX, KINDS, SPLITS, draw_questions
+
+    chosen_split = next((known for known in SPLITS if known == split), None)
+    if chosen_split is None:
+        raise ConfigError(f"--split: got {split!r}; the nearest is {nearest(split, SPLITS)!r}")
+    mix = EQUAL_MIX if kind is None else {known: 1.0 for known in KINDS if known == kind}
+    if not mix:
+        raise ConfigError(f"--kind: got {kind!r}; the nearest is {nearest(kind or '', KINDS)!r}")
+    return draw_questions(chosen_split, count, seed=seed, mix=mix, start=start)
+
+
+def _question_json(question: GymQuestion) -> dict[str, object]:
+    return {
+        "id": question.problem().id,
+        "text": question.text,
+        "kind": question.kind,
+        "operations": [
+            {"name": operation.name, "skill": operation.skill, "wording": wording}
+            for operation, wording in question.operations
+        ],
+        "answer": " ".join(question.answer),
+    }
+
+
+def _show_question(question: GymQuestion) -> None:
+    from rich.text import Text as RichText
+
+    from openconductor.cli.live import labelled
+
+    skills = ", then ".join(f"{operation.name} ({operation.skill})" for operation, _ in question.operations)
+    smudged = "; each reading of the list fails half of the time" if question.smudged else ""
+    console.show(labelled("Question", RichText(question.text)))
+    console.show(labelled("Kind", RichText(f"{question.kind}: {skills}{smudged}")))
+    console.show(labelled("Answer", RichText(" ".join(question.answer), style="bold")))
+
+
+# ── what a worker is ─────────────────────────────────────────────────────────────────────────────────────────────────
+def _worker_json(ordinal: int, profile: Profile) -> dict[str, object]:
+    return {
+        "ordinal": ordinal,
+        "name": profile.name,
+        "description": profile.description,
+        "skills": dict(profile.skills),
+        "likes": profile.likes,
+        "otherwise": profile.dislike,
+        "referee": profile.referee,
+        "price": {"input": format(profile.price.input, "f"), "output": format(profile.price.output, "f")},
+        "seconds": profile.seconds,
+    }
+
+
+def _show_workers(chosen: list[tuple[int, Profile]]) -> None:
+    from rich.text import Text as RichText
+
+    from openconductor.cli.live import COLOURS
+    from openconductor.gym.world import SKILLS
+
+    table = _table(
+        ("#", "right"),
+        ("worker", "left"),
+        *((skill, "right") for skill in SKILLS),
+        ("likes", "left"),
+        ("$ in, out / M", "right"),
+        ("seconds", "right"),
+        ("", "left"),
+    )
+    for ordinal, profile in chosen:
+        likes = "either wording" if profile.likes is None else f"{profile.likes} (else x {profile.dislike})"
+        chances = [
+            RichText(f"{profile.skills[skill]:.2f}", style="bold" if profile.skills[skill] >= 0.9 else "dim")
+            for skill in SKILLS
+        ]
+        price = f"{profile.price.input}, {profile.price.output}"
+        named = RichText(profile.name, style=f"bold {COLOURS[ordinal % len(COLOURS)]}")
+        table.add_row(str(ordinal), named, *chances, likes, price, f"{profile.seconds}", profile.description)
+    console.show(table)
+    console.show(RichText("Chances of getting one operation right, by skill, in the wording that the worker likes.", style="dim"))
+
+
+def _table(*columns: tuple[str, str]) -> Table:
+    from rich import box
+    from rich.table import Table
+
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
+    for name, justify in columns:
+        table.add_column(name, justify="right" if justify == "right" else "left", overflow="fold")
+    return table
+

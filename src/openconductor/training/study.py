@@ -1,0 +1,163 @@
+"""Is the recipe robust? The same recipe over several seeds, beside two controls that must not learn.
+
+In: a recipe and seeds. Out: one run folder a seed, one a control, and ``study.json``: what each reached on held-out
+questions against the reference levels of the same questions. Runs go on side by side as processes of their own, one
+thread each.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import median
+
+from openconductor.errors import OpenConductorError
+from openconductor.gym.exact import alone_accuracy, oracle_workflow, random_accuracy
+from openconductor.gym.questions import draw_questions
+from openconductor.gym.workers import PROFILES
+from openconductor.training.config import TrainConfig, dump_train_config
+from openconductor.training.curves import Record
+from openconductor.training.run import HELD_OUT, HELD_OUT_SEED
+from openconductor.training.storage import write_text
+
+CONTROLS = ("shuffled", "flipped")
+_POLL = 0.5  # seconds
+
+
+@dataclass(frozen=True, slots=True)
+class _Run:
+    """One run of the study: its recipe and its folder."""
+
+    config: TrainConfig
+    folder: Path
+
+
+def study(
+    config: TrainConfig,
+    folder: str | Path,
+    *,
+    seeds: Sequence[int],
+    controls: bool = True,
+    jobs: int = 2,
+    on_progress: Callable[[str], None] | None = None,
+) -> Record:
+    """Train the recipe once a seed, and once a control (with the first seed).
+
+    Args:
+        config: the recipe.
+        folder: where the runs go; runs that are there are resumed, finished ones are not repeated.
+        seeds: the seeds of fresh weights, cold start and sampling.
+        controls: also train on shuffled and on flipped rewards.
+        jobs: runs at the same time.
+        on_progress: gets lines for people.
+
+    Returns:
+        The reference levels, a row a run, and the summary (also in ``study.json``).
+
+    Raises:
+        OpenConductorError: a run failed; the message ends with what it said.
+    """
+    folder = Path(folder)
+    folder.mkdir(parents=True, exist_ok=True)
+    say = on_progress or (lambda line: None)
+    runs = [_Run(config.model_copy(update={"seed": seed}), folder / f"seed-{seed}") for seed in seeds]
+    if controls:
+        for control in CONTROLS:
+            reward = config.reward.model_copy(update={"control": control})
+            runs.append(_Run(config.model_copy(update={"seed": seeds[0], "reward": reward}), folder / control))
+    begun = time.perf_counter()
+    _run_all(runs, jobs, say)
+    results = [json.loads((run.folder / "results.json").read_text(encoding="utf-8")) for run in runs]
+    summary = summarise(results, reference_levels())
+    summary["seconds"] = time.perf_counter() - begun
+    write_text(folder / "study.json", json.dumps(summary, indent=2) + "\n")
+    return summary
+
+
+def _run_all(runs: Sequence[_Run], jobs: int, say: Callable[[str], None]) -> None:
+    """Run the unfinished ones, ``jobs`` at a time; a failure ends those that run."""
+    waiting = [run for run in runs if not (run.folder / "results.json").is_file()]
+    running: list[tuple[_Run, subprocess.Popen[bytes]]] = []
+    try:
+        while waiting or running:
+            while waiting and len(running) < max(1, jobs):
+                run = waiting.pop(0)
+                running.append((run, _start(run)))
+                say(f"{run.folder.name}: started")
+            time.sleep(_POLL)
+            for run, process in list(running):
+                if process.poll() is None:
+                    continue
+                running.remove((run, process))
+                if process.returncode:
+                    log = run.folder.with_suffix(".log").read_text(encoding="utf-8", errors="replace")
+                    raise OpenConductorError(f"run {run.folder}: exit {process.returncode}: {log[-2000:]}")
+                say(f"{run.folder.name}: done")
+    finally:
+        for _, process in running:
+            process.terminate()
+            process.wait()
+
+
+def _start(run: _Run) -> subprocess.Popen[bytes]:
+    """A training as a process of its own, on one thread; what it says goes to a log beside its folder."""
+    recipe = run.folder.with_suffix(".toml")
+    write_text(recipe, dump_train_config(run.config))
+    command = [sys.executable, "-m", "openconductor", "train", str(recipe), "--out", str(run.folder)]
+    if (run.folder / "config.toml").is_file():
+        command.append("--resume")
+    environment = {**os.environ, "OMP_NUM_THREADS": "1", "TOKENIZERS_PARALLELISM": "false"}
+    with run.folder.with_suffix(".log").open("ab") as log:
+        return subprocess.Popen(command, stdout=log, stderr=log, stdin=subprocess.DEVNULL, env=environment)
+
+
+def reference_levels() -> dict[str, float]:
+    """The exact expected accuracies on the questions that every run is measured on."""
+    questions = draw_questions("test", HELD_OUT, seed=HELD_OUT_SEED)
+    alone = {
+        profile.name: sum(alone_accuracy(question, profile) for question in questions) / HELD_OUT
+        for profile in PROFILES
+    }
+    return {
+        "random": sum(random_accuracy(question, draws=50) for question in questions) / HELD_OUT,
+        "best_worker": max(alone.values()),
+        "oracle": sum(oracle_workflow(question)[1] for question in questions) / HELD_OUT,
+    }
+
+
+def summarise(results: Sequence[Record], levels: dict[str, float]) -> Record:
+    """Whether the recipe is robust: how many seeds learnt, how far, and that the controls did not."""
+    rows = [
+        {
+            "seed": result["seed"],
+            "control": result["control"],
+            "start": result["start"]["accuracy"],
+            "sampled": result["sampled"]["accuracy"],
+            "greedy": result["greedy"]["accuracy"],
+            "share_of_oracle": result["greedy"]["accuracy"] / levels["oracle"],
+            "validity": result["greedy"]["validity"],
+            "routing_entropy_bits": result["greedy"]["routing_entropy_bits"],
+            "steps_by_kind": result["greedy"]["steps_by_kind"],
+            "seconds": sum(result["seconds"].values()),
+        }
+        for result in results
+    ]
+    learners = [row for row in rows if row["control"] == "none"]
+    reached = [row["greedy"] > max(3 * levels["random"], levels["best_worker"]) for row in learners]
+    return {
+        "levels": levels,
+        "rows": rows,
+        "learnt": sum(reached),
+        "seeds": len(learners),
+        "median_share_of_oracle": median(row["share_of_oracle"] for row in learners),
+        "worst_share_of_oracle": min(row["share_of_oracle"] for row in learners),
+        "controls_over_start": {
+            row["control"]: row["sampled"] / max(row["start"], 1e-9) for row in rows if row["control"] != "none"
+        },
+    }

@@ -1,0 +1,26 @@
+"""What the learning tests share: a recipe small enough for seconds."""
+
+from __future__ import annotations
+
+import pytest
+
+pytest.importorskip("trl", reason="needs the extra 'train': pip install 'openconductor[train]'")
+
+from openconductor.training.config import TrainConfig
+
+
+@pytest.fixture
+def tiny() -> TrainConfig:
+    """A recipe that runs all phases in seconds; too short to learn much."""
+    return TrainConfig.model_validate(
+        {
+            "name": "tiny",
+            "seed": 3,
+            "save_every": 2,
+            "model": {"base": "", "hidden": 32, "intermediate": 64, "layers": 1, "heads": 2},
+            "cold_start": {"steps": 12, "batch": 8},
+            "prompt": {"template": "compact", "access": "index"},
+            "rollout": {"iterations": 6, "questions": 4, "completions": 4, "max_tokens": 24},
+            "optim": {"learning_rate": 1e-3, "kl": 0.1, "micro_batch": 16, "bf16": False},
+        }
+    )
