@@ -15,7 +15,7 @@ import typer
 from openconductor.cli import console
 from openconductor.errors import OpenConductorError
 
-# Typer brings its own copy of click since 0.26 and used click's before: the errors of usage are found by way of a child.
+# Typer used to stand on click and now brings a copy of its own: the errors of usage are found by way of a child.
 _UsageProblem = cast("type[Exception]", typer.BadParameter.__bases__[0])
 
 
@@ -69,7 +69,7 @@ def _version(wanted: bool) -> None:
 
 
 def _openconductor(
-    version: Annotated[  # noqa: ARG001 - its callback prints it
+    version: Annotated[
         bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version.")
     ] = False,
 ) -> None:

@@ -1,7 +1,7 @@
 """``openconductor ask``: one question, answered by a Conductor and a pool.
 
-In: a question and, by option, a pool file and a Conductor. Out: the answer on stdout, or with ``--json`` the Episode; on a
-terminal the picture of the episode on stderr, as it happens.
+In: a question and, by option, a pool file and a Conductor. Out: the answer on stdout, or with ``--json`` the Episode;
+on a terminal the picture of the episode on stderr, as it happens.
 """
 
 from __future__ import annotations
@@ -18,19 +18,22 @@ from openconductor.errors import ConfigError, OpenConductorError
 
 if TYPE_CHECKING:
     from openconductor.conductor import Conductor
+    from openconductor.pool import WorkerPool
     from openconductor.types import Budget, Episode
 
 EXAMPLE = "Take 4 17 9, sort the list, then double every number."
 
 
-def ask(  # noqa: PLR0913 - the options of a command
+def ask(  # noqa: PLR0917 - the options of a command
     question: Annotated[str, typer.Argument(help="The question; - reads it from stdin.", show_default=False)],
     pool: Annotated[
         Path | None, typer.Option("--pool", help="A pool file (TOML); without it, the gym's simulated workers.")
     ] = None,
     conductor: Annotated[
         str | None,
-        typer.Option("--conductor", help="provider:model, a checkpoint folder, or worker:NAME; without it, the bundled one."),
+        typer.Option(
+            "--conductor", help="provider:model, a checkpoint folder, or worker:NAME; without it, the bundled one."
+        ),
     ] = None,
     base_url: Annotated[
         str | None, typer.Option("--conductor-base-url", help="Where its API begins, /v1 included.")
@@ -51,9 +54,19 @@ def ask(  # noqa: PLR0913 - the options of a command
     as_json: Annotated[bool, typer.Option("--json", help="Print the whole episode as JSON.")] = False,
 ) -> None:
     """Ask one question: a Conductor plans, workers work, the last step answers."""
+    from openconductor.cli.conductors import find_planner
+    from openconductor.conductor import Conductor
+
     text = _read(question)
     budget = _budget(calls, tokens, dollars, seconds)
-    asked = _conductor(text, pool, conductor, base_url, key_env, max_steps, rounds, seed, fallback)
+    workers = _pool(text, pool, seed)
+    if pool is not None and conductor is None:
+        raise ConfigError(
+            "--pool without --conductor: the bundled Conductor knows only the gym; expected --conductor provider:model, "
+            "a checkpoint folder, or worker:NAME of the pool"
+        )
+    planner = find_planner(conductor, workers, base_url=base_url, key_env=key_env)
+    asked = Conductor(planner, pool=workers, max_steps=max_steps, max_rounds=rounds, fallback=fallback)
     try:
         episode = _ask(asked, text, budget)
     except OpenConductorError as error:
@@ -76,7 +89,9 @@ def _read(question: str) -> str:
         most = 4 * QUESTION_LIMIT  # bytes; no character of UTF-8 has more than four
         data = sys.stdin.buffer.read(most + 1)
         if len(data) > most:
-            raise ConfigError(f"stdin: got more than {most} bytes, expected a question of at most {QUESTION_LIMIT} characters")
+            raise ConfigError(
+                f"stdin: got more than {most} bytes, expected a question of at most {QUESTION_LIMIT} characters"
+            )
         try:
             question = data.decode("utf-8").rstrip("\r\n")
         except UnicodeDecodeError as error:
@@ -97,44 +112,25 @@ def _budget(calls: int | None, tokens: int | None, dollars: str | None, seconds:
     return Budget(calls, tokens, amount, seconds)
 
 
-def _conductor(  # noqa: PLR0913
-    question: str,
-    pool_file: Path | None,
-    named: str | None,
-    base_url: str | None,
-    key_env: str | None,
-    max_steps: int,
-    rounds: int,
-    seed: int | None,
-    fallback: bool,
-) -> Conductor:
-    from openconductor.cli.conductors import find_planner
-    from openconductor.conductor import Conductor
-    from openconductor.pool import WorkerPool
+def _pool(question: str, pool_file: Path | None, seed: int | None) -> WorkerPool:
+    """The workers: those of the pool file, or the gym's, who must be able to read the question."""
+    if pool_file is not None:
+        from openconductor.pool import WorkerPool
 
-    if pool_file is None:
-        from openconductor.gym.questions import read_question
-        from openconductor.gym.workers import gym_pool
-
-        if read_question(question) is None:
-            console.fail(
-                "the gym cannot read this question: its simulated workers know only lists of numbers and a small English, "
-                f"such as: {EXAMPLE}",
-                hint="`openconductor gym question` shows another. For any other question name a pool and a Conductor: "
-                "--pool pool.toml --conductor openai:MODEL",
-            )
-        pool = gym_pool(seed or 0)
-    else:
         if seed is not None:
             raise ConfigError("--seed: draws the gym's answers, got a pool file beside it; expected one of them")
-        if named is None:
-            raise ConfigError(
-                "--pool without --conductor: the bundled Conductor knows only the gym; expected --conductor "
-                "provider:model, a checkpoint folder, or worker:NAME of the pool"
-            )
-        pool = WorkerPool.from_toml(pool_file)
-    planner = find_planner(named, pool, base_url=base_url, key_env=key_env)
-    return Conductor(planner, pool=pool, max_steps=max_steps, max_rounds=rounds, fallback=fallback)
+        return WorkerPool.from_toml(pool_file)
+    from openconductor.gym.questions import read_question
+    from openconductor.gym.workers import gym_pool
+
+    if read_question(question) is None:
+        console.fail(
+            "the gym cannot read this question: its simulated workers know only lists of numbers and a small English, "
+            f"such as: {EXAMPLE}",
+            hint="`openconductor gym question` shows another. For any other question name a pool and a Conductor: "
+            "--pool pool.toml --conductor openai:MODEL",
+        )
+    return gym_pool(seed or 0)
 
 
 def _ask(conductor: Conductor, question: str, budget: Budget | None) -> Episode:

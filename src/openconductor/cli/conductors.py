@@ -28,7 +28,9 @@ def bundled_planner() -> str:
     return str(bundled_folder())
 
 
-def find_planner(named: str | None, pool: WorkerPool, *, base_url: str | None = None, key_env: str | None = None) -> Planner:
+def find_planner(
+    named: str | None, pool: WorkerPool, *, base_url: str | None = None, key_env: str | None = None
+) -> Planner:
     """What ``--conductor`` names: ``provider:model``, a checkpoint folder, ``worker:NAME``; None is the bundled one.
 
     Raises:

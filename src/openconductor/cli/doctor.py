@@ -74,10 +74,10 @@ def _check_core() -> Report:
 
     plan = Workflow((Step(0, "Say yes."), Step(1, "Repeat it.", (0,))))
 
-    def planner(messages: list[Message]) -> str:
+    def planner(messages: list[Message]) -> str:  # noqa: ARG001 - what a function of a worker gets
         return render_workflow(plan)
 
-    def says_yes(messages: list[Message]) -> str:
+    def says_yes(messages: list[Message]) -> str:  # noqa: ARG001
         return "yes"
 
     def repeats(messages: list[Message]) -> str:
@@ -88,13 +88,20 @@ def _check_core() -> Report:
         answer = Conductor(planner, pool=pool).ask_sync("Does it work?").answer
     except (OpenConductorError, ImportError) as error:
         return {"works": False, "error": str(error)}
-    return {"works": answer == "yes", "error": None if answer == "yes" else f"got the answer {answer!r}, expected 'yes'"}
+    return {
+        "works": answer == "yes",
+        "error": None if answer == "yes" else f"got the answer {answer!r}, expected 'yes'",
+    }
 
 
 def _check_extra(name: str, packages: Sequence[str]) -> Report:
     found = {package: _version(package) for package in packages}
     complete = all(found.values())
-    return {"installed": complete, "packages": found, "install": None if complete else f'pip install "openconductor[{name}]"'}
+    return {
+        "installed": complete,
+        "packages": found,
+        "install": None if complete else f'pip install "openconductor[{name}]"',
+    }
 
 
 def _version(package: str) -> str | None:
@@ -129,7 +136,7 @@ def _check_bundled() -> Report:
 
 
 def _check_torch() -> Report | None:
-    """torch's threads and devices; None where it is not installed. It is imported only here, and only if it is there."""
+    """Threads and devices of torch, which is imported only here; None where it is not installed."""
     if find_spec("torch") is None:
         return None
     try:
@@ -156,7 +163,11 @@ def _show(report: Report) -> None:
         mark = Text("") if good is None else Text(right, style="green") if good else Text(wrong, style="red")
         table.add_row(mark, name, Text(console.printable(text)))
 
-    row(None, "openconductor", f"{report['version']} on Python {report['python']}, {report['platform']}, {report['cores']} cores")
+    row(
+        None,
+        "openconductor",
+        f"{report['version']} on Python {report['python']}, {report['platform']}, {report['cores']} cores",
+    )
     core = cast("Report", report["core"])
     row(bool(core["works"]), "core", "plans and executes a workflow" if core["works"] else str(core["error"]))
     for name, found in cast("dict[str, Report]", report["extras"]).items():

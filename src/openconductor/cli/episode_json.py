@@ -1,7 +1,7 @@
 """An Episode as JSON: what ``ask --json`` prints.
 
-In: an Episode and its pool. Out: plain values. Dollars are decimal strings, so that nothing is lost to binary fractions;
-the ledger's entries add up to its total, to the token and to the last digit of a dollar.
+In: an Episode and its pool. Out: plain values. Dollars are decimal strings, so that nothing is lost to binary
+fractions; the ledger's entries add up to its total, to the token and to the last digit of a dollar.
 """
 
 from __future__ import annotations

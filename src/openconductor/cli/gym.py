@@ -1,12 +1,13 @@
 """``openconductor gym``: look around in the gym: its questions, its workers, and the best workflow of a question.
 
-In: which question (by seed and index, or its text) or which worker. Out: what the gym's own functions say of it, as text
-or with ``--json``.
+In: which question (by seed and index, or its text) or which worker. Out: what the gym's own functions say of it, as
+text or with ``--json``.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Annotated, cast
 
 import typer
 
@@ -17,6 +18,8 @@ if TYPE_CHECKING:
     from rich.table import Table
 
     from openconductor.gym.questions import GymQuestion
+    from openconductor.gym.questions import Kind as GymKind
+    from openconductor.gym.questions import Split as GymSplit
     from openconductor.gym.workers import Profile
 
 gym = typer.Typer(
@@ -27,13 +30,20 @@ Seed = Annotated[int, typer.Option("--seed", help="Draws the questions.")]
 Index = Annotated[int, typer.Option("--index", min=0, help="Which question of the seed.")]
 Split = Annotated[str, typer.Option("--split", help="train, validation or test.")]
 Kind = Annotated[str | None, typer.Option("--kind", help="single, pair, triple or smudged; without it, in turn.")]
-Text = Annotated[str | None, typer.Argument(help="A question of the gym; without it, one is drawn.", show_default=False)]
+Text = Annotated[
+    str | None, typer.Argument(help="A question of the gym; without it, one is drawn.", show_default=False)
+]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
 
 @gym.command("question")
 def question(
-    text: Text = None, seed: Seed = 0, index: Index = 0, split: Split = "test", kind: Kind = None, as_json: AsJson = False
+    text: Text = None,
+    seed: Seed = 0,
+    index: Index = 0,
+    split: Split = "test",
+    kind: Kind = None,
+    as_json: AsJson = False,
 ) -> None:
     """Show a question with its kind and its answer."""
     found = _find(text, seed, index, split, kind)
@@ -67,7 +77,9 @@ def questions(
 
 @gym.command("worker")
 def worker(
-    name: Annotated[str | None, typer.Argument(help="Its name; without it, all are listed.", show_default=False)] = None,
+    name: Annotated[
+        str | None, typer.Argument(help="Its name; without it, all are listed.", show_default=False)
+    ] = None,
     as_json: AsJson = False,
 ) -> None:
     """Show what a worker (or each) is good at, how it likes to be asked, and what it costs."""
@@ -103,7 +115,11 @@ def oracle(
     workflow, accuracy = oracle_workflow(found, max_steps=max_steps)
     if as_json:
         steps = [
-            {"worker": step.worker, "subtask": step.subtask, "access": step.access if step.access == "all" else list(step.access)}
+            {
+                "worker": step.worker,
+                "subtask": step.subtask,
+                "access": step.access if step.access == "all" else list(step.access),
+            }
             for step in workflow
         ]
         console.show_json(
@@ -146,13 +162,12 @@ def _draw(count: int, seed: int, start: int, split: str, kind: str | None) -> li
     from openconductor.config import nearest
     from openconductor.gym.questions import EQUAL_MIX, KINDS, SPLITS, draw_questions
 
-    chosen_split = next((known for known in SPLITS if known == split), None)
-    if chosen_split is None:
+    if split not in SPLITS:
         raise ConfigError(f"--split: got {split!r}; the nearest is {nearest(split, SPLITS)!r}")
-    mix = EQUAL_MIX if kind is None else {known: 1.0 for known in KINDS if known == kind}
+    mix: Mapping[GymKind, float] = EQUAL_MIX if kind is None else {known: 1.0 for known in KINDS if known == kind}
     if not mix:
         raise ConfigError(f"--kind: got {kind!r}; the nearest is {nearest(kind or '', KINDS)!r}")
-    return draw_questions(chosen_split, count, seed=seed, mix=mix, start=start)
+    return draw_questions(cast("GymSplit", split), count, seed=seed, mix=mix, start=start)
 
 
 def _question_json(question: GymQuestion) -> dict[str, object]:
@@ -220,7 +235,9 @@ def _show_workers(chosen: list[tuple[int, Profile]]) -> None:
         named = RichText(profile.name, style=f"bold {COLOURS[ordinal % len(COLOURS)]}")
         table.add_row(str(ordinal), named, *chances, likes, price, f"{profile.seconds}", profile.description)
     console.show(table)
-    console.show(RichText("Chances of getting one operation right, by skill, in the wording that the worker likes.", style="dim"))
+    console.show(
+        RichText("Chances of getting one operation right, by skill, in the wording that the worker likes.", style="dim")
+    )
 
 
 def _table(*columns: tuple[str, str]) -> Table:
@@ -231,4 +248,3 @@ def _table(*columns: tuple[str, str]) -> Table:
     for name, justify in columns:
         table.add_column(name, justify="right" if justify == "right" else "left", overflow="fold")
     return table
-

@@ -1,7 +1,8 @@
 """The picture of an episode: a tree that fills in while events arrive.
 
-In: a question, a pool, and the events of ``events.py``. Out: something that Rich can print at any moment: the Conductor's
-text as it wrote it, one branch a step with its worker, what it sees, when it ran, what it answered and cost, and the sum.
+In: a question, a pool, and the events of ``events.py``. Out: something that Rich can print at any moment: the
+Conductor's text as it wrote it, one branch a step with its worker, what it sees, when it ran, what it answered and what
+that cost, and the sum.
 """
 
 from __future__ import annotations
@@ -67,7 +68,7 @@ class StepView:
     text: str = ""
     started: float | None = None
     ended: float | None = None
-    usage: Usage = Usage()
+    usage: Usage = field(default_factory=Usage)
 
 
 @dataclass(slots=True)
@@ -174,7 +175,9 @@ class EpisodeView:
             head.add_row(Text(name, style="bold"), doing, "")
             yield head
             return
-        head.add_row(Text(name, style="bold"), _said(planned, signs), Text(_cost(planned.completion.usage), style="dim"))
+        head.add_row(
+            Text(name, style="bold"), _said(planned, signs), Text(_cost(planned.completion.usage), style="dim")
+        )
         yield head
         gutter = signs.line if now.steps else "  "
         yield from _quoted(planned.completion, gutter, console, width)
@@ -248,7 +251,12 @@ class EpisodeView:
             yield labelled("Error", Text(printable(str(episode.error)), style="red"))
         steps = sum(len(one.workflow or ()) for one in episode.rounds)
         count = f"{steps} step{'' if steps == 1 else 's'}"
-        parts = [count, _tokens(episode.usage), _dollars(episode.usage, zero=True), f"{_seconds(episode.seconds)} in all"]
+        parts = [
+            count,
+            _tokens(episode.usage),
+            _dollars(episode.usage, zero=True),
+            f"{_seconds(episode.seconds)} in all",
+        ]
         yield labelled("Cost", Text(f" {signs.dot} ".join(part for part in parts if part), style="dim"))
 
 
@@ -329,4 +337,3 @@ def _dollars(usage: Usage, *, zero: bool = False) -> str:
 
 def _seconds(seconds: float) -> str:
     return f"{seconds * 1000:.0f} ms" if seconds < 0.1 else f"{seconds:.1f} s"
-

@@ -107,7 +107,9 @@ def _show_run(results: Record) -> None:
     from rich import box
     from rich.table import Table
 
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, title=f"{results['name']}, seed {results['seed']}", title_justify="left")
+    table = Table(
+        box=box.SIMPLE_HEAD, pad_edge=False, title=f"{results['name']}, seed {results['seed']}", title_justify="left"
+    )
     table.add_column("")
     for column in ("accuracy", "given valid", "validity", "routing entropy"):
         table.add_column(column, justify="right")
@@ -139,7 +141,9 @@ def _show_study(results: Record) -> None:
         keys = ("start", "sampled", "greedy", "share_of_oracle", "validity")
         table.add_row(name, *(_percent(row[key]) for key in keys))
     console.show(table)
-    console.show("Levels: " + ", ".join(f"{name.replace('_', ' ')} {_percent(value)}" for name, value in levels.items()))
+    console.show(
+        "Levels: " + ", ".join(f"{name.replace('_', ' ')} {_percent(value)}" for name, value in levels.items())
+    )
     console.show(
         f"{results['learnt']} of {results['seeds']} seeds learnt (three times random, and more than the best worker); "
         f"of the oracle they reach {_percent(results['median_share_of_oracle'])} in the median, "

@@ -57,7 +57,7 @@ def expected_accuracy(question: GymQuestion, workflow: Workflow, offered: Offere
     >>> from openconductor.gym.questions import read_question
     >>> question = read_question("Take 4 17 9, sort the list.")
     >>> round(expected_accuracy(question, Workflow((Step(3, "sort the list"),))), 2)
-    0.93
+    0.95
     """
     answered = (1 - REFUSES) ** len(workflow)
     return answered * answer_chances(question, workflow, offered).get(question.answer, 0.0)

@@ -13,14 +13,15 @@ from __future__ import annotations
 
 import random
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import chain, combinations, permutations, product
 
 from openconductor.gym.exact import ALL, Offered, expected_accuracy
 from openconductor.gym.questions import KINDS, OPENERS, SMUDGED, SPLITS, GymQuestion, compositions, read_question
-from openconductor.gym.workers import Profile, Seen, View, outcomes
+from openconductor.gym.workers import Mistake, Profile, Seen, View, outcomes
 from openconductor.gym.world import COMPARE, OPERATIONS, WORDINGS, Operation, Skill, Wording, is_numeric
 from openconductor.types import Step, Workflow
 
@@ -178,6 +179,12 @@ def _text(option: Option, named: Mapping[Label, Operation], profile: Profile) ->
     return ", then ".join(named[label].phrase(_best_wording(named[label], profile)) for label in option)
 
 
+_Stands = frozenset[frozenset[Label]]
+_Chances = dict[tuple[int, ...], float]
+_SILENT = 0
+"""The number of the response None: of a worker that could not do it."""
+
+
 class _Model:
     """One shape's workers: their outcomes, computed once each, with responses numbered for quick hashing."""
 
@@ -185,10 +192,10 @@ class _Model:
         self._question = question
         self._named = dict(zip(_labels(question), (operation for operation, _ in question.operations), strict=True))
         self._everything = frozenset(self._named)
-        self._numbers: dict[Seen, int] = {}
-        self._responses: list[Seen] = []
-        self._outcomes: dict[tuple[object, ...], list[tuple[float, int]]] = {}
+        self._responses: list[Seen] = [None]
+        self._numbers: dict[Seen, int] = {None: _SILENT}
         self._answer = self._number(question.answer)
+        self._outcomes: dict[tuple[object, ...], list[tuple[float, int]]] = {}
         self._ways: dict[frozenset[Label], dict[frozenset[Label], tuple[Label, ...]]] = {}
         for order in sorted(_shape(question).orders):
             for start, end in combinations(range(len(order) + 1), 2):
@@ -203,58 +210,97 @@ class _Model:
     def best(self, profiles: Sequence[Profile], visible: Visible) -> tuple[float, tuple[Option, ...]]:
         """The best options for workers of which each sees what ``visible`` says, and their expected accuracy."""
         last = len(profiles) - 1
-        final_use = [
-            max((later for later in range(last + 1) if index in visible[later]), default=index)
-            for index in range(last + 1)
-        ]
+        compares = profiles[last].referee and bool(visible[last])
+        # From this step on the responses are only candidates for the last step, and are kept as a bag.
+        bag = last + 1 if not compares else 1 + max((index for index in range(last) if visible[index]), default=-1)
+        final_use = [max((later for later in range(last + 1) if i in visible[later]), default=i) for i in range(last + 1)]
         best: tuple[float, tuple[Option, ...]] = (0.0, (NOTHING,) * len(profiles))
         # Depth first: (options until now, what each response stands for when it is right, chances of the responses).
-        stack: list[tuple[tuple[Option, ...], tuple[frozenset[frozenset[Label]], ...], dict[tuple[int, ...], float]]]
-        stack = [((), (), {(): 1.0})]
+        stack: list[tuple[tuple[Option, ...], tuple[_Stands, ...], _Chances]] = [((), (), {(): 1.0})]
         while stack:
             options, stands, chances = stack.pop()
             index = len(options)
-            seen = visible[index]
-            for option, stand in self._options(profiles[index], [stands[earlier] for earlier in seen], index == last):
-                after: dict[tuple[int, ...], float] = {}
+            seen, profile = visible[index], profiles[index]
+            if index == last:
+                for option, stand in self._options(profile, [stands[earlier] for earlier in seen]):
+                    if self._everything in stand:
+                        shown = None if compares else seen
+                        accuracy = self._right(profile, option, shown, chances)
+                        if accuracy > best[0] + 1e-12:
+                            best = (accuracy, (*options, option))
+                continue
+            goes_on = any(visible[later][-1:] == (index,) and not profiles[later].referee for later in range(last + 1))
+            for option, stand in self._options(profile, [stands[earlier] for earlier in seen], goes_on=goes_on):
+                after: _Chances = {}
                 for responses, weight in chances.items():
-                    kept = tuple(
-                        response if final_use[earlier] > index else -1 for earlier, response in enumerate(responses)
-                    )
                     shown = tuple(responses[earlier] for earlier in seen)
-                    for chance, response in self._results(profiles[index], option, shown, index):
-                        key = (*kept, response)
+                    for chance, response in self._results(profile, option, shown, index):
+                        both = (*responses, response)
+                        if index + 1 > bag:
+                            key = self._bag(both)
+                        elif index + 1 == bag:
+                            key = self._bag(both[earlier] for earlier in visible[last] if earlier <= index)
+                        else:
+                            key = tuple(_SILENT if final_use[i] <= index else both[i] for i in range(index + 1))
                         after[key] = after.get(key, 0.0) + weight * chance
-                if index < last:
-                    stack.append(((*options, option), (*stands, stand), after))
-                    continue
-                accuracy = sum(chance for responses, chance in after.items() if responses[-1] == self._answer)
-                if accuracy > best[0] + 1e-12:
-                    best = (accuracy, (*options, option))
+                stack.append(((*options, option), (*stands, stand), after))
         return best
 
     def _options(
-        self, profile: Profile, seen: Sequence[frozenset[frozenset[Label]]], last: bool
-    ) -> Iterator[tuple[Option, frozenset[frozenset[Label]]]]:
-        """What a step may be told, with the sets of operations that its response may then stand for."""
-        if not last:
-            yield NOTHING, frozenset()
+        self, profile: Profile, seen: Sequence[_Stands], *, goes_on: bool = True
+    ) -> list[tuple[Option, _Stands]]:
+        """What a step may be told, each with the sets of operations that its response may then stand for.
+
+        A step whose response is only compared (``goes_on`` is false) does the whole, or the part that is likeliest to
+        come out: wrong as it is, a referee may see that, and solve the question itself.
+        """
+        silent: list[tuple[Option, _Stands]] = [(NOTHING, frozenset())]
         if profile.referee and seen:
-            yield COMPARE[0], frozenset(chain.from_iterable(seen))
+            return [*silent, (COMPARE[0], frozenset({self._everything, *chain.from_iterable(seen)}))]
         starts = seen[-1] if seen else frozenset({frozenset[Label]()})
-        for start in sorted(starts, key=sorted):
-            for end, way in self._ways.get(start, {}).items():
-                if not last or end == self._everything:
-                    yield way, frozenset({end})
+        ways = [(way, end) for start in sorted(starts, key=sorted) for end, way in self._ways.get(start, {}).items()]
+        if not goes_on:
+            parts = [way for way in ways if way[1] != self._everything]
+            likeliest = [max(parts, key=lambda way: self._chance(profile, way[0]))] if parts else []
+            ways = [way for way in ways if way[1] == self._everything] + likeliest
+        return [*silent, *((way, frozenset({end})) for way, end in ways)]
+
+    def _right(
+        self, profile: Profile, option: Option, seen: tuple[int, ...] | None, chances: _Chances
+    ) -> float:
+        """The chance that the last step answers right; it sees these steps, or (None) the whole bag."""
+        total = 0.0
+        for responses, weight in chances.items():
+            shown = responses if seen is None else tuple(responses[earlier] for earlier in seen)
+            results = self._results(profile, option, shown, -1)
+            total += weight * sum(chance for chance, response in results if response == self._answer)
+        return total
+
+    def _bag(self, responses: Iterable[int]) -> tuple[int, ...]:
+        """Candidates in a canonical order; of mistakes only counts how many agree, so each gets a stand-in's number."""
+        values: list[int] = []
+        mistakes: Counter[int] = Counter()
+        for number in responses:
+            if isinstance(self._responses[number], Mistake):
+                mistakes[number] += 1
+            elif number != _SILENT:
+                values.append(number)
+        values.sort()
+        for stand_in, count in enumerate(sorted(mistakes.values())):
+            values += [self._number(Mistake(-2 - stand_in))] * count
+        return tuple(values)
 
     def _results(self, profile: Profile, option: Option, seen: tuple[int, ...], index: int) -> list[tuple[float, int]]:
-        key = (self.skill(profile), option, seen, index)
+        key = (profile.name, option, seen, index)
         if key not in self._outcomes:
             responses = tuple(self._responses[number] for number in seen)
             view = View(self._question, _text(option, self._named, profile), responses, index)
-            results = outcomes(profile, view)
-            self._outcomes[key] = [(chance, self._number(result)) for chance, result in results if chance > 0]
+            self._outcomes[key] = [(chance, self._number(result)) for chance, result in outcomes(profile, view)]
         return self._outcomes[key]
+
+    def _chance(self, profile: Profile, way: tuple[Label, ...]) -> float:
+        results = self._results(profile, way, (self._number(self._question.value),), -1)
+        return max(chance for chance, response in results if isinstance(self._responses[response], tuple))
 
     def _number(self, response: Seen) -> int:
         if response not in self._numbers:

@@ -34,10 +34,11 @@ LOST = "Sorry, I could not do that."
 VISIBLE = 0.6  # share of failures that the worker admits; the others look like an answer
 FURTHER = 0.6  # factor on success for each further operation in one subtask
 MISREAD = 0.5  # chance that a reading of a smudged list goes wrong, unnoticed
-SPOTS = 0.6  # chance that a referee without a majority recognises what is right and what is wrong
+SPOTS = 0.8  # chance that a referee without a majority recognises what is right and what is wrong
 SOLVES = 0.3  # chance that a referee who saw that all is wrong finds the answer itself
-REFUSES = 0.04  # chance that a call is declined, which ends the episode: steps that are not needed cost answers
+REFUSES = 0.02  # chance that a call is declined, which ends the episode: steps that are not needed cost answers
 REFEREE = 0.94  # chance that a referee's own work does not fail
+COMPARES = 0.85  # the same for a worker that is no referee: it can count votes, and checks nothing
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +69,7 @@ def _price(input_: str, output: str) -> Price:
 
 
 PROFILES: tuple[Profile, ...] = (
-    Profile("maven", "generalist, good if asked formally", _skills(0.5), "formal", 0.3, _price("3", "15"), 2.0),
+    Profile("maven", "generalist, good if asked formally", _skills(0.45), "formal", 0.3, _price("3", "15"), 2.0),
     Profile("counter", "sums", _skills(0.1, sums=0.97), "plain", 0.5, _price("1", "4"), 0.8),
     Profile("novice", "cheap and weak at everything", _skills(0.2), None, 1.0, _price("0.02", "0.05"), 0.2),
     Profile("lister", "order of lists", _skills(0.1, order=0.97), "formal", 0.5, _price("1", "4"), 0.9),
@@ -76,7 +77,7 @@ PROFILES: tuple[Profile, ...] = (
         "referee", "compares answers", _skills(0.1), None, 1.0, _price("1.5", "6"), 1.0, referee=True
     ),
     Profile("scribe", "ways of writing", _skills(0.1, writing=0.97), "formal", 0.5, _price("0.8", "3"), 1.1),
-    Profile("jack", "cheap all-rounder", _skills(0.4), None, 1.0, _price("0.1", "0.4"), 0.5),
+    Profile("jack", "cheap all-rounder", _skills(0.35), None, 1.0, _price("0.1", "0.4"), 0.5),
     Profile("converter", "units", _skills(0.1, units=0.97), "plain", 0.5, _price("1", "4"), 0.7),
 )
 
@@ -112,7 +113,7 @@ def outcomes(profile: Profile, view: View) -> Outcomes:
     A worker works on the last response that it sees, or on the question's list when it sees none.
     """
     if asks_to_compare(view.instruction):
-        return _compare(view) if profile.referee else [(1.0, None)]
+        return _compare(view, SPOTS, REFEREE) if profile.referee else _compare(view, 0.0, COMPARES)
     operations = find_operations(view.instruction)
     if not operations:
         return [(1.0, None)]
@@ -157,24 +158,27 @@ def _perform(operations: Sequence[tuple[Operation, Wording]], start: Seen) -> Se
     return value
 
 
-def _compare(view: View) -> Outcomes:
-    """A referee's answer: the majority if there is one, else the candidate that it recognises or trusts."""
+def _compare(view: View, spots: float, steady: float) -> Outcomes:
+    """The majority of the answers if there is one, else the candidate that is recognised, else any that is trusted.
+
+    ``spots`` is the chance to recognise what is right and what is wrong, ``steady`` that the work itself succeeds.
+    """
     candidates = [candidate for candidate in view.seen if candidate is not None]
     if not candidates:
         return [(1.0, None)]
     ranked = Counter(candidates).most_common(2)
     if ranked[0][1] > (ranked[1][1] if len(ranked) > 1 else 1):
-        return _with_failures(REFEREE, ranked[0][0], view.step)
+        return _with_failures(steady, ranked[0][0], view.step)
     right = view.question.answer
     found: Outcomes
     if right in candidates:
-        found = [(SPOTS, right)]
+        found = [(spots, right)]
     else:
-        found = [(SPOTS * SOLVES, right), (SPOTS * (1 - SOLVES), None)]
-    found += [((1 - SPOTS) / len(candidates), candidate) for candidate in candidates]
+        found = [(spots * SOLVES, right), (spots * (1 - SOLVES), None)]
+    found += [((1 - spots) / len(candidates), candidate) for candidate in candidates]
     results: Outcomes = []
     for weight, candidate in found:
-        results += [(weight, None)] if candidate is None else _with_failures(REFEREE, candidate, view.step, weight)
+        results += [(weight, None)] if candidate is None else _with_failures(steady, candidate, view.step, weight)
     return results
 
 

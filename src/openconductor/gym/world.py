@@ -83,7 +83,7 @@ OPERATIONS: dict[str, Operation] = {
 }
 
 COMPARE: tuple[str, ...] = ("compare the answers", "check the answers")
-"""What a referee is asked; every other worker is at a loss."""
+"""How a comparison is asked for: any worker counts votes, only a referee checks."""
 
 _BY_PHRASE: dict[str, tuple[Operation, Wording]] = {
     operation.phrase(wording): (operation, wording) for operation in OPERATIONS.values() for wording in WORDINGS

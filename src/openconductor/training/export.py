@@ -223,12 +223,13 @@ def _to_bytes(cached: CachedQwen2) -> bytes:
     layers, heads, width = len(cached.blocks), cached.key_heads, cached.width
     batch, new, past = (torch.export.Dim(name, min=least) for name, least in (("batch", 1), ("new", 1), ("past", 0)))
     sequence = {0: batch, 1: new}
-    ids = torch.zeros(2, 3, dtype=torch.long)  # sizes of 0 and 1 would be taken as fixed ones
+    # Sizes of 0 and 1 would be taken as fixed ones, and one tensor in two places as one input.
+    ids, places, mask = (torch.zeros(2, length, dtype=torch.long) for length in (3, 3, 8))
     cache = [torch.zeros(2, heads, 5, width) for _ in range(2 * layers)]
     with _quiet():
         program = torch.onnx.export(
             cached,
-            (ids, torch.ones(2, 8, dtype=torch.long), ids, cache),
+            (ids, mask, places, cache),
             input_names=["input_ids", "attention_mask", "position_ids", *cache_names(layers, "past_key_values")],
             output_names=["logits", *cache_names(layers, "present")],
             dynamic_shapes=(sequence, {0: batch, 1: torch.export.Dim.DYNAMIC}, sequence, [{0: batch, 2: past} for _ in cache]),
@@ -248,6 +249,9 @@ def _anonymous(model: onnx.ModelProto) -> onnx.ModelProto:
         part.doc_string = ""
         del part.metadata_props[:]
     del graph.value_info[:]
+    for given in graph.input:
+        if given.name == "attention_mask":
+            given.type.tensor_type.shape.dim[1].dim_param = "past + new"  # the exporter knows no better name than s53
     return model
 
 

@@ -1,0 +1,129 @@
+"""``openconductor demo``: the trained Conductor at work in the gym, first one question live, then hundreds of them.
+
+In: a number of held-out questions and a seed. Out: the picture of one episode on stderr, the table on stdout; with
+``--json`` nothing but the table's values.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Generator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from openconductor.cli import console
+
+if TYPE_CHECKING:
+    from openconductor.conductor import Planner
+    from openconductor.gym.questions import GymQuestion
+    from openconductor.protocols import CallContext, OnText, Provider
+    from openconductor.types import Completion, Message, Sampling
+
+PACE = 0.3  # a simulated second lasts so long in the live picture
+LOOKED_AT = 100  # questions among which the live one is sought
+
+
+def demo(
+    questions: Annotated[int, typer.Option("--questions", min=1, help="How many held-out questions.")] = 400,
+    seed: Annotated[int, typer.Option("--seed", help="Draws the questions and the workers' answers.")] = 0,
+    conductor: Annotated[
+        Path | None, typer.Option("--conductor", help="Another Conductor's folder (default: the bundled one).")
+    ] = None,
+    live: Annotated[bool, typer.Option("--live/--no-live", "/--quick", help="Show one question live first.")] = True,
+    as_json: Annotated[
+        bool, typer.Option("--json", help="Print the table's values as JSON, and nothing else.")
+    ] = False,
+) -> None:
+    """Watch a trained Conductor orchestrate eight simulated workers: no key, no GPU."""
+    from openconductor.cli.conductors import find_planner
+    from openconductor.conductor import Conductor
+    from openconductor.evaluation.gym_table import gym_table
+    from openconductor.gym.workers import gym_pool
+
+    pool = gym_pool(seed)
+    playing = Conductor(find_planner(None if conductor is None else str(conductor), pool), pool=pool)
+    if live and not as_json:
+        _play_one(playing.planner, seed)
+    with _progress(questions) as advance:
+        table = gym_table(playing, questions=questions, seed=seed, on_progress=advance)
+    if as_json:
+        console.show_json(table.to_json())
+        return
+    from openconductor.cli.gym_report import GymReport
+
+    console.show(GymReport(table.to_json()))
+
+
+# ── one question, live ───────────────────────────────────────────────────────────────────────────────────────────────
+@dataclass(frozen=True, slots=True)
+class PacedWorker:
+    """A simulated worker that takes its time, so that one can watch; what it answers stays the same."""
+
+    provider: Provider
+    seconds: float
+
+    async def complete(
+        self, messages: Sequence[Message], sampling: Sampling, *, call: CallContext, on_text: OnText | None = None
+    ) -> Completion:
+        """Wait, then answer."""
+        await asyncio.sleep(self.seconds)
+        return await self.provider.complete(messages, sampling, call=call, on_text=on_text)
+
+
+def live_question(seed: int) -> GymQuestion:
+    """The question that is shown: the first smudged one, for there steps run side by side and a check pays."""
+    from openconductor.gym.questions import draw_questions
+
+    drawn = draw_questions("test", LOOKED_AT, seed=seed)
+    return next((question for question in drawn if question.smudged), drawn[0])
+
+
+def _play_one(planner: Planner, seed: int) -> None:
+    from openconductor.cli.live import EpisodeView, filling_in
+    from openconductor.conductor import Conductor
+    from openconductor.gym.workers import PROFILES, gym_pool
+    from openconductor.pool import Worker, WorkerPool
+    from openconductor.providers import resolve
+
+    workers = [worker for _, worker in gym_pool(seed)]
+    pool = WorkerPool(
+        [
+            Worker(PacedWorker(resolve(worker.provider), PACE * profile.seconds), name=worker.name, price=worker.price)
+            for worker, profile in zip(workers, PROFILES, strict=True)
+        ]
+    )
+    question = live_question(seed)
+    expected = " ".join(question.answer)
+
+    def judge(answer: str) -> tuple[bool, str]:
+        return answer.split() == list(question.answer), expected
+
+    view = EpisodeView(question.text, pool, judge=judge)
+    screen = console.messages()
+    with filling_in(view, screen):
+        Conductor(planner, pool=pool).ask_sync(question.text, on_event=view)
+    screen.print()
+
+
+# ── the others ───────────────────────────────────────────────────────────────────────────────────────────────────────
+@contextmanager
+def _progress(total: int) -> Generator[Callable[[int, int], None]]:
+    """A bar on stderr, gone at the end; nothing where stderr is no terminal."""
+    screen = console.messages()
+    if not screen.is_interactive:
+        yield _unseen
+        return
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+    columns = (TextColumn("{task.description}"), BarColumn(None), MofNCompleteColumn(), TimeElapsedColumn())
+    with Progress(*columns, console=screen, transient=True, expand=True) as bar:
+        task = bar.add_task("held-out questions", total=total)
+        yield lambda done, of: bar.update(task, completed=done, total=of)
+
+
+def _unseen(done: int, total: int) -> None:
+    """Progress that nobody watches."""
