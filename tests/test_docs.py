@@ -82,9 +82,10 @@ def visitor(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     (tmp_path / "recipes").symlink_to(ROOT / "recipes")
     program = tmp_path / "bin" / "openconductor"
     program.parent.mkdir()
-    program.write_text(f"#!{sys.executable}\nfrom openconductor.cli import main\n\nmain()\n")
+    program.write_text(f"#!{sys.executable}\nimport sys\n\nfrom openconductor.cli import main\n\nsys.exit(main())\n")
     program.chmod(0o755)
     monkeypatch.setenv("PATH", f"{program.parent}{os.pathsep}{os.environ['PATH']}")
+    monkeypatch.setenv("PYTHONPATH", str(ROOT / "src"))
     monkeypatch.setenv("NO_COLOR", "1")
     for name in [name for name in os.environ if name.endswith("_API_KEY")]:
         monkeypatch.delenv(name)

@@ -19,6 +19,8 @@ def load_registered(shelf: Mapping[str, str], name: str, *, what: str) -> object
         ConfigError: the shelf has no such name; ``what`` says what was looked for.
     """
     if name not in shelf:
-        raise ConfigError(f"{what}: got {name!r}, expected one of {', '.join(sorted(shelf))}; nearest: {nearest(name, shelf)!r}")
+        raise ConfigError(
+            f"{what}: got {name!r}, expected one of {', '.join(sorted(shelf))}; nearest: {nearest(name, shelf)!r}"
+        )
     module, _, attribute = shelf[name].partition(":")
     return getattr(importlib.import_module(module), attribute)

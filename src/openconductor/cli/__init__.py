@@ -7,7 +7,8 @@ traceback. Verbs import what they need when they run, so that ``--help`` is quic
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from contextlib import redirect_stdout
 from typing import Annotated, cast
 
 import typer
@@ -46,7 +47,6 @@ def build_app() -> typer.Typer:
 
     app = typer.Typer(
         name="openconductor",
-        no_args_is_help=True,
         add_completion=False,
         pretty_exceptions_enable=False,
         context_settings={"help_option_names": ["-h", "--help"]},
@@ -80,8 +80,13 @@ def _openconductor(
 
 
 def _run(arguments: list[str]) -> int:
+    # Not by the app's own main: that would print errors, and end the process, by itself.
+    command = typer.main.get_command(build_app())
     try:
-        code = cast("object", build_app()(args=arguments, prog_name="openconductor", standalone_mode=False))
+        with command.make_context("openconductor", arguments) as context:
+            command.invoke(context)
+    except typer.Exit as asked:
+        return asked.exit_code
     except OpenConductorError as error:
         console.show_error(error)
         return console.exit_code(error)
@@ -90,7 +95,7 @@ def _run(arguments: list[str]) -> int:
         return console.USAGE
     except (KeyboardInterrupt, typer.Abort):
         return console.INTERRUPTED
-    return code if isinstance(code, int) else console.OK
+    return console.OK
 
 
 def _show_problem(problem: Exception) -> None:
@@ -99,16 +104,22 @@ def _show_problem(problem: Exception) -> None:
 
     context = cast("typer.Context | None", getattr(problem, "ctx", None))
     message = cast("str", getattr(problem, "message", "")) or str(problem)
-    if type(problem).__name__ == "NoArgsIsHelpError" and context is not None:
-        print(context.get_help(), file=sys.stderr)
-        return
     option = cast("str | None", getattr(problem, "option_name", None))
     if context is None:
         console.show_error(message)
         return
+    if message.startswith("Missing command"):  # a group's name alone: what stands in it, but this is no result
+        with redirect_stdout(sys.stderr):
+            print(context.get_help())
+        return
     if type(problem).__name__ == "NoSuchOption" and option is not None:
         known = [name for parameter in context.command.params for name in parameter.opts if name.startswith("--")]
+        known.append("--help")
         message = f"no option {option!r}; the nearest is {nearest(option, known)!r}"
+    elif message.startswith("No such command"):
+        verbs = cast("Mapping[str, object]", getattr(context.command, "commands", {}))
+        wrong = message.split("'")[1]
+        message = f"no command {wrong!r}; the nearest is {nearest(wrong, verbs)!r}"
     else:
         message = cast("str", getattr(problem, "format_message", lambda: message)())
         message = message[:1].lower() + message[1:]

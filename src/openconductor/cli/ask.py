@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 EXAMPLE = "Take 4 17 9, sort the list, then double every number."
 
 
-def ask(  # noqa: PLR0917 - the options of a command
+def ask(  # noqa: PLR0913, PLR0917 - the options of a command
     question: Annotated[str, typer.Argument(help="The question; - reads it from stdin.", show_default=False)],
     pool: Annotated[
         Path | None, typer.Option("--pool", help="A pool file (TOML); without it, the gym's simulated workers.")
@@ -62,8 +62,8 @@ def ask(  # noqa: PLR0917 - the options of a command
     workers = _pool(text, pool, seed)
     if pool is not None and conductor is None:
         raise ConfigError(
-            "--pool without --conductor: the bundled Conductor knows only the gym; expected --conductor provider:model, "
-            "a checkpoint folder, or worker:NAME of the pool"
+            "--pool without --conductor: the bundled Conductor knows only the gym; expected --conductor "
+            "provider:model, a checkpoint folder, or worker:NAME of the pool"
         )
     planner = find_planner(conductor, workers, base_url=base_url, key_env=key_env)
     asked = Conductor(planner, pool=workers, max_steps=max_steps, max_rounds=rounds, fallback=fallback)

@@ -6,7 +6,6 @@ In: a number of held-out questions and a seed. Out: the picture of one episode o
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -33,12 +32,16 @@ def demo(
     conductor: Annotated[
         Path | None, typer.Option("--conductor", help="Another Conductor's folder (default: the bundled one).")
     ] = None,
-    live: Annotated[bool, typer.Option("--live/--no-live", "/--quick", help="Show one question live first.")] = True,
+    quick: Annotated[
+        bool, typer.Option("--quick", "--no-live", help="Only the table, without the live question before it.")
+    ] = False,
     as_json: Annotated[
         bool, typer.Option("--json", help="Print the table's values as JSON, and nothing else.")
     ] = False,
 ) -> None:
     """Watch a trained Conductor orchestrate eight simulated workers: no key, no GPU."""
+    import asyncio
+
     from openconductor.cli.conductors import find_planner
     from openconductor.conductor import Conductor
     from openconductor.evaluation.gym_table import gym_table
@@ -46,10 +49,10 @@ def demo(
 
     pool = gym_pool(seed)
     playing = Conductor(find_planner(None if conductor is None else str(conductor), pool), pool=pool)
-    if live and not as_json:
+    if not quick and not as_json:
         _play_one(playing.planner, seed)
-    with _progress(questions) as advance:
-        table = gym_table(playing, questions=questions, seed=seed, on_progress=advance)
+    with _progress() as advance:
+        table = asyncio.run(gym_table(playing, questions=questions, seed=seed, on_progress=advance))
     if as_json:
         console.show_json(table.to_json())
         return
@@ -70,6 +73,8 @@ class PacedWorker:
         self, messages: Sequence[Message], sampling: Sampling, *, call: CallContext, on_text: OnText | None = None
     ) -> Completion:
         """Wait, then answer."""
+        import asyncio
+
         await asyncio.sleep(self.seconds)
         return await self.provider.complete(messages, sampling, call=call, on_text=on_text)
 
@@ -111,19 +116,19 @@ def _play_one(planner: Planner, seed: int) -> None:
 
 # ── the others ───────────────────────────────────────────────────────────────────────────────────────────────────────
 @contextmanager
-def _progress(total: int) -> Generator[Callable[[int, int], None]]:
-    """A bar on stderr, gone at the end; nothing where stderr is no terminal."""
+def _progress() -> Generator[Callable[[int, int, str], None]]:
+    """A bar on stderr for each system in turn, gone at the end; nothing where stderr is no terminal."""
     screen = console.messages()
     if not screen.is_interactive:
         yield _unseen
         return
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
-    columns = (TextColumn("{task.description}"), BarColumn(None), MofNCompleteColumn(), TimeElapsedColumn())
+    columns = (TextColumn("{task.description:<12}"), BarColumn(None), MofNCompleteColumn(), TimeElapsedColumn())
     with Progress(*columns, console=screen, transient=True, expand=True) as bar:
-        task = bar.add_task("held-out questions", total=total)
-        yield lambda done, of: bar.update(task, completed=done, total=of)
+        task = bar.add_task("")
+        yield lambda done, total, name: bar.update(task, completed=done, total=total, description=name)
 
 
-def _unseen(done: int, total: int) -> None:
+def _unseen(done: int, total: int, name: str) -> None:
     """Progress that nobody watches."""

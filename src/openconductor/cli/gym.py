@@ -7,7 +7,7 @@ text or with ``--json``.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Annotated, cast
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -19,12 +19,9 @@ if TYPE_CHECKING:
 
     from openconductor.gym.questions import GymQuestion
     from openconductor.gym.questions import Kind as GymKind
-    from openconductor.gym.questions import Split as GymSplit
     from openconductor.gym.workers import Profile
 
-gym = typer.Typer(
-    name="gym", no_args_is_help=True, help="Look around in the gym: questions, simulated workers, best workflows."
-)
+gym = typer.Typer(name="gym", help="Look around in the gym: questions, simulated workers, best workflows.")
 
 Seed = Annotated[int, typer.Option("--seed", help="Draws the questions.")]
 Index = Annotated[int, typer.Option("--index", min=0, help="Which question of the seed.")]
@@ -167,7 +164,7 @@ def _draw(count: int, seed: int, start: int, split: str, kind: str | None) -> li
     mix: Mapping[GymKind, float] = EQUAL_MIX if kind is None else {known: 1.0 for known in KINDS if known == kind}
     if not mix:
         raise ConfigError(f"--kind: got {kind!r}; the nearest is {nearest(kind or '', KINDS)!r}")
-    return draw_questions(cast("GymSplit", split), count, seed=seed, mix=mix, start=start)
+    return draw_questions(split, count, seed=seed, mix=mix, start=start)
 
 
 def _question_json(question: GymQuestion) -> dict[str, object]:
@@ -221,23 +218,33 @@ def _show_workers(chosen: list[tuple[int, Profile]]) -> None:
         ("worker", "left"),
         *((skill, "right") for skill in SKILLS),
         ("likes", "left"),
-        ("$ in, out / M", "right"),
-        ("seconds", "right"),
-        ("", "left"),
+        ("else", "right"),
+        ("$ in", "right"),
+        ("$ out", "right"),
+        ("s", "right"),
     )
     for ordinal, profile in chosen:
-        likes = "either wording" if profile.likes is None else f"{profile.likes} (else x {profile.dislike})"
         chances = [
             RichText(f"{profile.skills[skill]:.2f}", style="bold" if profile.skills[skill] >= 0.9 else "dim")
             for skill in SKILLS
         ]
-        price = f"{profile.price.input}, {profile.price.output}"
-        named = RichText(profile.name, style=f"bold {COLOURS[ordinal % len(COLOURS)]}")
-        table.add_row(str(ordinal), named, *chances, likes, price, f"{profile.seconds}", profile.description)
+        table.add_row(
+            str(ordinal),
+            RichText(profile.name, style=f"bold {COLOURS[ordinal % len(COLOURS)]}"),
+            *chances,
+            *(("either", "") if profile.likes is None else (profile.likes, f"x {profile.dislike}")),
+            str(profile.price.input),
+            str(profile.price.output),
+            str(profile.seconds),
+        )
     console.show(table)
-    console.show(
-        RichText("Chances of getting one operation right, by skill, in the wording that the worker likes.", style="dim")
+    if len(chosen) == 1:
+        console.show(f"{chosen[0][1].name}: {chosen[0][1].description}.")
+    legend = (
+        "Chances of getting one operation right, by skill, in the wording that the worker likes; the other wording "
+        "costs the factor under else. Prices are US dollars a million tokens. Only the referee can compare answers."
     )
+    console.show(RichText(legend, style="dim"))
 
 
 def _table(*columns: tuple[str, str]) -> Table:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from math import isnan
 from typing import cast
 
 from rich import box
@@ -124,8 +125,8 @@ class GymReport:
         yield labelled("Workflows", Text(f"{valid:.1%} are valid{right}"))
         steps = _numbers(values["mean_steps_by_kind"])
         arrow = " > " if ascii_only else " → "
-        by_kind = arrow.join(f"{kind} {count:.2f}" for kind, count in steps.items())
-        yield labelled("Steps", Text(f"{_number(values['mean_steps']):.2f} on average; {by_kind}"))
+        by_kind = arrow.join(f"{kind} {_decimal(count)}" for kind, count in steps.items())
+        yield labelled("Steps", Text(f"{_decimal(_number(values['mean_steps']))} on average; {by_kind}"))
         shapes = sorted(_numbers(values["topology_share"]).items(), key=lambda entry: -entry[1])
         yield labelled("Shapes", Text(", ".join(f"{name} {share:.0%}" for name, share in shapes)))
         yield labelled("Workers", self._shares())
@@ -165,6 +166,10 @@ def bar(share: float, *, ascii_only: bool = False) -> str:
 
 def _number(value: object) -> float:
     return float(value) if isinstance(value, int | float) else float("nan")
+
+
+def _decimal(value: float) -> str:
+    return "none" if isnan(value) else f"{value:.2f}"
 
 
 def _whole(value: object) -> int:

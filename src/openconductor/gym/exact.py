@@ -7,23 +7,28 @@ by chance (in the simulation they do about once in a thousand smudged questions)
 
 from __future__ import annotations
 
+import random
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
 from openconductor.gym.questions import GymQuestion
+from openconductor.gym.sampling import random_workflow
 from openconductor.gym.workers import FURTHER, PROFILES, REFUSES, Profile, Seen, View, outcomes
 from openconductor.gym.world import COMPARE, WORDINGS, Operation, Wording
 from openconductor.types import Step, Workflow
 
 Offered = Mapping[int, Profile]
-"""Profiles by ordinal: all eight, or a subset."""
+"""Profiles by ordinal: all eight, or a subset of them under the same ordinals."""
 
 ALL: Offered = dict(enumerate(PROFILES))
 
 
 def answer_chances(question: GymQuestion, workflow: Workflow, offered: Offered = ALL) -> dict[Seen, float]:
-    """The chance of each final answer where no worker declines; what no later step sees is forgotten on the way, which merges states."""
+    """The chance of each final answer where no worker declines.
+
+    What no later step sees is forgotten on the way, which merges states.
+    """
     last = len(workflow) - 1
     final_use = [
         max((later for later in range(len(workflow)) if index in workflow.visible(later)), default=index)
@@ -36,9 +41,7 @@ def answer_chances(question: GymQuestion, workflow: Workflow, offered: Offered =
         instruction = step.subtask.rsplit("\n\n", 1)[-1]
         for responses, weight in states.items():
             view = View(question, instruction, tuple(responses[seen] for seen in visible), index)
-            kept = tuple(
-                response if final_use[earlier] > index else None for earlier, response in enumerate(responses)
-            )
+            kept = tuple(response if final_use[earlier] > index else None for earlier, response in enumerate(responses))
             for chance, result in outcomes(offered[step.worker], view):
                 if chance > 0:
                     response = result if index == last or final_use[index] > index else None
@@ -86,32 +89,19 @@ def oracle_workflow(question: GymQuestion, offered: Offered = ALL, *, max_steps:
     independent attempts, and to let a referee compare finished attempts, within ``max_steps``; each stretch goes to the
     worker and wording with the highest chance (more success never hurts later steps, so nothing better is skipped).
     """
-    return _oracle(question.composition, question.smudged, tuple(sorted(offered.items(), key=lambda item: item[0])), max_steps, question)  # noqa: E501
+    # The chances depend on the operations and on whether the list is smudged, not on the numbers in it.
+    key = (question.composition, question.smudged, tuple(sorted(offered)), max_steps)
+    if key not in _ORACLE:
+        plans = ((plan, expected_accuracy(question, plan, offered)) for plan in _plans(question, offered, max_steps))
+        best = next(plans)
+        for plan, accuracy in plans:
+            if accuracy > best[1] + 1e-9:  # of equally good ones the first stands, which is the shortest
+                best = (plan, accuracy)
+        _ORACLE[key] = best
+    return _ORACLE[key]
 
 
-_CACHE: dict[tuple[object, ...], tuple[Workflow, float]] = {}
-
-
-def _oracle(
-    names: tuple[str, ...],
-    smudged: bool,
-    offered: tuple[tuple[int, Profile], ...],
-    max_steps: int,
-    question: GymQuestion,
-) -> tuple[Workflow, float]:
-    """The search, cached by what the workers' chances depend on: the operations and whether the list is smudged."""
-    key = (names, smudged, tuple((ordinal, profile.name) for ordinal, profile in offered), max_steps)
-    if key not in _CACHE:
-        profiles = dict(offered)
-        best: tuple[Workflow, float] | None = None
-        for workflow in _plans(question, profiles, max_steps):
-            accuracy = expected_accuracy(question, workflow, profiles)
-            # Of equally good workflows the shorter one stands: plans come with the shortest first.
-            if best is None or accuracy > best[1] + 1e-9:
-                best = (workflow, accuracy)
-        assert best is not None
-        _CACHE[key] = best
-    return _CACHE[key]
+_ORACLE: dict[tuple[object, ...], tuple[Workflow, float]] = {}
 
 
 def best_part(operations: Sequence[Operation], profiles: Offered) -> tuple[int, str, float]:
@@ -204,9 +194,5 @@ def _with_referee(steps: list[Step], spans: Sequence[tuple[int, int]], length: i
 @lru_cache(maxsize=4096)
 def random_accuracy(question: GymQuestion, *, draws: int = 200, seed: int = 0) -> float:
     """The mean expected accuracy of ``draws`` random workflows over the whole pool (each one's accuracy is exact)."""
-    import random
-
-    from openconductor.gym.sampling import random_workflow
-
     rng = random.Random(f"random/{seed}/{question.text}")
     return sum(expected_accuracy(question, random_workflow(rng, question, tuple(ALL))) for _ in range(draws)) / draws

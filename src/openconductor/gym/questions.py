@@ -34,7 +34,7 @@ Split = Literal["train", "validation", "test"]
 KINDS: tuple[Kind, ...] = get_args(Kind)
 """From easy to hard, by the oracle's expected accuracy."""
 SPLITS: tuple[Split, ...] = get_args(Split)
-EQUAL_MIX: Mapping[Kind, float] = {kind: 1.0 for kind in KINDS}
+EQUAL_MIX: Mapping[Kind, float] = dict.fromkeys(KINDS, 1.0)
 
 OPENERS: tuple[str, ...] = ("Take", "Start with", "Here is")
 JOINERS: tuple[str, ...] = (", then ", ", next ", " and then ")
@@ -52,7 +52,7 @@ class GymQuestion:
         text: the question as it is asked.
         value: the list that it starts from.
         operations: what to do, in order, each in the wording of the text.
-        smudged: whether the list is hard to read (each reading fails half of the time).
+        smudged: whether the list is hard to read (most readings fail, unnoticed).
     """
 
     text: str
@@ -116,7 +116,7 @@ def split_of(kind: Kind, composition: tuple[str, ...], text: str) -> Split:
 
 @lru_cache
 def compositions(length: int, split: Split) -> tuple[tuple[str, ...], ...]:
-    """The chains of a length (1, 2 or 3) that a split may ask for; the operations of a chain are of different skills."""
+    """The chains of a length (1 to 3) that a split may ask for; the operations of a chain are of different skills."""
     kind: Kind = ("single", "pair", "triple")[length - 1]
     chains = (
         names

@@ -14,7 +14,7 @@ from openconductor.gym.questions import GymQuestion
 from openconductor.gym.world import COMPARE, WORDINGS, Operation
 from openconductor.types import Access, Step, Workflow
 
-_COMPARES = 0.25  # share of workflows of several steps that end in a comparison
+_COMPARES = 0.4  # share of workflows of several steps that end in a comparison
 _WHOLE = 0.1  # share of steps that are told to do everything
 
 
@@ -33,7 +33,7 @@ def random_workflow(
             subtask = write_subtask(rng, operations)
         else:
             subtask = write_subtask(rng, [operations[place]])
-        access: Access = rng.choice(((), (index - 1,), "all")) if index else ()
+        access: Access = rng.choice(((), "all")) if index else ()
         steps.append(Step(rng.choice(ordinals), subtask, access))
     return Workflow(tuple(steps))
 

@@ -33,12 +33,12 @@ from openconductor.types import Completion, Message, Price, Sampling, Usage
 LOST = "Sorry, I could not do that."
 VISIBLE = 0.6  # share of failures that the worker admits; the others look like an answer
 FURTHER = 0.6  # factor on success for each further operation in one subtask
-MISREAD = 0.5  # chance that a reading of a smudged list goes wrong, unnoticed
+MISREAD = 0.6  # chance that a reading of a smudged list goes wrong, unnoticed
 SPOTS = 0.8  # chance that a referee without a majority recognises what is right and what is wrong
 SOLVES = 0.3  # chance that a referee who saw that all is wrong finds the answer itself
 REFUSES = 0.02  # chance that a call is declined, which ends the episode: steps that are not needed cost answers
 REFEREE = 0.94  # chance that a referee's own work does not fail
-COMPARES = 0.85  # the same for a worker that is no referee: it can count votes, and checks nothing
+COMPARES = 0.9  # the same for a worker that is no referee: it can count votes, and checks nothing
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,9 +73,7 @@ PROFILES: tuple[Profile, ...] = (
     Profile("counter", "sums", _skills(0.1, sums=0.97), "plain", 0.5, _price("1", "4"), 0.8),
     Profile("novice", "cheap and weak at everything", _skills(0.2), None, 1.0, _price("0.02", "0.05"), 0.2),
     Profile("lister", "order of lists", _skills(0.1, order=0.97), "formal", 0.5, _price("1", "4"), 0.9),
-    Profile(
-        "referee", "compares answers", _skills(0.1), None, 1.0, _price("1.5", "6"), 1.0, referee=True
-    ),
+    Profile("referee", "compares answers", _skills(0.1), None, 1.0, _price("1.5", "6"), 1.0, referee=True),
     Profile("scribe", "ways of writing", _skills(0.1, writing=0.97), "formal", 0.5, _price("0.8", "3"), 1.1),
     Profile("jack", "cheap all-rounder", _skills(0.35), None, 1.0, _price("0.1", "0.4"), 0.5),
     Profile("converter", "units", _skills(0.1, units=0.97), "plain", 0.5, _price("1", "4"), 0.7),
@@ -150,7 +148,9 @@ def _perform(operations: Sequence[tuple[Operation, Wording]], start: Seen) -> Se
         if isinstance(value, Mistake):
             if operation.numeric and not value.numeric:
                 return None
-            value = Mistake(value.step, (*value.operations, operation.name), value.numeric and operation.skill != "writing")
+            value = Mistake(
+                value.step, (*value.operations, operation.name), value.numeric and operation.skill != "writing"
+            )
         elif operation.numeric and not (is_numeric(value) and sum(map(len, value)) < 100):
             return None
         else:

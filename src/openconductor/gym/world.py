@@ -1,4 +1,4 @@
-"""What can be done to a list in the gym: twelve operations of four skills, each with a formal and a plain wording.
+"""What can be done to a list in the gym: eight operations of four skills, each with a formal and a plain wording.
 
 In: texts and values. Out: the operations that a text names, and what they make of a value. A value is a tuple of items
 (``("4", "17")``), written as its items with blanks between. Every operation is injective on multisets of items, so a
@@ -61,12 +61,8 @@ OPERATIONS: dict[str, Operation] = {
     for operation in (
         Operation("reverse", "order", "reverse the list", "turn it around", lambda v: v[::-1], numeric=False),
         Operation("sort", "order", "sort the list", "put it in order", _sorted, numeric=False),
-        Operation(
-            "rotate", "order", "rotate the list", "move the first to the end", lambda v: v[1:] + v[:1], numeric=False
-        ),
         Operation("double", "sums", "double every number", "make each twice as big", _each(lambda n: 2 * n)),
         Operation("increment", "sums", "increment every number", "add one to each", _each(lambda n: n + 1)),
-        Operation("square", "sums", "square every number", "multiply each by itself", _each(lambda n: n * n)),
         Operation("minutes", "units", "convert hours to minutes", "say the hours in minutes", _each(lambda n: 60 * n)),
         Operation(
             "centimetres",
@@ -75,10 +71,8 @@ OPERATIONS: dict[str, Operation] = {
             "say the metres in centimetres",
             _each(lambda n: 100 * n),
         ),
-        Operation("pieces", "units", "convert dozens to pieces", "unpack the dozens", _each(lambda n: 12 * n)),
         Operation("spell", "writing", "spell every digit", "read the digits aloud", _each(_spell)),
         Operation("binary", "writing", "write in binary", "use only zeros and ones", _each(lambda n: f"{n:b}b")),
-        Operation("hex", "writing", "write in hexadecimal", "use base sixteen", _each(lambda n: f"{n:x}h")),
     )
 }
 
@@ -117,4 +111,4 @@ def read_value(text: str) -> Value | None:
     return items if items and all(_ITEM.fullmatch(item) for item in items) else None
 
 
-_ITEM = re.compile(r"x*(?:[0-9]+|[01]+b|[0-9a-f]+h|(?:zero|one|two|three|four|five|six|seven|eight|nine)(?:-[a-z]+)*)")
+_ITEM = re.compile(r"x*(?:[0-9]+|[01]+b|(?:zero|one|two|three|four|five|six|seven|eight|nine)(?:-[a-z]+)*)")

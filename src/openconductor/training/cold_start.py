@@ -1,7 +1,7 @@
 """The cold start: supervised learning of syntax and copying on random valid workflows.
 
-In: a fresh model. Out: one that writes valid workflows whose workers, wording, access and length are drawn at random, so
-it knows nothing about who is good (``evaluate`` measures that: it scores like the random workflow).
+In: a fresh model. Out: one that writes valid workflows whose workers, wording, access and length are drawn at random,
+so it knows nothing about who is good (a run measures that: it scores like the random workflow).
 """
 
 from __future__ import annotations

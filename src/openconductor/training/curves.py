@@ -8,7 +8,6 @@ format only or collapses onto one worker.
 from __future__ import annotations
 
 import json
-import os
 from collections import Counter, defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -105,7 +104,7 @@ class Curve:
                 records.append(record)
         part = path.with_suffix(".part")
         part.write_text("".join(json.dumps(record) + "\n" for record in records), encoding="utf-8")
-        os.replace(part, path)
+        part.replace(path)
         return cls(path, records)
 
     def append(self, record: Record) -> list[str]:

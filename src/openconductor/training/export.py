@@ -14,9 +14,10 @@ from __future__ import annotations
 import logging
 import os
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from typing import cast
 
 import numpy as np
 import onnx
@@ -25,6 +26,7 @@ import torch
 from safetensors import SafetensorError
 from torch import Tensor, nn
 from transformers import PreTrainedTokenizerFast, Qwen2Config, Qwen2ForCausalLM
+from transformers.models.qwen2.modeling_qwen2 import Qwen2Attention, Qwen2DecoderLayer
 
 from openconductor.errors import ConfigError
 from openconductor.training.model import load_model
@@ -83,17 +85,18 @@ class CachedQwen2(nn.Module):
         config: Qwen2Config = model.config
         if config.use_sliding_window:
             raise ConfigError("checkpoint: got attention through a sliding window, expected full attention")
-        rope = dict(config.rope_parameters or {})
+        rope = cast("dict[str, object]", config.rope_parameters)
         if rope.get("rope_type") != "default":
             raise ConfigError(f"checkpoint: got rotary positions of type {rope.get('rope_type')!r}, expected 'default'")
         self.embed = model.model.embed_tokens
         self.blocks = model.model.layers
         self.norm = model.model.norm
         self.head = model.lm_head
-        self.key_heads: int = config.num_key_value_heads
-        self.width: int = model.model.layers[0].self_attn.head_dim
+        first = self._layers()[0].self_attn
+        self.width: int = first.head_dim
+        self.key_heads = first.k_proj.out_features // self.width
         powers = torch.arange(0, self.width, 2, dtype=torch.float32) / self.width
-        self.register_buffer("frequencies", rope["rope_theta"] ** -powers, persistent=False)
+        self.register_buffer("frequencies", cast(float, rope["rope_theta"]) ** -powers, persistent=False)
 
     def forward(
         self, input_ids: Tensor, attention_mask: Tensor, position_ids: Tensor, past: Sequence[Tensor]
@@ -105,14 +108,17 @@ class CachedQwen2(nn.Module):
         turn = (angles.cos(), angles.sin())
         hidden = self.embed(input_ids)
         present: list[Tensor] = []
-        for index, block in enumerate(self.blocks):
+        for index, block in enumerate(self._layers()):
             mixed, key, value = self._attend(
-                block.self_attn, block.input_layernorm(hidden), turn, bias, past[2 * index], past[2 * index + 1]
+                block.self_attn, block.input_layernorm(hidden), turn, bias, (past[2 * index], past[2 * index + 1])
             )
             hidden = hidden + mixed
             hidden = hidden + block.mlp(block.post_attention_layernorm(hidden))
             present += (key, value)
         return self.head(self.norm(hidden[:, -1])), *present
+
+    def _layers(self) -> Sequence[Qwen2DecoderLayer]:
+        return cast("Sequence[Qwen2DecoderLayer]", self.blocks)
 
     @staticmethod
     def _bias(attention_mask: Tensor, new: int, total: int) -> Tensor:
@@ -126,12 +132,12 @@ class CachedQwen2(nn.Module):
         return torch.where(seen, 0.0, torch.finfo(torch.float32).min)
 
     def _attend(
-        self, layer: nn.Module, x: Tensor, turn: tuple[Tensor, Tensor], bias: Tensor, past_key: Tensor, past_value: Tensor
+        self, layer: Qwen2Attention, x: Tensor, turn: tuple[Tensor, Tensor], bias: Tensor, past: tuple[Tensor, Tensor]
     ) -> tuple[Tensor, Tensor, Tensor]:
         """Attention over past and new positions: the mixed values [B, T, units], all keys, all values."""
         query = _rotate(self._heads(layer.q_proj(x)), turn)
-        key = torch.cat((past_key, _rotate(self._heads(layer.k_proj(x)), turn)), dim=2)
-        value = torch.cat((past_value, self._heads(layer.v_proj(x))), dim=2)
+        key = torch.cat((past[0], _rotate(self._heads(layer.k_proj(x)), turn)), dim=2)
+        value = torch.cat((past[1], self._heads(layer.v_proj(x))), dim=2)
         groups = query.shape[1] // self.key_heads
         keys, values = (key, value) if groups == 1 else (_repeat(key, groups), _repeat(value, groups))
         scores = query @ keys.transpose(2, 3) * self.width**-0.5 + bias
@@ -178,15 +184,15 @@ def largest_difference(content: bytes, model: Qwen2ForCausalLM) -> float:
     options.intra_op_num_threads = 1
     options.log_severity_level = 3  # errors only
     session = onnxruntime.InferenceSession(content, options, providers=["CPUExecutionProvider"])
-    width = config.hidden_size // config.num_attention_heads if not hasattr(config, "head_dim") else config.head_dim
-    past = [np.zeros((2, config.num_key_value_heads, 0, width), np.float32)] * (2 * config.num_hidden_layers)
+    cache = [given for given in session.get_inputs() if given.name.startswith("past_key_values.")]
+    past = [np.zeros((2, given.shape[1], 0, given.shape[3]), np.float32) for given in cache]
     worst, start = 0.0, 0
     for end in range(length // 2, length + 1):
         feed = {
             "input_ids": ids[:, start:end].numpy(),
             "attention_mask": mask[:, :end].numpy(),
             "position_ids": positions[:, start:end].numpy(),
-            **dict(zip(cache_names(config.num_hidden_layers, "past_key_values"), past, strict=True)),
+            **{given.name: held for given, held in zip(cache, past, strict=True)},
         }
         logits, *past = session.run(None, feed)
         worst = max(worst, float(np.abs(logits - expected[:, end - 1].numpy()).max()))
@@ -232,7 +238,12 @@ def _to_bytes(cached: CachedQwen2) -> bytes:
             (ids, mask, places, cache),
             input_names=["input_ids", "attention_mask", "position_ids", *cache_names(layers, "past_key_values")],
             output_names=["logits", *cache_names(layers, "present")],
-            dynamic_shapes=(sequence, {0: batch, 1: torch.export.Dim.DYNAMIC}, sequence, [{0: batch, 2: past} for _ in cache]),
+            dynamic_shapes=(
+                sequence,
+                {0: batch, 1: torch.export.Dim.DYNAMIC},
+                sequence,
+                [{0: batch, 2: past}] * len(cache),
+            ),
             opset_version=OPSET,
             dynamo=True,
             verbose=False,
@@ -256,7 +267,7 @@ def _anonymous(model: onnx.ModelProto) -> onnx.ModelProto:
 
 
 @contextmanager
-def _quiet() -> Iterator[None]:
+def _quiet() -> Generator[None]:
     """The exporter's own warnings and progress are about its insides."""
     logger = logging.getLogger("torch.onnx")
     level = logger.level
@@ -278,6 +289,6 @@ def _write(path: Path, content: bytes) -> None:
                 stream.write(content)
                 stream.flush()
                 os.fsync(stream.fileno())
-            os.replace(part, path)
+            part.replace(path)
         finally:
             part.unlink(missing_ok=True)

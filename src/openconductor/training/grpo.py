@@ -1,7 +1,7 @@
 """GRPO through TRL, with the workflow's reward.
 
-In: a model, rows and the reward of one completion. Out: a trained model, checkpoints, a curve. The trainer is TRL's own;
-what is added here is an entropy bonus that fades, the two controls that must not learn, and the curve.
+In: a model, rows and the reward of one completion. Out: a trained model, checkpoints, a curve. The trainer is TRL's
+own; what is added here is a KL term that fades, the two controls that must not learn, and the curve.
 """
 
 from __future__ import annotations
@@ -194,7 +194,7 @@ def build_trainer(
     folder: Path,
     curve: Curve,
     cpu: bool,
-    say: Callable[[str], None] = lambda line: None,
+    say: Callable[[str], None],
 ) -> ConductorTrainer:
     """TRL's trainer, ready to ``train()``."""
     fading = FadingKL(config)

@@ -81,7 +81,7 @@ def train(
         max_steps=config.rollout.max_steps,
         grade_timeout_s=config.reward.grade_timeout_s,
     )
-    setup = Setup(config, folder, pool, score, on_progress or (lambda line: None))
+    setup = Setup(config, folder, pool, score, on_progress or keep_quiet)
     begun = time.perf_counter()
     model, tokenizer = _starting_point(setup)
     started = time.perf_counter()
@@ -101,6 +101,10 @@ def train(
     }
     write_text(folder / "results.json", json.dumps(results, indent=2) + "\n")
     return results
+
+
+def keep_quiet(line: str) -> None:
+    """What hears progress where nobody listens."""
 
 
 def _open_folder(config: TrainConfig, folder: Path, *, resume: bool) -> None:

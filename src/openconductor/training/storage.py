@@ -42,7 +42,7 @@ def write_text(path: Path, text: str) -> None:
                 stream.write(text)
                 stream.flush()
                 os.fsync(stream.fileno())
-            os.replace(part, path)
+            part.replace(path)
         finally:
             part.unlink(missing_ok=True)
 
@@ -58,7 +58,7 @@ def whole_folder(path: Path) -> Iterator[Path]:
             yield part
             (part / COMPLETE).write_text("", encoding="utf-8")
             shutil.rmtree(path, ignore_errors=True)
-            os.replace(part, path)
+            part.replace(path)
         finally:
             shutil.rmtree(part, ignore_errors=True)
 

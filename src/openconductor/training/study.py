@@ -23,7 +23,7 @@ from openconductor.gym.questions import draw_questions
 from openconductor.gym.workers import PROFILES
 from openconductor.training.config import TrainConfig, dump_train_config
 from openconductor.training.curves import Record
-from openconductor.training.run import HELD_OUT, HELD_OUT_SEED
+from openconductor.training.run import HELD_OUT, HELD_OUT_SEED, keep_quiet
 from openconductor.training.storage import write_text
 
 CONTROLS = ("shuffled", "flipped")
@@ -65,7 +65,7 @@ def study(
     """
     folder = Path(folder)
     folder.mkdir(parents=True, exist_ok=True)
-    say = on_progress or (lambda line: None)
+    say = on_progress or keep_quiet
     runs = [_Run(config.model_copy(update={"seed": seed}), folder / f"seed-{seed}") for seed in seeds]
     if controls:
         for control in CONTROLS:
@@ -114,7 +114,9 @@ def _start(run: _Run) -> subprocess.Popen[bytes]:
         command.append("--resume")
     environment = {**os.environ, "OMP_NUM_THREADS": "1", "TOKENIZERS_PARALLELISM": "false"}
     with run.folder.with_suffix(".log").open("ab") as log:
-        return subprocess.Popen(command, stdout=log, stderr=log, stdin=subprocess.DEVNULL, env=environment)
+        return subprocess.Popen(  # noqa: S603 - our own command line
+            command, stdout=log, stderr=log, stdin=subprocess.DEVNULL, env=environment
+        )
 
 
 def reference_levels() -> dict[str, float]:

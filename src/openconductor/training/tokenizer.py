@@ -1,6 +1,6 @@
 """The tiny Conductor's own tokenizer: one token a phrase of the gym and of the wire, single characters for all else.
 
-In: the gym's vocabulary. Out: a fast tokenizer that loses nothing on printable ASCII (what it does not know by phrase it
+In: the gym's vocabulary. Out: a fast tokenizer that loses nothing on printable ASCII (what it knows no phrase for, it
 spells), so that a subtask is copied as it stands. Load it with ``PreTrainedTokenizerFast``: ``AutoTokenizer`` rebuilds
 the pre-tokenizer of a Qwen2 checkpoint and with it other ids.
 """

@@ -1,0 +1,72 @@
+"""Random workflows: the floor of the scale. In: a pool and a seed. Out: Episodes of workflows drawn at random.
+
+A draw is keyed by (seed, question, sample), so the same question gets the same workflow whenever it is asked.
+"""
+
+from __future__ import annotations
+
+import random
+
+from openconductor.baselines.playing import play
+from openconductor.errors import ConfigError
+from openconductor.gym.questions import read_question
+from openconductor.gym.sampling import random_workflow
+from openconductor.pool import WorkerPool
+from openconductor.prompt import SOLVE_SUBTASK
+from openconductor.protocols import OnEvent
+from openconductor.types import Budget, Episode, Question, Step, Workflow
+
+
+class RandomWorkflows:
+    """Draws a valid workflow for each question, uniform over the number of steps and over each step's worker.
+
+    A question of the gym gets subtasks that name its operations (``gym.sampling``); of any other question each step is
+    told to solve it, and sees each earlier step with a chance of one half.
+
+    Args:
+        pool: the workers.
+        seed: keys the draws.
+        max_steps: the most steps of a workflow.
+
+    Raises:
+        ConfigError: ``max_steps`` is below 1.
+    """
+
+    def __init__(self, pool: WorkerPool, *, seed: int = 0, max_steps: int = 5) -> None:
+        if max_steps < 1:
+            raise ConfigError(f"RandomWorkflows.max_steps: got {max_steps}, expected at least 1")
+        self._pool = pool
+        self._seed = seed
+        self._max_steps = max_steps
+        self.name = "random"
+
+    async def ask(
+        self, question: Question, *, budget: Budget | None = None, on_event: OnEvent | None = None, sample: int = 0
+    ) -> Episode:
+        """Answer one question; as for the Conductor's ``ask``, data errors end the episode and *stop* errors rise."""
+        return await play(
+            lambda: self.workflow(question, sample=sample),
+            self._pool,
+            question,
+            budget=budget,
+            on_event=on_event,
+            sample=sample,
+        )
+
+    def workflow(self, question: Question, *, sample: int = 0) -> Workflow:
+        """The workflow that is drawn for a question."""
+        text = question if isinstance(question, str) else "\0".join(f"{turn.role}:{turn.content}" for turn in question)
+        rng = random.Random(f"random/{self._seed}/{sample}/{text}")
+        asked = read_question(question) if isinstance(question, str) else None
+        if asked is not None:
+            return random_workflow(rng, asked, self._pool.ordinals, max_steps=self._max_steps)
+        return Workflow(
+            tuple(
+                Step(
+                    rng.choice(self._pool.ordinals),
+                    SOLVE_SUBTASK,
+                    tuple(earlier for earlier in range(index) if rng.random() < 0.5),
+                )
+                for index in range(rng.randint(1, self._max_steps))
+            )
+        )
