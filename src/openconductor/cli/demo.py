@@ -109,6 +109,9 @@ def _play_one(planner: Planner, seed: int) -> None:
 
     view = EpisodeView(question.text, pool, judge=judge)
     screen = console.messages()
+    screen.print(
+        f"One question first. The workers are simulated; their seconds pass {1 / PACE:.0f} times as fast here.\n"
+    )
     with filling_in(view, screen):
         Conductor(planner, pool=pool).ask_sync(question.text, on_event=view)
     screen.print()

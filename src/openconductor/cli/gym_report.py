@@ -71,7 +71,7 @@ class GymReport:
         text.append(", ")
         text.append(self._lead("best_fixed", "the best fixed workflow"))
         if accuracy["oracle"] > 0:
-            text.append(f", and {ours / accuracy['oracle']:.0%} of what the oracle reaches")
+            text.append(f", and {ours / accuracy['oracle']:.1%} of what the oracle reaches")
         return text.append(".")
 
     def _lead(self, over: str, name: str) -> str:
@@ -122,7 +122,9 @@ class GymReport:
         yield Text()
         valid, given = _number(values["validity"]), values["accuracy_given_valid"]
         right = "" if given is None else f"; of the valid, {_number(given):.1%} are right"
-        yield labelled("Workflows", Text(f"{valid:.1%} are valid{right}"))
+        masked = _whole(values.get("masked", 0))
+        left_out = f"; {masked} could not be decided and are left out" if masked else ""
+        yield labelled("Workflows", Text(f"{valid:.1%} are valid{right}{left_out}"))
         steps = _numbers(values["mean_steps_by_kind"])
         arrow = " > " if ascii_only else " → "
         by_kind = arrow.join(f"{kind} {_decimal(count)}" for kind, count in steps.items())

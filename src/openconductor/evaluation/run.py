@@ -1,6 +1,6 @@
 """Ask and grade: every problem, as often as wanted, many at once.
 
-In: an Orchestrator, problems, a grader. Out: an Outcome for each problem and sample, in that order, whatever came first.
+In: an Orchestrator, problems, a grader. Out: an Outcome a problem and sample, in that order, whatever came first.
 """
 
 from __future__ import annotations

@@ -26,7 +26,7 @@ def bundled_folder() -> Path:
     missing = [name for name in FILES if not (folder / name).is_file()]
     if missing:
         raise ConfigError(
-            f"the bundled Conductor, {folder}: found no {', '.join(missing)}; expected the whole package, or a Conductor "
-            "of your own: train one, export it, and name its folder"
+            f"the bundled Conductor, {folder}: found no {', '.join(missing)}; expected the whole package, or a "
+            "Conductor of your own: train one, export it, and name its folder"
         )
     return folder

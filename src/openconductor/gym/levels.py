@@ -1,7 +1,7 @@
 """Reference levels over many questions: what to expect, exactly, of orchestration that knows more or less.
 
-In: questions. Out: mean expected accuracies. Only the random level is estimated: its workflows are drawn, each one's accuracy
-is exact.
+In: questions. Out: mean expected accuracies. Only the random level is estimated: its workflows are drawn, though each
+one's accuracy is exact.
 """
 
 from __future__ import annotations

@@ -10,7 +10,7 @@ understands; of a step whose response is only compared, the parts that it may do
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import chain, combinations, permutations, product
@@ -182,6 +182,8 @@ class _Model:
         self._answer = self._number(question.answer)
         self._profiles: dict[_SkillKey, Profile] = {}
         self._outcomes: dict[tuple[object, ...], list[tuple[float, int]]] = {}
+        self._rights: dict[tuple[object, ...], float] = {}
+        self._bags: dict[tuple[int, ...], tuple[int, ...]] = {}
         self._best: dict[tuple[object, ...], tuple[float, tuple[Option, ...]]] = {}
         self._ways: dict[frozenset[Label], dict[frozenset[Label], tuple[Label, ...]]] = {}
         for order in sorted(shape_of(question).orders):
@@ -241,7 +243,7 @@ class _Model:
                         if index + 1 > bag:
                             kept = self._bag(both)
                         elif index + 1 == bag:
-                            kept = self._bag(both[earlier] for earlier in uses[last] if earlier <= index)
+                            kept = self._bag(tuple(both[earlier] for earlier in uses[last] if earlier <= index))
                         else:
                             kept = tuple(both[i] if final_use[i] > index else _SILENT for i in range(index + 1))
                         after[kept] = after.get(kept, 0.0) + weight * chance
@@ -272,23 +274,22 @@ class _Model:
         total = 0.0
         for responses, weight in chances.items():
             shown = responses if used is None else tuple(responses[earlier] for earlier in used)
-            results = self._results(skill, option, shown, -1)
-            total += weight * sum(chance for chance, response in results if response == self._answer)
+            key = (skill, option, shown)
+            if key not in self._rights:
+                results = self._results(skill, option, shown, -1)
+                self._rights[key] = sum(chance for chance, response in results if response == self._answer)
+            total += weight * self._rights[key]
         return total
 
-    def _bag(self, responses: Iterable[int]) -> tuple[int, ...]:
+    def _bag(self, responses: tuple[int, ...]) -> tuple[int, ...]:
         """Candidates in a canonical order; of mistakes only counts how many agree, so each gets a stand-in's number."""
-        values: list[int] = []
-        mistakes: Counter[int] = Counter()
-        for number in responses:
-            if isinstance(self._responses[number], Mistake):
-                mistakes[number] += 1
-            elif number != _SILENT:
-                values.append(number)
-        values.sort()
-        for stand_in, count in enumerate(sorted(mistakes.values())):
-            values += [self._number(Mistake(-2 - stand_in))] * count
-        return tuple(values)
+        if responses not in self._bags:
+            mistakes = Counter(number for number in responses if isinstance(self._responses[number], Mistake))
+            values = sorted(number for number in responses if number != _SILENT and number not in mistakes)
+            for stand_in, count in enumerate(sorted(mistakes.values())):
+                values += [self._number(Mistake(-2 - stand_in))] * count
+            self._bags[responses] = tuple(values)
+        return self._bags[responses]
 
     def _results(self, skill: _SkillKey, option: Option, used: tuple[int, ...], index: int) -> list[tuple[float, int]]:
         key = (skill, option, used, index)

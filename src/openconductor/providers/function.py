@@ -34,9 +34,9 @@ class FunctionProvider:
     async def complete(
         self,
         messages: Sequence[Message],
-        sampling: Sampling,  # noqa: ARG002 - the protocol's; a function has no use for it
+        sampling: Sampling,
         *,
-        call: CallContext,  # noqa: ARG002
+        call: CallContext,
         on_text: OnText | None = None,
     ) -> Completion:
         """Call the function; ``on_text`` gets the answer in one piece.

@@ -34,7 +34,7 @@ class OrchestratorProvider:
     async def complete(
         self,
         messages: Sequence[Message],
-        sampling: Sampling,  # noqa: ARG002 - the orchestrator's workers have their own
+        sampling: Sampling,
         *,
         call: CallContext,
         on_text: OnText | None = None,

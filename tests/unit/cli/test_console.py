@@ -1,0 +1,62 @@
+"""The two streams: JSON that any reader takes, text that no terminal obeys."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from io import BytesIO, TextIOWrapper
+
+import pytest
+
+from openconductor.cli import console
+from openconductor.errors import ConfigError, WorkerError, WorkflowError, WorkflowReason
+
+
+@pytest.mark.parametrize("encoding", ["utf-8", "ascii", "latin-1"])
+def test_json_is_json_in_every_encoding(monkeypatch, encoding) -> None:
+    raw = BytesIO()
+    monkeypatch.setattr(sys, "stdout", TextIOWrapper(raw, encoding=encoding))
+    given = {"answer": "naïve – \ud800 \x1b"}
+    console.show_json(given)
+    sys.stdout.flush()
+    assert json.loads(raw.getvalue().decode(encoding)) == given
+
+
+def test_json_has_no_number_that_is_none() -> None:
+    with pytest.raises(ValueError, match="JSON"):
+        console.show_json(float("nan"))
+
+
+def test_control_characters_do_not_reach_a_terminal() -> None:
+    assert console.printable("a\x1b[2Jb\x07\x9bc\n\td") == "a\ufffd[2Jb\ufffd\ufffdc\n\td"
+
+
+def test_an_error_is_one_message_on_stderr(capsys) -> None:
+    console.show_error(ConfigError("pool.toml: [bold]no[/bold] such\x1b file " + "x" * 200), hint="see there")
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    assert captured.err.startswith("error: pool.toml: [bold]no[/bold] such\ufffd file xxx")
+    assert captured.err.count("\n") == 2
+
+
+@pytest.mark.parametrize(
+    ("error", "code"),
+    [(ConfigError("x"), 2), (WorkerError("x"), 1), (WorkflowError(WorkflowReason.NO_STEPS, "x"), 1)],
+)
+def test_settings_exit_with_2_and_failures_with_1(error, code) -> None:
+    assert console.exit_code(error) == code
+
+
+def test_what_libraries_print_goes_to_stderr_and_results_to_stdout() -> None:
+    program = (
+        "import os, subprocess, sys\n"
+        "from openconductor.cli.console import only_results_on_stdout\n"
+        "with only_results_on_stdout():\n"
+        "    print('python'); os.write(1, b'library\\n'); subprocess.run([sys.executable, '-c', 'print(\"child\")'])\n"
+        "print('result')\n"
+    )
+    ran = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, env=os.environ)
+    assert ran.stdout == "result\n"
+    assert set(ran.stderr.split()) == {"python", "library", "child"}

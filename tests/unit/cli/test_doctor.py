@@ -1,0 +1,51 @@
+"""What the doctor knows of the package agrees with the package."""
+
+from __future__ import annotations
+
+import re
+import tomllib
+
+import pytest
+
+from openconductor.cli import conductors, doctor
+from openconductor.errors import ConfigError
+
+
+def test_the_extras_are_those_of_the_package(root) -> None:
+    declared = tomllib.loads((root / "pyproject.toml").read_text("utf-8"))["project"]["optional-dependencies"]
+    for name, packages in doctor.EXTRAS.items():
+        wanted = {re.split(r"[\[<>=~! ]", requirement)[0] for requirement in declared[name]} - {"openconductor"}
+        assert set(packages) == wanted
+
+
+@pytest.fixture
+def without_torch(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(doctor, "find_spec", lambda name: None)
+
+
+@pytest.mark.usefixtures("without_torch")
+def test_a_missing_extra_comes_with_the_command_that_installs_it(monkeypatch) -> None:
+    monkeypatch.setattr(doctor, "_version", lambda package: None if package == "onnxruntime" else "1.0")
+    extras = doctor.examine()["extras"]
+    assert extras["gym"]["install"] == 'pip install "openconductor[gym]"'
+    assert (extras["train"]["installed"], extras["train"]["install"]) == (True, None)
+
+
+@pytest.mark.usefixtures("without_torch")
+def test_a_bundled_conductor_that_does_not_load_is_reported_and_the_core_still_works(monkeypatch) -> None:
+    def missing() -> str:
+        raise ConfigError("no model here")
+
+    monkeypatch.setattr(conductors, "bundled_planner", missing)
+    report = doctor.examine()
+    assert report["ok"] is True
+    assert report["torch"] is None
+    assert report["conductor"] == {"works": False, "error": "no model here"}
+
+
+@pytest.mark.usefixtures("without_torch")
+def test_keys_are_known_by_name_only(monkeypatch) -> None:
+    monkeypatch.setenv("MY_API_KEY", "value")
+    monkeypatch.setenv("EMPTY_API_KEY", "")
+    keys = doctor.examine()["keys"]
+    assert "MY_API_KEY" in keys and "EMPTY_API_KEY" not in keys

@@ -1,0 +1,86 @@
+"""The demo's table: every figure is there, and its words say no more than the figures."""
+
+from __future__ import annotations
+
+import io
+
+import pytest
+from rich.console import Console
+
+from openconductor.cli.gym_report import GymReport, bar
+
+
+def values(conductor: float = 0.7, ci: tuple[float, float] = (0.65, 0.75), **changed: object) -> dict[str, object]:
+    return {
+        "questions": 400,
+        "seed": 7,
+        "accuracy": {"conductor": conductor, "random": 0.05, "best_worker": 0.2, "best_fixed": 0.5, "oracle": 0.8},
+        "ci95": {
+            "conductor": list(ci),
+            "random": [0.03, 0.08],
+            "best_worker": [0.16, 0.24],
+            "best_fixed": [0.45, 0.55],
+            "oracle": [0.76, 0.84],
+        },
+        "workers": {"maven": 0.2, "jack": 0.15},
+        "masked": 0,
+        "validity": 0.995,
+        "accuracy_given_valid": 0.7035,
+        "routing_entropy_bits": 2.25,
+        "worker_share": {"maven": 0.6, "jack": 0.4},
+        "topology_share": {"single": 0.3, "chain": 0.7},
+        "mean_steps": 2.5,
+        "mean_steps_by_kind": {"single": 1.0, "pair": 2.0},
+        "usage": {"input_tokens": 12345, "output_tokens": 678, "dollars": 0.0412},
+        "seconds": 9.25,
+    } | changed
+
+
+def drawn(given: dict[str, object], *, width: int = 100) -> str:
+    file = io.StringIO()
+    Console(file=file, width=width).print(GymReport(given))
+    return file.getvalue()
+
+
+def test_every_figure_stands_in_the_report() -> None:
+    text = drawn(values())
+    for figure in ("400", "seed 7", "70.0%", "65.0 – 75.0", "maven alone, the best worker", "jack alone", "50.0%",
+                   "80.0%", "5.0%", "99.5%", "70.3%", "2.25 bits", "chain 70%", "maven 60%", "single 1.00", "2.50",
+                   "12,345", "$0.0412", "$0.000103"):  # fmt: skip
+        assert figure in text, figure
+
+
+def test_the_verdict_is_in_percentage_points_and_a_share_of_the_oracle() -> None:
+    verdict = GymReport(values()).verdict().plain
+    assert "50.0 percentage points above the best worker alone (maven)" in verdict
+    assert "20.0 percentage points above the best fixed workflow" in verdict
+    assert "87.5% of what the oracle reaches" in verdict
+    assert "overlap" not in verdict
+
+
+def test_a_conductor_that_is_worse_is_said_to_be_below() -> None:
+    verdict = GymReport(values(0.1, (0.07, 0.13))).verdict().plain
+    assert "10.0 percentage points below the best worker" in verdict
+    assert "above" not in verdict
+
+
+def test_a_lead_within_the_intervals_is_said_to_be_uncertain() -> None:
+    verdict = GymReport(values(0.53, (0.48, 0.58))).verdict().plain
+    assert "above the best fixed workflow (the intervals overlap)" in verdict
+
+
+def test_what_could_not_be_measured_is_left_out() -> None:
+    nothing = values(0.0, (0.0, 0.01), accuracy_given_valid=None, validity=0.0, mean_steps=None, masked=3)
+    text = drawn(nothing | {"mean_steps_by_kind": {"single": None}, "worker_share": {}, "topology_share": {}})
+    assert "nan" not in text
+    assert "3 could not be decided" in text
+
+
+@pytest.mark.parametrize("width", [60, 80, 112])
+def test_no_line_is_wider_than_the_terminal(width) -> None:
+    assert max(map(len, drawn(values(), width=width).splitlines())) <= width
+
+
+@pytest.mark.parametrize(("share", "length"), [(0.0, 0), (1.0, 30), (0.5, 15), (2.0, 30), (-1.0, 0)])
+def test_a_bar_is_as_long_as_its_share(share, length) -> None:
+    assert len(bar(share)) == len(bar(share, ascii_only=True)) == length

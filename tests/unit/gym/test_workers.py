@@ -1,0 +1,242 @@
+"""The gym's workers: blind to all but the text they are sent, and drawn by key."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import math
+import random
+import time
+from dataclasses import replace
+
+import pytest
+
+from openconductor.errors import Refused
+from openconductor.executor import execute
+from openconductor.gym.exact import oracle_workflow
+from openconductor.gym.questions import GymQuestion, draw_questions, read_question
+from openconductor.gym.sampling import random_workflow
+from openconductor.gym.workers import (
+    LOST,
+    PROFILES,
+    REFUSES,
+    Mistake,
+    Profile,
+    SimulatedWorker,
+    View,
+    gym_pool,
+    outcomes,
+)
+from openconductor.gym.world import COMPARE, OPERATIONS
+from openconductor.protocols import CallContext
+from openconductor.types import Completion, Message, Sampling, Step, Transcript, Workflow
+
+BY_NAME = {profile.name: profile for profile in PROFILES}
+every_worker = pytest.mark.parametrize("profile", PROFILES, ids=lambda profile: profile.name)
+
+
+def asked(text: str) -> GymQuestion:
+    question = read_question(text)
+    assert question is not None
+    return question
+
+
+SORT = asked("Take 4 17 9, sort the list.")
+
+
+def chances(profile: Profile, instruction: str, *seen: object, question: GymQuestion = SORT) -> dict[object, float]:
+    found: dict[object, float] = {}
+    for chance, result in outcomes(profile, View(question, instruction, tuple(seen), 3)):  # type: ignore[arg-type]
+        found[result] = found.get(result, 0.0) + chance
+    return found
+
+
+async def said(profile: Profile, *turns: Message, sample: int = 0, seed: int = 0, step: int = 0) -> str:
+    """What a worker says; what it says when it declines is that it refused."""
+    worker = SimulatedWorker(profile, seed)
+    try:
+        call = CallContext(step=step, sample=sample)
+        completion: Completion = await worker.complete(turns, Sampling(), call=call)
+    except Refused:
+        return "(refused)"
+    return completion.text
+
+
+@every_worker
+def test_the_chances_of_all_outcomes_add_up_to_one(profile: Profile) -> None:
+    instructions = ["sort the list", "turn it around, then add one to each", "write a poem", *COMPARE]
+    seen: list[tuple[object, ...]] = [(), (None,), (("4", "9", "17"),), (Mistake(0),), (("4", "9", "17"), Mistake(1))]
+    for question in (SORT, asked("Take the smudged list 4 17 9, sort the list.")):
+        for instruction in instructions:
+            for responses in seen:
+                assert math.isclose(sum(chances(profile, instruction, *responses, question=question).values()), 1.0)
+
+
+def test_every_skill_has_exactly_one_specialist() -> None:
+    for operation in OPERATIONS.values():
+        best = [
+            profile for profile in PROFILES if max(map(profile.success, [operation] * 2, ("formal", "plain"))) > 0.9
+        ]
+        assert len(best) == 1, operation.name
+
+
+def test_a_specialist_does_worse_when_asked_in_the_other_wording() -> None:
+    right = ("4", "9", "17")
+    assert chances(BY_NAME["lister"], "sort the list")[right] == pytest.approx(0.97)
+    assert chances(BY_NAME["lister"], "put it in order")[right] == pytest.approx(0.485)
+
+
+def test_two_operations_in_one_subtask_are_harder_than_each_of_them() -> None:
+    both = chances(BY_NAME["jack"], "sort the list, then add one to each")[("5", "10", "18")]
+    assert both == pytest.approx(0.35 * 0.35 * 0.6)
+
+
+def test_a_worker_works_on_the_last_response_that_it_sees() -> None:
+    found = chances(BY_NAME["counter"], "add one to each", ("1", "2"), ("5", "6"))
+    assert found[("6", "7")] == pytest.approx(0.97)
+
+
+def test_a_worker_that_sees_only_an_apology_is_at_a_loss() -> None:
+    assert chances(BY_NAME["counter"], "add one to each", ("1", "2"), None) == {None: 1.0}
+
+
+def test_a_mistake_stays_a_mistake_whatever_is_done_to_it() -> None:
+    found = chances(BY_NAME["counter"], "add one to each", Mistake(0))
+    assert not [result for result in found if isinstance(result, tuple)]
+
+
+def test_a_worker_is_at_a_loss_where_nothing_is_asked_that_it_understands() -> None:
+    assert all(chances(profile, "solve the question") == {None: 1.0} for profile in PROFILES)
+
+
+@every_worker
+def test_nobody_can_compare_answers_that_are_not_there(profile: Profile) -> None:
+    assert chances(profile, COMPARE[0]) == {None: 1.0}
+    assert chances(profile, COMPARE[0], None, None) == {None: 1.0}
+
+
+@every_worker
+def test_a_majority_is_taken_even_where_it_is_wrong(profile: Profile) -> None:
+    wrong, right = Mistake(0), ("4", "9", "17")
+    found = chances(profile, COMPARE[0], wrong, right, wrong)
+    assert found[wrong] > 0.8
+    assert right not in found
+
+
+def test_only_a_referee_recognises_the_right_one_of_two_answers() -> None:
+    wrong, right = Mistake(0), ("4", "9", "17")
+    assert chances(BY_NAME["referee"], COMPARE[0], wrong, right)[right] > 0.75
+    others = [profile for profile in PROFILES if not profile.referee]
+    assert all(chances(profile, COMPARE[0], wrong, right)[right] < 0.5 for profile in others)
+    assert all(right not in chances(profile, COMPARE[0], wrong) for profile in others)
+
+
+def test_a_smudged_list_is_misread_unnoticed() -> None:
+    smudged = asked("Take the smudged list 4 17 9, sort the list.")
+    found = chances(BY_NAME["lister"], "sort the list", question=smudged)
+    assert found[("4", "9", "17")] < 0.5
+    assert sum(chance for result, chance in found.items() if isinstance(result, Mistake)) > 0.4
+
+
+def test_a_worker_is_handed_the_turns_and_the_key_of_its_draw_and_nothing_else() -> None:
+    # Nothing that names the reference, the workflow or the other workers can reach it.
+    assert set(inspect.signature(SimulatedWorker.complete).parameters) == {
+        "self",
+        "messages",
+        "sampling",
+        "call",
+        "on_text",
+    }
+    assert set(inspect.signature(SimulatedWorker).parameters) == {"profile", "seed"}
+
+
+async def test_a_worker_cannot_work_on_a_response_that_is_not_shown_to_it() -> None:
+    first = Step(3, "sort the list")
+    question = "Take 4 17 9, sort the list, then double every number."
+    blind = Workflow((first, Step(1, "make each twice as big")))
+    seeing = Workflow((first, Step(1, "make each twice as big", (0,))))
+    answers = {workflow: set[str | None]() for workflow in (blind, seeing)}
+    for workflow, found in answers.items():
+        for sample in range(60):
+            found.add((await execute(workflow, gym_pool(), question, call=CallContext(sample=sample))).answer)
+    assert "8 34 18" in answers[blind]
+    assert "8 18 34" not in answers[blind]
+    assert "8 18 34" in answers[seeing]
+
+
+async def test_the_subtask_decides_and_not_the_question() -> None:
+    turns = [Message("user", "Take 4 17 9, sort the list.\n\nadd one to each")]
+    answers = {await said(BY_NAME["counter"], *turns, sample=sample) for sample in range(40)}
+    assert "5 18 10" in answers
+    assert "4 9 17" not in answers
+
+
+async def test_a_worker_that_is_sent_only_the_question_does_what_it_asks() -> None:
+    turn = Message("user", "Take 4 17 9, sort the list.")
+    answers = [await said(BY_NAME["lister"], turn, sample=sample) for sample in range(400)]
+    assert answers.count("4 9 17") / 400 == pytest.approx(0.97 * (1 - REFUSES), abs=0.04)
+    assert answers.count("(refused)") / 400 == pytest.approx(REFUSES, abs=0.03)
+
+
+async def test_a_worker_apologises_where_the_question_is_not_of_the_gym() -> None:
+    assert await said(BY_NAME["jack"], Message("user", "What is 6 * 7?")) == LOST
+
+
+async def test_the_same_call_draws_the_same_answer_and_every_part_of_its_key_another_one() -> None:
+    question, worker = Message("user", SORT.text + "\n\nsort the list"), BY_NAME["jack"]
+    same = [[await said(worker, question, sample=sample) for sample in range(50)] for _ in range(2)]
+    assert same[0] == same[1]
+    assert same[0] != [await said(worker, question, sample=sample, seed=1) for sample in range(50)]
+    assert same[0] != [await said(worker, question, sample=sample, step=1) for sample in range(50)]
+    assert len(set(same[0])) > 2
+
+
+async def test_concurrency_and_order_change_no_answer() -> None:
+    rng = random.Random(0)
+    jobs = [
+        (question, random_workflow(rng, question, range(8)), sample)
+        for question in draw_questions("test", 40, seed=2)
+        for sample in range(2)
+    ]
+    pool = gym_pool(4)
+
+    async def play(index: int) -> tuple[int, str | None]:
+        question, workflow, sample = jobs[index]
+        transcript = await execute(workflow, pool, question.text, call=CallContext(sample=sample))
+        return index, transcript.answer
+
+    in_order = [await play(index) for index in range(len(jobs))]
+    shuffled = rng.sample(range(len(jobs)), len(jobs))
+    at_once = await asyncio.gather(*(play(index) for index in shuffled))
+    assert sorted(at_once) == in_order
+
+
+def test_workers_have_different_prices_and_latencies() -> None:
+    assert len({profile.price.output for profile in PROFILES}) >= 5
+    assert len({profile.seconds for profile in PROFILES}) == len(PROFILES)
+
+
+async def test_a_step_is_billed_by_the_words_that_it_read_and_wrote() -> None:
+    transcript = await execute(Workflow((Step(3, "sort the list"),)), gym_pool(), SORT.text)
+    completion = transcript.results[0].completion
+    assert completion is not None
+    assert completion.usage.input_tokens == len((SORT.text + " sort the list").split())
+    assert completion.usage.output_tokens == len(completion.text.split())
+    assert completion.usage.dollars == PROFILES[3].price.dollars(replace(completion.usage))
+    assert completion.usage.unpriced_calls == 0
+
+
+async def test_thousands_of_episodes_a_second_are_played(capsys: pytest.CaptureFixture[str]) -> None:
+    questions = draw_questions("test", 200, seed=0)
+    plans = [oracle_workflow(question)[0] for question in questions]
+    pool = gym_pool()
+    begun = time.process_time()
+    played: list[Transcript] = [
+        await execute(plan, pool, question.text, call=CallContext(sample=sample))
+        for sample in range(3)
+        for question, plan in zip(questions, plans, strict=True)
+    ]
+    rate = len(played) / (time.process_time() - begun)
+    with capsys.disabled():
+        print(f" [{rate:,.0f} episodes a second of CPU] ", end="")
+    assert all(transcript.answer is not None or isinstance(transcript.error, Refused) for transcript in played)

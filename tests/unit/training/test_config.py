@@ -1,0 +1,51 @@
+"""Recipes."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from openconductor.errors import ConfigError
+from openconductor.training.config import TrainConfig, dump_train_config, load_train_config
+
+RECIPES = Path(__file__).parents[3] / "recipes"
+
+
+@pytest.mark.parametrize("recipe", sorted(RECIPES.glob("*.toml")), ids=lambda path: path.stem)
+def test_every_recipe_loads_strictly_and_survives_dumping(recipe: Path, tmp_path: Path) -> None:
+    config = load_train_config(recipe)
+    again = tmp_path / "again.toml"
+    again.write_text(dump_train_config(config), encoding="utf-8")
+    assert load_train_config(again) == config
+
+
+def test_the_defaults_are_the_paper() -> None:
+    config = TrainConfig()
+    assert config.rollout.iterations == 200
+    assert (config.rollout.questions, config.rollout.completions) == (4, 64)
+    assert (config.rollout.temperature, config.rollout.max_tokens, config.rollout.max_steps) == (1.0, 1024, 5)
+    assert (config.optim.learning_rate, config.optim.schedule, config.optim.warmup) == (1e-6, "cosine", 0.03)
+    assert (config.optim.epsilon, config.optim.kl, config.optim.scale) == (0.2, 0.0, "group")
+    assert config.prompt.template == "full"
+
+
+def test_an_unknown_key_names_the_nearest_one(tmp_path: Path) -> None:
+    recipe = tmp_path / "bad.toml"
+    recipe.write_text("[rollout]\ncompletion = 8\n", encoding="utf-8")
+    with pytest.raises(ConfigError, match=r"rollout\.completion.*completions"):
+        load_train_config(recipe)
+
+
+@pytest.mark.parametrize("override", ["rollout.completions=1", "optim.kl=-1", "data.curriculum=2", "seed=one"])
+def test_a_value_out_of_its_range_is_refused(override: str) -> None:
+    with pytest.raises(ConfigError, match=override.split("=", maxsplit=1)[0].replace(".", r"\.")):
+        load_train_config(RECIPES / "gym.toml", [override])
+
+
+def test_there_are_at_most_sixty_fields() -> None:
+    def count(model: type) -> int:
+        fields = model.model_fields.values()  # type: ignore[attr-defined]
+        return sum(count(f.annotation) if hasattr(f.annotation, "model_fields") else 1 for f in fields)
+
+    assert count(TrainConfig) <= 60

@@ -1,0 +1,88 @@
+"""The curve of a training and its warnings."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from openconductor.errors import WorkerError, WorkflowError, WorkflowReason
+from openconductor.gym.workers import gym_pool
+from openconductor.training.curves import Curve, Record, Rollout, measure, warnings
+from openconductor.types import Completion, Episode, Round, Step, Usage, Workflow
+
+
+def _rollout(reward: float | None, workers: list[int] | None, kind: str = "single") -> Rollout:
+    error = None
+    if workers is None:
+        error = WorkflowError(WorkflowReason.TRUNCATED, "cut")
+    elif reward is None:
+        error = WorkerError("reset")
+    workflow = None if workers is None else Workflow(tuple(Step(worker, "sort the list") for worker in workers))
+    answer = None if error is not None else "1 2"
+    outcome = Round(Completion("..."), workflow, None, error)
+    return Rollout(kind, reward, Episode("q", (outcome,), answer, error, Usage(), 0.0))
+
+
+def test_what_is_masked_counts_neither_as_right_nor_as_wrong() -> None:
+    rollouts = [_rollout(1.0, [3]), _rollout(0.5, [3, 1]), _rollout(None, [3]), _rollout(0.0, None)]
+    record = measure(rollouts, gym_pool(), group=4)
+    assert record["rollouts"] == 4
+    assert record["masked"] == 1
+    assert record["validity"] == pytest.approx(2 / 3)
+    assert record["accuracy"] == pytest.approx(1 / 3)
+    assert record["accuracy_given_valid"] == pytest.approx(1 / 2)
+    assert record["truncated"] == pytest.approx(1 / 3)
+    assert record["groups_without_spread"] == 0
+    assert record["worker_share"]["lister"] == pytest.approx(2 / 3)  # type: ignore[index]
+    assert record["steps_by_kind"] == {"single": 1.5}
+
+
+def test_a_group_with_one_reward_has_no_spread() -> None:
+    rollouts = [_rollout(0.5, [3]), _rollout(0.5, [1]), _rollout(0.5, [3]), _rollout(1.0, [1])]
+    assert measure(rollouts, gym_pool(), group=2)["groups_without_spread"] == 0.5
+
+
+def test_routing_that_depends_on_the_subtask_has_no_entropy_given_it() -> None:
+    def plan(worker: int, subtask: str) -> Rollout:
+        outcome = Round(Completion(""), Workflow((Step(worker, subtask),)))
+        return Rollout("single", 0.5, Episode("q", (outcome,), "1", None, Usage(), 0.0))
+
+    record = measure([plan(3, "sort the list"), plan(1, "double every number")] * 5, gym_pool())
+    assert record["routing_entropy_bits"] == pytest.approx(1.0)
+    assert record["routing_entropy_by_subtask_bits"] == 0.0
+
+
+def _records(count: int, **values: float) -> list[Record]:
+    base = {"validity": 0.9, "accuracy_given_valid": 0.5, "routing_entropy_bits": 2.0, "groups_without_spread": 0.1}
+    return [{**base, "masked": 0, "rollouts": 16, "iteration": index, **values} for index in range(count)]
+
+
+def test_format_gain_alone_is_warned_about() -> None:
+    found = warnings(_records(20) + _records(20, validity=1.0, accuracy_given_valid=0.4))
+    assert len(found) == 1
+    assert "format is being learnt" in found[0]
+
+
+def test_a_collapse_of_routing_is_warned_about() -> None:
+    assert "collapsing" in warnings(_records(20) + _records(20, routing_entropy_bits=0.1))[0]
+
+
+def test_masked_rollouts_and_flat_groups_are_warned_about() -> None:
+    found = warnings(_records(20) + _records(20, masked=8, groups_without_spread=0.95))
+    assert len(found) == 2
+
+
+def test_a_healthy_curve_gives_no_warning() -> None:
+    assert warnings(_records(40)) == []
+    assert warnings(_records(39)) == []
+
+
+def test_reopening_drops_what_came_after_the_checkpoint_and_a_half_written_line(tmp_path: Path) -> None:
+    path = tmp_path / "curves.jsonl"
+    lines = [json.dumps({"iteration": index}) for index in range(5)]
+    path.write_text("\n".join(lines) + '\n{"iterat', encoding="utf-8")
+    assert [record["iteration"] for record in Curve.open(path, upto=3).records] == [0, 1, 2]
+    assert path.read_text(encoding="utf-8").splitlines() == lines[:3]
+    assert len(Curve.open(path, upto=99).records) == 3
