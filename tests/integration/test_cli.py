@@ -24,6 +24,7 @@ from functools import partial
 from importlib.util import find_spec
 from io import BytesIO, TextIOWrapper
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -269,7 +270,7 @@ def test_a_question_that_cannot_be_sent_is_a_wrong_setting(run, question) -> Non
 @pytest.mark.parametrize(
     ("data", "said"),
     [
-        (b"x" * 10_000_000, "expected at most"),
+        (b"x" * 10_000_000, "1000000"),
         (b"what\0now", "a NUL"),
         (b"\xed\xa0\x80", "not UTF-8"),
         (b"\xff\xfe", "byte 0 is not UTF-8"),
@@ -381,6 +382,72 @@ def test_train_without_its_extra_names_the_command_that_installs_it(
     assert (ran.code, ran.out) == (2, "")
     assert 'pip install "openconductor[train]"' in ran.err
     assert [path.name for path in tmp_path.iterdir()] == ["recipe.toml"]
+
+
+PHASE = {"accuracy": 0.5, "accuracy_given_valid": 0.51, "validity": 0.98, "routing_entropy_bits": 2.5}
+LEVELS = {"random": 0.05, "best_worker": 0.2, "oracle": 0.8}
+ROW = {
+    "seed": 3,
+    "control": "none",
+    "start": 0.1,
+    "sampled": 0.6,
+    "greedy": 0.7,
+    "share_of_oracle": 0.875,
+    "validity": 1.0,
+}
+STUDIED = {
+    "levels": LEVELS,
+    "rows": [ROW, {**ROW, "control": "flipped"}],
+    "learnt": 1,
+    "seeds": 1,
+    "median_share_of_oracle": 0.875,
+    "worst_share_of_oracle": 0.875,
+}
+
+
+@pytest.fixture
+def learning(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[tuple[object, ...]]:
+    """The learning floor as the command line sees it, without its hours; holds what it was asked for."""
+    asked: list[tuple[object, ...]] = []
+
+    def train(config, folder, *, resume=False, on_progress=None) -> dict[str, object]:
+        asked.append((config.name, config.rollout.iterations, Path(folder), resume))
+        on_progress("iteration 0")
+        print("a library prints this")
+        return {"name": config.name, "seed": 0, "control": "none", "start": PHASE, "sampled": PHASE, "greedy": PHASE}
+
+    def study(config, folder, *, seeds, controls=True, jobs=2, on_progress=None) -> dict[str, object]:
+        asked.append((config.name, Path(folder), seeds, controls, jobs))
+        return STUDIED
+
+    monkeypatch.setitem(sys.modules, "openconductor.training.run", SimpleNamespace(train=train))
+    monkeypatch.setitem(sys.modules, "openconductor.training.study", SimpleNamespace(study=study))
+    monkeypatch.chdir(tmp_path)
+    Path("recipe.toml").write_text(RECIPE)
+    return asked
+
+
+def test_train_passes_recipe_and_overrides_on_and_keeps_stdout_for_the_results(run, learning) -> None:
+    ran = run("train", "recipe.toml", "rollout.iterations=7", "--out", "here", "--resume", "--json")
+    assert ran.code == 0
+    assert learning == [("tiny", 7, Path("here"), True)]
+    assert ran.json()["greedy"]["accuracy"] == 0.5
+    assert "iteration 0" in ran.err and "a library prints this" in ran.err
+
+
+def test_train_names_its_folder_after_day_and_recipe(run, learning) -> None:
+    ran = run("train", "recipe.toml")
+    assert ran.code == 0
+    assert re.fullmatch(r"runs/\d{4}-\d\d-\d\d-tiny", learning[0][2].as_posix())
+    assert "learnt, greedy" in ran.out and "50.0%" in ran.out and "2.50 bits" in ran.out
+
+
+def test_a_study_passes_its_seeds_on_and_says_how_many_learnt(run, learning) -> None:
+    ran = run("train", "recipe.toml", "--study", "s", "--seeds", "3, 4", "--no-controls", "--jobs", "1")
+    assert ran.code == 0
+    assert learning == [("tiny", Path("s"), (3, 4), False, 1)]
+    assert "1 of 1 seeds learnt" in ran.out and "87.5%" in ran.out and "control: flipped rewards" in ran.out
+    assert run("train", "recipe.toml", "--study", "s", "--json").json() == STUDIED
 
 
 # ── the demo ─────────────────────────────────────────────────────────────────────────────────────────────────────────

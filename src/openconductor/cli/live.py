@@ -191,7 +191,7 @@ class EpisodeView:
         grid.add_column(no_wrap=True, max_width=20, overflow="ellipsis")
         grid.add_column(ratio=1, no_wrap=True, overflow="ellipsis")
         grid.add_column(no_wrap=True, justify="right")
-        grid.add_column(no_wrap=True, justify="right")
+        grid.add_column(no_wrap=True, justify="right", min_width=9)  # the width of a price: the picture does not jump
         cells = 28 if width >= 100 else 18
         end = max((step.ended or 0.0 for step in now.steps), default=0.0)
         if any(step.state == "running" for step in now.steps):

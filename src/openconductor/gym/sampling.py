@@ -15,7 +15,7 @@ from openconductor.gym.questions import GymQuestion
 from openconductor.gym.world import COMPARE, WORDINGS, Operation
 from openconductor.types import Access, Step, Workflow
 
-_COMPARES = 0.4  # share of workflows of several steps that end in a comparison
+_COMPARES = 0.15  # share of workflows of several steps that end in a comparison
 _WHOLE = 0.1  # share of steps that are told to do everything
 
 

@@ -34,11 +34,10 @@ LOST = "Sorry, I could not do that."
 VISIBLE = 0.6  # share of failures that the worker admits; the others look like an answer
 FURTHER = 0.6  # factor on success for each further operation in one subtask
 MISREAD = 0.6  # chance that a reading of a smudged list goes wrong, unnoticed
-SPOTS = 0.8  # chance that a referee without a majority recognises what is right and what is wrong
-SOLVES = 0.3  # chance that a referee who saw that all is wrong finds the answer itself
-REFUSES = 0.02  # chance that a call is declined, which ends the episode: steps that are not needed cost answers
+SPOTS = 0.7  # chance that a referee without a majority recognises what is right and what is wrong
+REFUSES = 0.03  # chance that a call is declined, which ends the episode: steps that are not needed cost answers
 REFEREE = 0.94  # chance that a referee's own work does not fail
-COMPARES = 0.9  # the same for a worker that is no referee: it can count votes, and checks nothing
+COMPARES = 0.85  # the same for a worker that is no referee: it can count votes, and checks nothing
 
 
 @dataclass(frozen=True, slots=True)
@@ -174,7 +173,7 @@ def _compare(view: View, spots: float, steady: float) -> Outcomes:
     if right in candidates:
         found = [(spots, right)]
     else:
-        found = [(spots * SOLVES, right), (spots * (1 - SOLVES), None)]
+        found = [(spots, None)]
     found += [((1 - spots) / len(candidates), candidate) for candidate in candidates]
     results: Outcomes = []
     for weight, candidate in found:

@@ -7,6 +7,7 @@ whole or not at all; a checkpoint counts only when its mark of completeness is t
 
 from __future__ import annotations
 
+import hashlib
 import json
 import platform
 import time
@@ -18,6 +19,7 @@ from pathlib import Path
 import torch
 from transformers import PreTrainedModel, PreTrainedTokenizerFast
 
+import openconductor
 from openconductor.errors import ConfigError
 from openconductor.gym.workers import gym_pool
 from openconductor.pool import WorkerPool
@@ -28,6 +30,7 @@ from openconductor.training.config import TrainConfig, dump_train_config
 from openconductor.training.curves import Curve, Record, measure
 from openconductor.training.dataset import training_rows
 from openconductor.training.examples import held_out_examples, training_examples
+from openconductor.training.export import export_onnx
 from openconductor.training.grpo import build_trainer
 from openconductor.training.model import build_model, load_base_model, load_model
 from openconductor.training.policy import play
@@ -90,6 +93,8 @@ def train(
     _learn(setup, model, tokenizer)
     learnt = time.perf_counter()
     save_conductor(model, tokenizer, config, folder / "conductor")
+    if not config.model.base:
+        export_onnx(folder / "conductor")
     results: Record = {
         "name": config.name,
         "seed": config.seed,
@@ -141,7 +146,17 @@ def _environment() -> dict[str, object]:
         "system": f"{platform.system()} {platform.machine()}",
         "device": "cuda" if torch.cuda.is_available() else "cpu",
         "versions": versions,
+        "source": source_hash(),
     }
+
+
+def source_hash() -> str:
+    """A hash of the package's code: two runs with the same one were made by the same program."""
+    root = Path(openconductor.__file__).parent
+    digest = hashlib.sha256()
+    for path in sorted(root.rglob("*.py")):
+        digest.update(path.relative_to(root).as_posix().encode() + b"\0" + path.read_bytes() + b"\0")
+    return digest.hexdigest()
 
 
 def _starting_point(setup: Setup) -> tuple[PreTrainedModel, PreTrainedTokenizerFast]:

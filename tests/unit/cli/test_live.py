@@ -84,6 +84,15 @@ def test_steps_that_run_side_by_side_are_both_at_work_while_the_third_waits(view
     assert any("sees 0, 1" in line for line in lines)
 
 
+def test_the_bars_stay_in_their_place_while_steps_end(view) -> None:
+    def place() -> int:
+        return next(line for line in drawn(view).splitlines() if "counter" in line).index("━")
+
+    before = place()
+    view(StepEnded("e", 0, 1.0, 0, answered(WORKFLOW.steps[0], "4", started=0.5, ended=1.0)))
+    assert place() == before
+
+
 def test_text_is_shown_while_it_streams(view) -> None:
     view(StepText("e", 0, 0.6, 0, "first "))
     view(StepText("e", 0, 0.7, 0, "words"))
