@@ -486,7 +486,15 @@ def test_ask_goes_to_the_bundled_conductor_by_default(run) -> None:
     assert ran.json()["rounds"][0]["valid"]
 
 
-# ── processes: pipes, signals, terminals ─────────────────────────────────────────────────────────────────────────────
+# ── processes: imports, pipes, signals, terminals ────────────────────────────────────────────────────────────────────
+def test_the_command_line_imports_what_a_verb_needs_only_when_it_runs() -> None:
+    program = "import sys; from openconductor.cli import build_app; build_app(); print(*sys.modules)"
+    output = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True).stdout
+    heavy = {"aiohttp", "pydantic", "asyncio", "numpy", "onnxruntime", "torch", "openconductor.conductor"}
+    assert "openconductor.cli.train" in output.split()
+    assert not heavy & set(output.split())
+
+
 def test_a_reader_who_has_seen_enough_is_no_error() -> None:
     pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
     with process("gym", "questions", "--count", "3000", "--json", **pipes) as command:

@@ -11,8 +11,9 @@ import numpy as np
 import pytest
 
 torch = pytest.importorskip("torch")
-pytest.importorskip("onnxscript")
+pytest.importorskip("onnx")
 
+import onnx  # noqa: E402
 from transformers import Qwen2Config, Qwen2ForCausalLM  # noqa: E402
 
 from openconductor.conductor import Conductor  # noqa: E402
@@ -32,7 +33,7 @@ from openconductor.training.policy import complete  # noqa: E402
 from openconductor.training.tokenizer import build_tokenizer  # noqa: E402
 from openconductor.types import Message, Sampling  # noqa: E402
 
-pytestmark = [pytest.mark.train, pytest.mark.timeout(900)]  # an export is seven seconds of work on a free core
+pytestmark = pytest.mark.train
 
 COMPACT = PromptOptions(template="compact", examples="none", access="index")
 DESCRIBED = {
@@ -49,7 +50,7 @@ def write_checkpoint(folder: Path, model: Qwen2ForCausalLM) -> Path:
     with torch.no_grad():
         for name, weights in model.named_parameters():
             if name.endswith("bias") or "norm" in name:
-                weights += 0.3 * torch.randn_like(weights)
+                weights.add_(0.3 * torch.randn_like(weights))
     model.save_pretrained(folder)
     build_tokenizer().save_pretrained(folder)
     (folder / "conductor.json").write_text(json.dumps(DESCRIBED))
@@ -187,15 +188,13 @@ def test_an_export_that_computes_something_else_is_not_handed_out(
     with torch.no_grad():
         model.model.layers[0].self_attn.k_proj.bias += 1.0
     model.save_pretrained(copied)
-    monkeypatch.setattr(export, "_to_bytes", lambda cached: before)
+    monkeypatch.setattr(export, "qwen2_graph", lambda model: onnx.load_from_string(before))
     with pytest.raises(ConfigError, match=r"logits differ by .*, expected at most 0\.001"):
         export_onnx(copied)
 
 
 def test_a_disk_that_fails_leaves_the_file_as_it_was(copied: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = copied / "model.onnx"
-    before = path.read_bytes()
-    monkeypatch.setattr(export, "_to_bytes", lambda cached: before)
 
     def full(descriptor: int) -> None:
         raise OSError(28, "No space left on device")
@@ -218,7 +217,7 @@ def test_a_checkpoint_without_one_of_its_files_is_refused(copied: Path, name: st
 @pytest.mark.parametrize(("name", "content"), [("model.safetensors", "nothing"), ("tokenizer.json", "{}")])
 def test_a_checkpoint_with_a_broken_file_is_refused(copied: Path, name: str, content: str) -> None:
     (copied / name).write_text(content)
-    with pytest.raises(ConfigError, match="cannot be loaded"):
+    with pytest.raises(ConfigError, match=r"cannot be (loaded|read)"):
         export_onnx(copied)
 
 
@@ -226,8 +225,9 @@ def test_a_checkpoint_with_a_broken_file_is_refused(copied: Path, name: str, con
     ("changes", "message"),
     [
         ({"model_type": "llama"}, "got architecture 'llama', expected 'qwen2'"),
-        ({"rope_parameters": {"rope_type": "linear", "factor": 2.0, "rope_theta": 10000.0}}, "of type 'linear'"),
-        ({"use_sliding_window": True, "sliding_window": 8}, "sliding window"),
+        ({"rope_parameters": {"rope_type": "linear", "factor": 2.0, "rope_theta": 10000.0}}, "rope_type: got 'linear'"),
+        ({"use_sliding_window": True, "sliding_window": 8}, "use_sliding_window: got True"),
+        ({"hidden_act": "gelu"}, "hidden_act: got 'gelu'"),
     ],
 )
 def test_another_architecture_is_refused(copied: Path, changes: dict[str, object], message: str) -> None:

@@ -51,7 +51,7 @@ def ask(  # noqa: PLR0913, PLR0917 - the options of a command
     fallback: Annotated[
         bool, typer.Option("--fallback", help="Give a failed step to the next worker instead of ending.")
     ] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="Print the whole episode as JSON.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the episode as JSON; dollars are strings.")] = False,
 ) -> None:
     """Ask one question: a Conductor plans, workers work, the last step answers."""
     from openconductor.cli.conductors import find_planner

@@ -130,7 +130,7 @@ class GymReport:
         by_kind = arrow.join(f"{kind} {_decimal(count)}" for kind, count in steps.items())
         yield labelled("Steps", Text(f"{_decimal(_number(values['mean_steps']))} on average; {by_kind}"))
         shapes = sorted(_numbers(values["topology_share"]).items(), key=lambda entry: -entry[1])
-        yield labelled("Shapes", Text(", ".join(f"{name} {share:.0%}" for name, share in shapes)))
+        yield labelled("Shapes", Text(", ".join(f"{name} {share:.0%}" for name, share in shapes) or "none"))
         yield labelled("Workers", self._shares())
         bits = _number(values["routing_entropy_bits"])
         yield labelled(
@@ -146,11 +146,11 @@ class GymReport:
         colours = {profile.name: COLOURS[ordinal % len(COLOURS)] for ordinal, profile in enumerate(PROFILES)}
         shares = sorted(_numbers(self.values["worker_share"]).items(), key=lambda entry: -entry[1])
         text = Text()
-        for name, share in shares:
+        for name, share in (entry for entry in shares if entry[1] > 0):
             text.append(", " if text else "")
             text.append(name, style=colours.get(name, ""))
             text.append(f" {share:.0%}")
-        return text.append(" of the steps")
+        return text.append(" of the steps" if text else "none")
 
 
 def bar(share: float, *, ascii_only: bool = False) -> str:

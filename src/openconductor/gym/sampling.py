@@ -1,9 +1,9 @@
 """Random workflows: valid, readable, and ignorant of who is good at what.
 
 In: a random state and a question. Out: a workflow drawn uniformly in each choice: the number of steps, each step's
-worker, wording and access (nothing or all; a comparison sees all), and which of the question's operations a step names
-(in the order of the question, so that the steps read as a plan). This one distribution is the *random* reference level
-and the cold start's only teacher.
+worker, wording and access (nothing, the step before, or all; a comparison sees all), and which of the question's
+operations a step names (in the order of the question, so that the steps read as a plan). This one distribution is the
+*random* reference level and the cold start's only teacher.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ def random_workflow(
     places = sorted(rng.randrange(len(operations)) for _ in range(count))
     steps: list[Step] = []
     for index, place in enumerate(places):
-        access: Access = rng.choice(((), "all")) if index else ()
+        access: Access = rng.choice(((), (index - 1,), "all")) if index else ()
         if index and index == count - 1 and rng.random() < _COMPARES:
             subtask, access = rng.choice(COMPARE), "all"
         elif rng.random() < _WHOLE:

@@ -4,7 +4,7 @@ In: a question, a worker and an access for each step. Out: for each step what it
 
 *Best* is the best of all assignments in which a step is told to do one or more of the question's operations (in an
 order that leads to the answer, in the wording that its worker likes), to compare the answers, or nothing that anybody
-understands; of a step whose response is only compared, the parts that it may do are narrowed down to the likeliest one.
+understands.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from functools import lru_cache
 from itertools import chain, combinations, permutations, product
 
 from openconductor.gym.questions import GymQuestion
-from openconductor.gym.workers import REFUSES, Mistake, Profile, Seen, View, outcomes
+from openconductor.gym.workers import REFUSES, Profile, Seen, View, outcomes
 from openconductor.gym.world import COMPARE, WORDINGS, Operation, Skill, Wording, is_numeric
 
 NOTHING = "do nothing"
@@ -226,7 +226,7 @@ class _Model:
             options, stands, chances = stack.pop()
             index = len(options)
             used, skill = uses[index], skills[index]
-            told = self._options(skill, [stands[i] for i in used], compares[index], goes_on[index] or index == last)
+            told = self._options(skill, [stands[i] for i in used], compares[index], goes_on[index])
             for option, stand in told:
                 if index == last:
                     if self._everything in stand:
@@ -255,19 +255,13 @@ class _Model:
     ) -> list[tuple[Option, _Stands]]:
         """What a step may be told, each with the sets of operations that its response may then stand for.
 
-        A step whose response is only compared does the whole, or the part that is likeliest to come out: wrong as it
-        is, a referee may see that, and solve the question itself.
+        A step from which no work goes on does all that is left: what is not the answer never helps a comparison.
         """
         if compares:
-            solved = [self._everything] if self._profiles[skill].referee else []
-            return [(COMPARE[0], frozenset({*solved, *chain.from_iterable(used)}))]
+            return [(COMPARE[0], frozenset(chain.from_iterable(used)))]
         starts = used[0] if used else frozenset({frozenset[Label]()})
-        ways = [(way, end) for start in sorted(starts, key=sorted) for end, way in self._ways.get(start, {}).items()]
-        if not goes_on:
-            parts = [way for way in ways if way[1] != self._everything]
-            likeliest = [max(parts, key=lambda way: self._chance(skill, way[0]))] if parts else []
-            ways = [way for way in ways if way[1] == self._everything] + likeliest
-        return [(way, frozenset({end})) for way, end in ways]
+        ways = ((way, end) for start in sorted(starts, key=sorted) for end, way in self._ways.get(start, {}).items())
+        return [(way, frozenset({end})) for way, end in ways if goes_on or end == self._everything]
 
     def _right(self, skill: _SkillKey, option: Option, used: tuple[int, ...] | None, chances: _Chances) -> float:
         """The chance that the last step answers right; it uses these responses, or (None) the whole bag."""
@@ -282,13 +276,13 @@ class _Model:
         return total
 
     def _bag(self, responses: tuple[int, ...]) -> tuple[int, ...]:
-        """Candidates in a canonical order; of mistakes only counts how many agree, so each gets a stand-in's number."""
+        """Candidates in a canonical order; of wrong ones only counts how many agree, so each becomes a stand-in."""
         if responses not in self._bags:
-            mistakes = Counter(number for number in responses if isinstance(self._responses[number], Mistake))
-            values = sorted(number for number in responses if number != _SILENT and number not in mistakes)
-            for stand_in, count in enumerate(sorted(mistakes.values())):
-                values += [self._number(Mistake(-2 - stand_in))] * count
-            self._bags[responses] = tuple(values)
+            counts = Counter(number for number in responses if number != _SILENT)
+            candidates = [self._answer] * counts.pop(self._answer, 0)
+            for index, count in enumerate(sorted(counts.values())):
+                candidates += [self._number((f"stand-in {index}",))] * count
+            self._bags[responses] = tuple(candidates)
         return self._bags[responses]
 
     def _results(self, skill: _SkillKey, option: Option, used: tuple[int, ...], index: int) -> list[tuple[float, int]]:
@@ -299,10 +293,6 @@ class _Model:
             results = outcomes(profile, View(self._question, _text(option, self._named, profile), responses, index))
             self._outcomes[key] = [(chance, self._number(result)) for chance, result in results if chance > 0]
         return self._outcomes[key]
-
-    def _chance(self, skill: _SkillKey, way: tuple[Label, ...]) -> float:
-        results = self._results(skill, way, (self._number(self._question.value),), -1)
-        return max(chance for chance, response in results if isinstance(self._responses[response], tuple))
 
     def _number(self, response: Seen) -> int:
         if response not in self._numbers:

@@ -13,10 +13,10 @@ import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal, Protocol, Self, cast
+from typing import Any, Literal, Protocol, Self, cast
 
 import numpy as np
-import onnxruntime
+import onnxruntime  # pyright: ignore[reportMissingTypeStubs]
 from numpy.typing import NDArray
 from tokenizers import Tokenizer
 
@@ -88,7 +88,9 @@ class Checkpoint:
         if config.get("model_type") != "qwen2":
             raise ConfigError(f"{where}: got architecture {config.get('model_type')!r}, expected 'qwen2'")
         words = _whole(config, "vocab_size", where)
-        tokenizer = _read_tokenizer(folder / "tokenizer.json", words)
+        tokenizer = read_tokenizer(folder / "tokenizer.json")
+        if (size := tokenizer.get_vocab_size()) > words:
+            raise ConfigError(f"{folder / 'tokenizer.json'}: got {size} tokens, expected at most the model's {words}")
         session = _open_session(folder / "model.onnx")
         cache = _check_session(folder / "model.onnx", session, words, _whole(config, "num_hidden_layers", where))
         return cls(
@@ -162,18 +164,19 @@ def _whole(config: dict[str, object], name: str, where: Path, *, below: int | No
     return got
 
 
-def _read_tokenizer(path: Path, words: int) -> Tokenizer:
+def read_tokenizer(path: Path) -> Tokenizer:
+    """Read a ``tokenizer.json``.
+
+    Raises:
+        ConfigError: there is none, or it is malformed.
+    """
     _must_exist(path)
     try:
         tokenizer = Tokenizer.from_file(str(path))
-    except Exception as error:  # the library raises nothing narrower than Exception itself
-        if type(error) is not Exception:
+    except Exception as error:
+        if type(error) is not Exception:  # the library raises nothing narrower
             raise
         raise ConfigError(f"{path}: cannot be read: {error}; expected a tokenizer as `tokenizers` saves it") from error
-    if (size := tokenizer.get_vocab_size()) > words:
-        raise ConfigError(
-            f"{path}: got {size} tokens, expected at most the model's {words} (vocab_size in config.json)"
-        )
     tokenizer.no_padding()
     tokenizer.no_truncation()
     tokenizer.encode_special_tokens = True  # a question that spells "<end>" does not end anything
@@ -183,12 +186,13 @@ def _read_tokenizer(path: Path, words: int) -> Tokenizer:
 def _open_session(path: Path) -> _Session:
     """A session on the CPU, with one thread: a model so small loses more by handing work to a second than it saves."""
     _must_exist(path)
-    options = onnxruntime.SessionOptions()
+    runtime = cast(Any, onnxruntime)  # it has no types
+    options = runtime.SessionOptions()
     options.intra_op_num_threads = 1
     options.inter_op_num_threads = 1
     options.log_severity_level = 3  # errors only: onnxruntime writes its warnings straight to stderr
     try:
-        made = onnxruntime.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
+        made = runtime.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
     except Exception as error:
         if not type(error).__module__.startswith("onnxruntime."):  # its errors share no base but Exception
             raise

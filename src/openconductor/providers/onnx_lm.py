@@ -233,7 +233,8 @@ def generate(checkpoint: Checkpoint, requests: Sequence[_Request]) -> None:
 
     Once half of the rows are over, the others go on without them; a row whose caller has gone is over.
     """
-    rows, going = list(requests), len(requests)
+    rows: list[_Request] = list(requests)
+    going = len(rows)
     if not rows:
         return
     ids, mask = _padded([row.prompt for row in rows], checkpoint.pad)

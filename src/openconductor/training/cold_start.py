@@ -13,7 +13,7 @@ import torch
 from torch.optim.lr_scheduler import LambdaLR
 from transformers import PreTrainedTokenizerFast, Qwen2ForCausalLM
 
-from openconductor.gym.questions import KINDS, draw_question
+from openconductor.gym.questions import KINDS, Kind, draw_question
 from openconductor.gym.sampling import random_workflow, write_thought
 from openconductor.pool import WorkerPool
 from openconductor.prompt import render_workflow
@@ -55,7 +55,7 @@ def cold_start(
 
 
 def _draw_row(
-    rng: random.Random, kind, tokenizer: PreTrainedTokenizerFast, pool: WorkerPool, config: TrainConfig
+    rng: random.Random, kind: Kind, tokenizer: PreTrainedTokenizerFast, pool: WorkerPool, config: TrainConfig
 ) -> tuple[list[int], list[int]]:
     """The token ids of one prompt and of one random completion, its end included."""
     question = draw_question("train", kind, rng)

@@ -14,7 +14,14 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from datasets import Dataset
-from transformers import PreTrainedTokenizerFast, TrainerCallback
+from transformers import (
+    PreTrainedModel,
+    PreTrainedTokenizerFast,
+    TrainerCallback,
+    TrainerControl,
+    TrainerState,
+    TrainingArguments,
+)
 from trl import GRPOConfig, GRPOTrainer
 
 from openconductor.errors import JournalError
@@ -106,7 +113,7 @@ class WorkflowReward:
         question: Sequence[str],
         reference: Sequence[str],
         kind: Sequence[str],
-        trainer_state,
+        trainer_state: TrainerState,
         log_metric: Callable[[str, float], None],
         **_: object,
     ) -> list[float | None]:
@@ -155,7 +162,7 @@ class WorkflowReward:
 class ConductorTrainer(GRPOTrainer):
     """TRL's trainer with checkpoints that are whole or not there, and a disk that fails with a typed error."""
 
-    def _save_checkpoint(self, model, trial) -> None:
+    def _save_checkpoint(self, model: PreTrainedModel, trial: object) -> None:
         path = Path(self._get_output_dir(trial=trial)) / f"checkpoint-{self.state.global_step}"
         try:
             with storing(path):
@@ -177,14 +184,14 @@ class FadingKL(TrainerCallback):
         self._length = config.optim.kl_until * config.rollout.iterations
         self.trainer: GRPOTrainer | None = None
 
-    def on_step_begin(self, args, state, control, **_: object) -> None:
+    def on_step_begin(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: object) -> None:
         """Set the weight of this iteration."""
         if self.trainer is not None and self._start > 0:
             self.trainer.beta = self._start * max(0.0, 1 - state.global_step / max(self._length, 1e-9))
 
 
 def build_trainer(
-    model,
+    model: PreTrainedModel,
     tokenizer: PreTrainedTokenizerFast,
     rows: Sequence[Row],
     score: RewardFunction,

@@ -71,8 +71,10 @@ def test_a_lead_within_the_intervals_is_said_to_be_uncertain() -> None:
 
 def test_what_could_not_be_measured_is_left_out() -> None:
     nothing = values(0.0, (0.0, 0.01), accuracy_given_valid=None, validity=0.0, mean_steps=None, masked=3)
-    text = drawn(nothing | {"mean_steps_by_kind": {"single": None}, "worker_share": {}, "topology_share": {}})
-    assert "nan" not in text
+    text = drawn(
+        nothing | {"mean_steps_by_kind": {"single": None}, "worker_share": {"jack": 0.0}, "topology_share": {}}
+    )
+    assert "nan" not in text and "jack 0%" not in text
     assert "3 could not be decided" in text
 
 

@@ -25,7 +25,7 @@ from openconductor.gym.world import COMPARE, WORDINGS
 from openconductor.protocols import CallContext
 from openconductor.types import Step, Workflow
 
-SAMPLES = 1200
+SAMPLES = 800
 POOL = gym_pool(11)
 
 
