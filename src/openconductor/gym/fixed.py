@@ -1,8 +1,8 @@
 """The best fixed workflow: one choice of workers and access for every question, its subtasks as good as they can be.
 
 In: a question. Out: the workflow of a constant (who works, who sees whom) with the best subtasks for that question, and
-its exact expected accuracy. ``python -m openconductor.gym.fixed`` searches for the best constant of the world as it is;
-what it found stands here as ``BEST_FIXED``, and a test says so when the world has moved on.
+its exact expected accuracy. ``python -m openconductor.gym.fixed`` searches for the best constant of the world as it is
+(minutes); what it found stands here as ``BEST_FIXED``, and a test says so when the world has moved on.
 """
 
 from __future__ import annotations
@@ -30,9 +30,9 @@ class Constant:
     access: Visible
 
 
-BEST_FIXED = Constant(workers=(1, 3, 5, 7, 4), access=((), (), (), (), (0, 1, 2, 3)))
+BEST_FIXED = Constant(workers=(5, 1, 7, 1, 3), access=((), (), (), (0, 1, 2), (0, 1, 3)))
 """The best constant over the gym's eight workers, as far as ``search`` sees."""
-BEST_FIXED_ACCURACY = 0.4373
+BEST_FIXED_ACCURACY = 0.3912
 """Its expected accuracy over the gym's questions (``mean_accuracy``)."""
 
 
@@ -83,7 +83,7 @@ def representatives() -> tuple[tuple[GymQuestion, float], ...]:
 # --- the search -------------------------------------------------------------------------------------------------------
 
 
-def search(seed: int, *, restarts: int = 8) -> tuple[Constant, float]:
+def search(seed: int, *, restarts: int = 30) -> tuple[Constant, float]:
     """The best constant found: all of one to three steps, then ascents from the best of these and from random ones.
 
     An ascent takes the first single change that helps until none does, so what it ends at is a local optimum.

@@ -22,6 +22,7 @@ from transformers import (
     TrainerState,
     TrainingArguments,
 )
+from transformers.trainer_callback import PrinterCallback
 from trl import GRPOConfig, GRPOTrainer
 
 from openconductor.errors import JournalError
@@ -213,5 +214,6 @@ def build_trainer(
         processing_class=tokenizer,
         callbacks=[fading],
     )
+    trainer.remove_callback(PrinterCallback)  # the curve says it all
     fading.trainer = trainer
     return trainer

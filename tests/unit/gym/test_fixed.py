@@ -24,13 +24,14 @@ from openconductor.gym.world import OPERATIONS
 
 
 def test_the_recorded_accuracy_is_that_of_the_recorded_constant() -> None:
-    assert mean_accuracy(BEST_FIXED) == pytest.approx(BEST_FIXED_ACCURACY, abs=5e-5)
+    found = mean_accuracy(BEST_FIXED)
+    assert found == pytest.approx(BEST_FIXED_ACCURACY, abs=5e-5), "run python -m openconductor.gym.fixed"
 
 
 def test_no_single_change_improves_the_best_fixed_workflow() -> None:
     best = mean_accuracy(BEST_FIXED)
     better = [change for change in neighbours(BEST_FIXED) if mean_accuracy(change, at_least=best) > best + 1e-9]
-    assert not better
+    assert not better, "run python -m openconductor.gym.fixed"
 
 
 def test_a_change_is_one_worker_one_access_a_step_less_or_a_step_more() -> None:
