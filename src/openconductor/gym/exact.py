@@ -42,7 +42,7 @@ def answer_chances(question: GymQuestion, workflow: Workflow, offered: Offered =
         for responses, weight in states.items():
             view = View(question, instruction, tuple(responses[seen] for seen in visible), index)
             kept = tuple(response if final_use[earlier] > index else None for earlier, response in enumerate(responses))
-            for chance, result in outcomes(offered[step.worker], view):
+            for chance, result, _ in outcomes(offered[step.worker], view):
                 if chance > 0:
                     response = result if index == last or final_use[index] > index else None
                     key = (*kept, response)
@@ -60,7 +60,7 @@ def expected_accuracy(question: GymQuestion, workflow: Workflow, offered: Offere
     >>> from openconductor.gym.questions import read_question
     >>> question = read_question("Take 4 17 9, sort the list.")
     >>> round(expected_accuracy(question, Workflow((Step(3, "sort the list"),))), 2)
-    0.95
+    0.94
     """
     answered = (1 - REFUSES) ** len(workflow)
     return answered * answer_chances(question, workflow, offered).get(question.answer, 0.0)
@@ -69,7 +69,7 @@ def expected_accuracy(question: GymQuestion, workflow: Workflow, offered: Offere
 def alone_accuracy(question: GymQuestion, profile: Profile) -> float:
     """The chance that one worker, sent nothing but the question, answers it."""
     view = View(question, question.text, (), 0)
-    return (1 - REFUSES) * sum(chance for chance, result in outcomes(profile, view) if result == question.answer)
+    return (1 - REFUSES) * sum(one.chance for one in outcomes(profile, view) if one.seen == question.answer)
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,7 +90,7 @@ def oracle_workflow(question: GymQuestion, offered: Offered = ALL, *, max_steps:
     worker and wording with the highest chance (more success never hurts later steps, so nothing better is skipped).
     """
     # The chances depend on the operations and on whether the list is smudged, not on the numbers in it.
-    key = (question.composition, question.smudged, tuple(sorted(offered)), max_steps)
+    key = (question.composition, question.smudged, tuple(map(repr, sorted(offered.items()))), max_steps)
     if key not in _ORACLE:
         plans = ((plan, expected_accuracy(question, plan, offered)) for plan in _plans(question, offered, max_steps))
         best = next(plans)

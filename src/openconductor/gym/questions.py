@@ -133,7 +133,7 @@ def draw_question(split: Split, kind: Kind, rng: random.Random) -> GymQuestion:
         length = {"single": 1, "pair": 2, "triple": 3, "smudged": 1}[kind]
         names = rng.choice(compositions(length, split))
         value = tuple(str(number) for number in rng.sample(range(2, LARGEST + 1), rng.choice(_LENGTHS)))
-        wordings = [rng.choice(WORDINGS) for _ in names]
+        wordings: list[Wording] = [rng.choice(WORDINGS) for _ in names]
         phrases = [OPERATIONS[name].phrase(wording) for name, wording in zip(names, wordings, strict=True)]
         joiner = rng.choice(JOINERS)
         subject = f"{SMUDGED} {write_value(value)}" if kind == "smudged" else write_value(value)

@@ -291,7 +291,7 @@ class _Model:
             responses = tuple(self._responses[number] for number in used)
             profile = self._profiles[skill]
             results = outcomes(profile, View(self._question, _text(option, self._named, profile), responses, index))
-            self._outcomes[key] = [(chance, self._number(result)) for chance, result in results if chance > 0]
+            self._outcomes[key] = [(chance, self._number(result)) for chance, result, _ in results if chance > 0]
         return self._outcomes[key]
 
     def _number(self, response: Seen) -> int:

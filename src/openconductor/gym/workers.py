@@ -12,6 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
 from hashlib import blake2b
+from typing import NamedTuple
 
 from openconductor.errors import Refused
 from openconductor.gym.questions import GymQuestion, read_question
@@ -79,19 +80,16 @@ PROFILES: tuple[Profile, ...] = (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class Mistake:
-    """A value that is wrong, and stays wrong whatever is done to it; two mistakes of different steps never agree."""
-
-    step: int
-    operations: tuple[str, ...] = ()
-    numeric: bool = True
+Seen = Value | None
+"""What a response is: a value, or (None) no value at all."""
 
 
-Seen = Value | Mistake | None
-"""What a response is: a value, a mistake, or (None) no value at all."""
+class Outcome(NamedTuple):
+    """One thing that a worker may answer, and its chance; of a mistake, one that stands for the many alike."""
 
-Outcomes = list[tuple[float, Seen]]
+    chance: float
+    seen: Seen
+    mistake: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,7 +102,7 @@ class View:
     step: int
 
 
-def outcomes(profile: Profile, view: View) -> Outcomes:
+def outcomes(profile: Profile, view: View) -> list[Outcome]:
     """What the worker may answer, each with its chance; the chances add up to 1.
 
     A worker works on the last response that it sees, or on the question's list when it sees none.
@@ -113,71 +111,56 @@ def outcomes(profile: Profile, view: View) -> Outcomes:
         return _compare(view, SPOTS, REFEREE) if profile.referee else _compare(view, 0.0, COMPARES)
     operations = find_operations(view.instruction)
     if not operations:
-        return [(1.0, None)]
+        return [Outcome(1.0, None)]
     chance = FURTHER ** (len(operations) - 1)
     for operation, wording in operations:
         chance *= profile.success(operation, wording)
-    if view.seen:
-        starts: Outcomes = [(1.0, view.seen[-1])]
-    elif view.question.smudged:
-        starts = [(1 - MISREAD, view.question.value), (MISREAD, Mistake(view.step))]
-    else:
-        starts = [(1.0, view.question.value)]
-    results: Outcomes = []
-    for weight, start in starts:
-        done = _perform(operations, start)
-        if done is None:
-            results.append((weight, None))
-        else:
-            results += _with_failures(chance, done, view.step, weight)
-    return results
+    done = _perform(operations, view.seen[-1] if view.seen else view.question.value)
+    if done is None:
+        return [Outcome(1.0, None)]
+    if view.seen or not view.question.smudged:
+        return _with_failures(chance, done, view)
+    misread = Outcome(MISREAD * chance, mistaken(view), mistake=True)
+    failed = [Outcome(MISREAD * weight, seen, slip) for weight, seen, slip in _with_failures(chance, done, view)[1:]]
+    return [*_with_failures(chance, done, view, 1 - MISREAD), misread, *failed]
 
 
-def _with_failures(chance: float, done: Seen, step: int, weight: float = 1.0) -> Outcomes:
+def _with_failures(chance: float, done: Value, view: View, weight: float = 1.0) -> list[Outcome]:
+    """Success, a failure that is admitted, and one that looks like an answer; ``weight`` is the chance of it all."""
     failed = weight * (1 - chance)
-    return [(weight * chance, done), (failed * VISIBLE, None), (failed * (1 - VISIBLE), Mistake(step))]
+    return [
+        Outcome(weight * chance, done),
+        Outcome(failed * VISIBLE, None),
+        Outcome(failed * (1 - VISIBLE), mistaken(view), mistake=True),
+    ]
 
 
 def _perform(operations: Sequence[tuple[Operation, Wording]], start: Seen) -> Seen:
     """What the operations make of a value; None where one cannot be applied."""
     value = start
     for operation, _ in operations:
-        if value is None:
+        if value is None or (operation.numeric and not (is_numeric(value) and sum(map(len, value)) < 100)):
             return None
-        if isinstance(value, Mistake):
-            if operation.numeric and not value.numeric:
-                return None
-            value = Mistake(
-                value.step, (*value.operations, operation.name), value.numeric and operation.skill != "writing"
-            )
-        elif operation.numeric and not (is_numeric(value) and sum(map(len, value)) < 100):
-            return None
-        else:
-            value = operation.apply(value)
+        value = operation.apply(value)
     return value
 
 
-def _compare(view: View, spots: float, steady: float) -> Outcomes:
+def _compare(view: View, spots: float, steady: float) -> list[Outcome]:
     """The majority of the answers if there is one, else the candidate that is recognised, else any that is trusted.
 
     ``spots`` is the chance to recognise what is right and what is wrong, ``steady`` that the work itself succeeds.
     """
     candidates = [candidate for candidate in view.seen if candidate is not None]
     if not candidates:
-        return [(1.0, None)]
+        return [Outcome(1.0, None)]
     ranked = Counter(candidates).most_common(2)
     if ranked[0][1] > (ranked[1][1] if len(ranked) > 1 else 1):
-        return _with_failures(steady, ranked[0][0], view.step)
+        return _with_failures(steady, ranked[0][0], view)
     right = view.question.answer
-    found: Outcomes
-    if right in candidates:
-        found = [(spots, right)]
-    else:
-        found = [(spots, None)]
-    found += [((1 - spots) / len(candidates), candidate) for candidate in candidates]
-    results: Outcomes = []
-    for weight, candidate in found:
-        results += [(weight, None)] if candidate is None else _with_failures(steady, candidate, view.step, weight)
+    recognised = right if right in candidates else None
+    results: list[Outcome] = []
+    for weight, candidate in [(spots, recognised), *(((1 - spots) / len(candidates), one) for one in candidates)]:
+        results += [Outcome(weight, None)] if candidate is None else _with_failures(steady, candidate, view, weight)
     return results
 
 
@@ -219,14 +202,13 @@ class SimulatedWorker:
             return None
         view = View(question, instruction, tuple(read_value(reply) for reply in replies), step)
         point = int.from_bytes(draw[:8], "big") / 2**64
-        result: Seen = None
-        for chance, result in outcomes(self.profile, view):  # noqa: B007 - the last one stands when rounding leaves a rest
-            point -= chance
+        outcome = Outcome(1.0, None)
+        for outcome in outcomes(self.profile, view):  # the last one stands where rounding leaves a rest
+            point -= outcome.chance
             if point < 0:
                 break
-        if isinstance(result, Mistake):
-            result = _materialise(view, int.from_bytes(draw[8:16], "big"))
-        return LOST if result is None else write_value(result)
+        seen = mistaken(view, int.from_bytes(draw[8:16], "big")) if outcome.mistake else outcome.seen
+        return LOST if seen is None else write_value(seen)
 
 
 def _read_turns(messages: Sequence[Message]) -> tuple[str, str, list[str]]:
@@ -238,13 +220,14 @@ def _read_turns(messages: Sequence[Message]) -> tuple[str, str, list[str]]:
     return users[0].split("\n\n", 1)[0], users[-1].rsplit("\n\n", 1)[-1], replies
 
 
-def _materialise(view: View, draw: int) -> Value:
+def mistaken(view: View, draw: int = 0) -> Value:
     """A plausible wrong value: the work done on a list in which one item was misread.
 
-    The size of the slip carries the step (modulo 5), so that mistakes of different steps do not agree by chance.
+    ``draw`` says which item, and by how much; what can be made of them is the same, so 0 stands for all. The size of
+    the slip carries the step (modulo 5), so that mistakes of different steps do not agree by chance.
     """
     start = view.seen[-1] if view.seen else view.question.value
-    start = start if isinstance(start, tuple) else view.question.value
+    start = view.question.value if start is None else start
     index = draw % len(start)
     item = start[index]
     slip = str(int(item) + 1 + view.step % 5 + 5 * (draw // 64 % 4)) if item.isdigit() else f"x{item}"
@@ -252,7 +235,7 @@ def _materialise(view: View, draw: int) -> Value:
     if asks_to_compare(view.instruction):
         return wrong
     done = _perform(find_operations(view.instruction), wrong)
-    return done if isinstance(done, tuple) else wrong
+    return wrong if done is None else done
 
 
 def gym_pool(seed: int = 0) -> WorkerPool:

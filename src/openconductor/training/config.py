@@ -60,7 +60,11 @@ class ModelConfig(_Section):
 
 
 class ColdStartConfig(_Section):
-    """Supervised learning of syntax and copying on random workflows; the paper needs none (``steps = 0``)."""
+    """Supervised learning before GRPO; the paper needs none (``steps = 0``).
+
+    A fresh model learns syntax and copying on random workflows; a tiny Conductor named by ``model.base`` is widened
+    (``widen.py``). ``batch`` is in workflows.
+    """
 
     steps: NonNegative = 0
     batch: Positive = 64

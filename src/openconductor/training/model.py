@@ -64,13 +64,18 @@ def load_model(folder: Path) -> tuple[Qwen2ForCausalLM, PreTrainedTokenizerFast]
     return model, tokenizer
 
 
+def is_tiny(name: str) -> bool:
+    """Whether a name is the folder of a tiny Conductor that was saved here."""
+    return (Path(name) / "conductor.json").is_file()
+
+
 def load_base_model(name: str) -> tuple[PreTrainedModel, PreTrainedTokenizerBase]:
     """Load a base model from a folder or a hub, as its own configuration says; tiny Conductors from their folder.
 
     Raises:
         ConfigError: it cannot be loaded; the message names it and the cause.
     """
-    if (Path(name) / "conductor.json").is_file():
+    if is_tiny(name):
         return load_model(Path(name))
     try:
         return AutoModelForCausalLM.from_pretrained(name, dtype="auto"), AutoTokenizer.from_pretrained(name)

@@ -32,10 +32,11 @@ from openconductor.training.dataset import training_rows
 from openconductor.training.examples import held_out_examples, training_examples
 from openconductor.training.export import export_onnx
 from openconductor.training.grpo import build_trainer
-from openconductor.training.model import build_model, load_base_model, load_model
+from openconductor.training.model import build_model, is_tiny, load_base_model, load_model
 from openconductor.training.policy import play
 from openconductor.training.storage import is_complete, last_checkpoint, whole_folder, write_text
 from openconductor.training.tokenizer import build_tokenizer
+from openconductor.training.widen import widen
 
 HELD_OUT = 400  # questions that a run ends with, of the test split
 HELD_OUT_SEED = 2_000_000  # no training draws with it
@@ -74,7 +75,8 @@ def train(
     """
     folder = Path(folder)
     _open_folder(config, folder, resume=resume)
-    if not config.model.base:
+    tiny = not config.model.base or is_tiny(config.model.base)
+    if tiny:
         torch.set_num_threads(1)  # a tiny model is up to four times slower on several threads
     pool = gym_pool(config.seed) if config.pool == "gym" else WorkerPool.from_toml(config.pool)
     score = RewardFunction(
@@ -93,7 +95,7 @@ def train(
     _learn(setup, model, tokenizer)
     learnt = time.perf_counter()
     save_conductor(model, tokenizer, config, folder / "conductor")
-    if not config.model.base:
+    if tiny:
         export_onnx(folder / "conductor")
     results: Record = {
         "name": config.name,
@@ -160,21 +162,25 @@ def source_hash() -> str:
 
 
 def _starting_point(setup: Setup) -> tuple[PreTrainedModel, PreTrainedTokenizerFast]:
-    """The model that GRPO starts from: a base model, or a fresh tiny one after its cold start."""
+    """The model that GRPO starts from: a base model, a fresh tiny one after its cold start, or a widened Conductor."""
     config, folder = setup.config, setup.folder / "cold_start"
-    if config.model.base:
+    if config.model.base and not config.cold_start.steps:
         return load_base_model(config.model.base)
     if is_complete(folder):
         return load_model(folder)
-    tokenizer = build_tokenizer()
-    model = build_model(config.model, tokenizer, seed=config.seed)
+    if config.model.base:
+        model, tokenizer = load_model(Path(config.model.base))
+    else:
+        tokenizer = build_tokenizer()
+        model = build_model(config.model, tokenizer, seed=config.seed)
+    teach = widen if config.model.base else cold_start
     every = max(1, config.cold_start.steps // 10)
 
     def report(step: int, loss: float) -> None:
         if step % every == 0:
             setup.say(f"cold start: step {step} of {config.cold_start.steps}, loss {loss:.3f} nats a token")
 
-    cold_start(model, tokenizer, setup.pool, config, on_step=report)
+    teach(model, tokenizer, setup.pool, config, on_step=report)
     save_conductor(model, tokenizer, config, folder)
     return load_model(folder)  # from the folder, where TRL finds the reference model of a KL term
 

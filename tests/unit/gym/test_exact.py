@@ -76,6 +76,18 @@ CASES: list[tuple[str, GymQuestion, Workflow]] = [
         Workflow((Step(1, "add one to each"), Step(4, COMPARE[1], (0,)), Step(0, "reverse the list", "all"))),
     ),
     (
+        "an operation done again on what may be a mistake",
+        asked("Take 44 17 93 8, sort the list."),
+        Workflow(
+            (
+                Step(6, "sort the list"),
+                Step(3, "sort the list", (0,)),
+                Step(3, "sort the list"),
+                Step(4, COMPARE[0], "all"),
+            )
+        ),
+    ),
+    (
         "branches that share their beginning",
         PAIR,
         Workflow(

@@ -20,14 +20,13 @@ from openconductor.gym.workers import (
     LOST,
     PROFILES,
     REFUSES,
-    Mistake,
     Profile,
     SimulatedWorker,
     View,
     gym_pool,
     outcomes,
 )
-from openconductor.gym.world import COMPARE, OPERATIONS
+from openconductor.gym.world import COMPARE, OPERATIONS, Value
 from openconductor.protocols import CallContext
 from openconductor.types import Completion, Message, Sampling, Step, Transcript, Workflow
 
@@ -41,12 +40,13 @@ def asked(text: str) -> GymQuestion:
     return question
 
 
+RIGHT, WRONG = ("4", "9", "17"), ("4", "9", "18")
 SORT = asked("Take 4 17 9, sort the list.")
 
 
 def chances(profile: Profile, instruction: str, *seen: object, question: GymQuestion = SORT) -> dict[object, float]:
     found: dict[object, float] = {}
-    for chance, result in outcomes(profile, View(question, instruction, tuple(seen), 3)):  # type: ignore[arg-type]
+    for chance, result, _ in outcomes(profile, View(question, instruction, tuple(seen), 3)):  # type: ignore[arg-type]
         found[result] = found.get(result, 0.0) + chance
     return found
 
@@ -65,7 +65,7 @@ async def said(profile: Profile, *turns: Message, sample: int = 0, seed: int = 0
 @every_worker
 def test_the_chances_of_all_outcomes_add_up_to_one(profile: Profile) -> None:
     instructions = ["sort the list", "turn it around, then add one to each", "write a poem", *COMPARE]
-    seen: list[tuple[object, ...]] = [(), (None,), (("4", "9", "17"),), (Mistake(0),), (("4", "9", "17"), Mistake(1))]
+    seen: list[tuple[Value | None, ...]] = [(), (None,), (RIGHT,), (WRONG,), (RIGHT, WRONG)]
     for question in (SORT, asked("Take the smudged list 4 17 9, sort the list.")):
         for instruction in instructions:
             for responses in seen:
@@ -101,8 +101,10 @@ def test_a_worker_that_sees_only_an_apology_is_at_a_loss() -> None:
 
 
 def test_a_mistake_stays_a_mistake_whatever_is_done_to_it() -> None:
-    found = chances(BY_NAME["counter"], "add one to each", Mistake(0))
-    assert not [result for result in found if isinstance(result, tuple)]
+    right = chances(BY_NAME["counter"], "add one to each", RIGHT)
+    wrong = chances(BY_NAME["counter"], "add one to each", WRONG)
+    assert max(right, key=right.__getitem__) == ("5", "10", "18")
+    assert ("5", "10", "18") not in wrong
 
 
 def test_a_worker_is_at_a_loss_where_nothing_is_asked_that_it_understands() -> None:
@@ -117,14 +119,14 @@ def test_nobody_can_compare_answers_that_are_not_there(profile: Profile) -> None
 
 @every_worker
 def test_a_majority_is_taken_even_where_it_is_wrong(profile: Profile) -> None:
-    wrong, right = Mistake(0), ("4", "9", "17")
+    wrong, right = WRONG, RIGHT
     found = chances(profile, COMPARE[0], wrong, right, wrong)
     assert found[wrong] > 0.8
     assert right not in found
 
 
 def test_only_a_referee_recognises_the_right_one_of_two_answers() -> None:
-    wrong, right = Mistake(0), ("4", "9", "17")
+    wrong, right = WRONG, RIGHT
     assert chances(BY_NAME["referee"], COMPARE[0], wrong, right)[right] > 0.75
     others = [profile for profile in PROFILES if not profile.referee]
     assert all(chances(profile, COMPARE[0], wrong, right)[right] < 0.5 for profile in others)
@@ -135,7 +137,7 @@ def test_a_smudged_list_is_misread_unnoticed() -> None:
     smudged = asked("Take the smudged list 4 17 9, sort the list.")
     found = chances(BY_NAME["lister"], "sort the list", question=smudged)
     assert found[("4", "9", "17")] < 0.5
-    assert sum(chance for result, chance in found.items() if isinstance(result, Mistake)) > 0.4
+    assert sum(chance for result, chance in found.items() if result not in (None, ("4", "9", "17"))) > 0.4
 
 
 def test_a_worker_is_handed_the_turns_and_the_key_of_its_draw_and_nothing_else() -> None:
