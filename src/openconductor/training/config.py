@@ -60,11 +60,7 @@ class ModelConfig(_Section):
 
 
 class ColdStartConfig(_Section):
-    """Supervised learning before GRPO; the paper needs none (``steps = 0``).
-
-    A fresh model learns syntax and copying on random workflows; a tiny Conductor named by ``model.base`` is widened
-    (``widen.py``). ``batch`` is in workflows.
-    """
+    """Supervised learning of syntax and copying on random workflows, for a fresh model; a base model needs none."""
 
     steps: NonNegative = 0
     batch: Positive = 64

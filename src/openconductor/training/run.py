@@ -36,7 +36,6 @@ from openconductor.training.model import build_model, is_tiny, load_base_model, 
 from openconductor.training.policy import play
 from openconductor.training.storage import is_complete, last_checkpoint, whole_folder, write_text
 from openconductor.training.tokenizer import build_tokenizer
-from openconductor.training.widen import widen
 
 HELD_OUT = 400  # questions that a run ends with, of the test split
 HELD_OUT_SEED = 2_000_000  # no training draws with it
@@ -74,6 +73,13 @@ def train(
         JournalError: the disk failed; what was written before stays.
     """
     folder = Path(folder)
+    if config.model.base and config.cold_start.steps:
+        raise ConfigError(
+            f"cold_start.steps: got {config.cold_start.steps} beside model.base {config.model.base!r}; "
+            "expected 0, for only a fresh model needs a cold start"
+        )
+    if not config.model.base and not config.cold_start.steps:
+        raise ConfigError("cold_start.steps: got 0 without model.base; expected more, for a fresh model writes nothing")
     _open_folder(config, folder, resume=resume)
     tiny = not config.model.base or is_tiny(config.model.base)
     if tiny:
@@ -162,25 +168,21 @@ def source_hash() -> str:
 
 
 def _starting_point(setup: Setup) -> tuple[PreTrainedModel, PreTrainedTokenizerFast]:
-    """The model that GRPO starts from: a base model, a fresh tiny one after its cold start, or a widened Conductor."""
+    """The model that GRPO starts from: a base model or Conductor, or a fresh tiny one after its cold start."""
     config, folder = setup.config, setup.folder / "cold_start"
-    if config.model.base and not config.cold_start.steps:
+    if config.model.base:
         return load_base_model(config.model.base)
     if is_complete(folder):
         return load_model(folder)
-    if config.model.base:
-        model, tokenizer = load_model(Path(config.model.base))
-    else:
-        tokenizer = build_tokenizer()
-        model = build_model(config.model, tokenizer, seed=config.seed)
-    teach = widen if config.model.base else cold_start
+    tokenizer = build_tokenizer()
+    model = build_model(config.model, tokenizer, seed=config.seed)
     every = max(1, config.cold_start.steps // 10)
 
     def report(step: int, loss: float) -> None:
         if step % every == 0:
             setup.say(f"cold start: step {step} of {config.cold_start.steps}, loss {loss:.3f} nats a token")
 
-    teach(model, tokenizer, setup.pool, config, on_step=report)
+    cold_start(model, tokenizer, setup.pool, config, on_step=report)
     save_conductor(model, tokenizer, config, folder)
     return load_model(folder)  # from the folder, where TRL finds the reference model of a KL term
 
