@@ -7,11 +7,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import cast
 
 from openconductor.errors import TaskError
 from openconductor.graders.exact import ExactGrader
-from openconductor.gym.questions import SPLITS, Split, draw_questions
+from openconductor.gym.questions import SPLITS, draw_questions
 from openconductor.protocols import Grader
 from openconductor.types import Problem
 
@@ -33,4 +32,4 @@ class GymTask:
         """
         if split not in SPLITS:
             raise TaskError(f"task gym: got split {split!r}, expected one of {', '.join(SPLITS)}")
-        return [question.problem() for question in draw_questions(cast("Split", split), self.count, seed=self.seed)]
+        return [question.problem() for question in draw_questions(split, self.count, seed=self.seed)]

@@ -19,6 +19,7 @@ from openconductor.pool import WorkerPool
 from openconductor.prompt import render_workflow
 from openconductor.training.config import TrainConfig
 from openconductor.training.dataset import render_chat
+from openconductor.training.tokenizer import end_id, pad_id, write_prompt
 
 _WARMUP = 50  # steps
 IGNORED = -100
@@ -44,7 +45,7 @@ def cold_start(
     model.train()
     for step in range(settings.steps):
         rows = [_draw_row(rng, KINDS[index % len(KINDS)], tokenizer, pool, config) for index in range(settings.batch)]
-        loss = model(**collate(rows, pad=int(tokenizer.pad_token_id))).loss
+        loss = model(**collate(rows, pad=pad_id(tokenizer))).loss
         optimizer.zero_grad()
         loss.backward()
         torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
@@ -60,10 +61,9 @@ def _draw_row(
     """The token ids of one prompt and of one random completion, its end included."""
     question = draw_question("train", kind, rng)
     workflow = random_workflow(rng, question, pool.ordinals, max_steps=config.rollout.max_steps)
-    prompt = render_chat(question.text, config, pool)
-    text = tokenizer.apply_chat_template(prompt, tokenize=False, add_generation_prompt=True)
+    prompt = write_prompt(tokenizer, render_chat(question.text, config, pool))
     completion = render_workflow(workflow, write_thought(workflow))
-    return tokenizer.encode(text), [*tokenizer.encode(completion), int(tokenizer.eos_token_id)]
+    return tokenizer.encode(prompt), [*tokenizer.encode(completion), end_id(tokenizer)]
 
 
 def collate(rows: list[tuple[list[int], list[int]]], *, pad: int) -> dict[str, torch.Tensor]:

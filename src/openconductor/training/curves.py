@@ -13,13 +13,15 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from statistics import fmean
+from typing import Any
 
 from openconductor.errors import WorkflowError, WorkflowReason
 from openconductor.measures import entropy_bits, topology
 from openconductor.pool import WorkerPool
 from openconductor.types import Episode, Workflow
 
-Record = dict[str, object]
+Record = dict[str, Any]
+"""What is written as JSON: names and numbers."""
 _WINDOW = 20  # iterations a warning looks back
 
 

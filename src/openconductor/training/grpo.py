@@ -12,11 +12,12 @@ import shutil
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any, cast
 
 from datasets import Dataset
 from transformers import (
     PreTrainedModel,
-    PreTrainedTokenizerFast,
+    PreTrainedTokenizerBase,
     TrainerCallback,
     TrainerControl,
     TrainerState,
@@ -24,6 +25,7 @@ from transformers import (
 )
 from transformers.trainer_callback import PrinterCallback
 from trl import GRPOConfig, GRPOTrainer
+from trl.trainer.grpo_trainer import RewardFunc
 
 from openconductor.errors import JournalError
 from openconductor.pool import WorkerPool
@@ -32,6 +34,7 @@ from openconductor.training.config import TrainConfig
 from openconductor.training.curves import Curve, Rollout, measure
 from openconductor.training.dataset import Row
 from openconductor.training.storage import COMPLETE, storing
+from openconductor.training.tokenizer import end_id
 from openconductor.types import Completion, Problem, Usage
 
 
@@ -163,7 +166,7 @@ class WorkflowReward:
 class ConductorTrainer(GRPOTrainer):
     """TRL's trainer with checkpoints that are whole or not there, and a disk that fails with a typed error."""
 
-    def _save_checkpoint(self, model: PreTrainedModel, trial: object) -> None:
+    def _save_checkpoint(self, model: Any, trial: Any) -> None:
         path = Path(self._get_output_dir(trial=trial)) / f"checkpoint-{self.state.global_step}"
         try:
             with storing(path):
@@ -193,7 +196,7 @@ class FadingKL(TrainerCallback):
 
 def build_trainer(
     model: PreTrainedModel,
-    tokenizer: PreTrainedTokenizerFast,
+    tokenizer: PreTrainedTokenizerBase,
     rows: Sequence[Row],
     score: RewardFunction,
     pool: WorkerPool,
@@ -206,9 +209,10 @@ def build_trainer(
 ) -> ConductorTrainer:
     """TRL's trainer, ready to ``train()``."""
     fading = FadingKL(config)
+    reward = WorkflowReward(score, pool, config, curve, end=end_id(tokenizer), say=say)
     trainer = ConductorTrainer(
         model=model,
-        reward_funcs=WorkflowReward(score, pool, config, curve, end=int(tokenizer.eos_token_id), say=say),
+        reward_funcs=cast("RewardFunc", reward),
         args=grpo_arguments(config, folder, cpu=cpu),
         train_dataset=Dataset.from_list(list(rows)),
         processing_class=tokenizer,

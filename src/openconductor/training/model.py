@@ -21,6 +21,7 @@ from transformers import (
 )
 
 from openconductor.errors import ConfigError
+from openconductor.training.tokenizer import end_id, pad_id
 
 if TYPE_CHECKING:
     from openconductor.training.config import ModelConfig
@@ -39,8 +40,8 @@ def build_model(config: ModelConfig, tokenizer: PreTrainedTokenizerFast, *, seed
         max_position_embeddings=config.positions,
         tie_word_embeddings=True,
         bos_token_id=None,
-        eos_token_id=tokenizer.eos_token_id,
-        pad_token_id=tokenizer.pad_token_id,
+        eos_token_id=end_id(tokenizer),
+        pad_token_id=pad_id(tokenizer),
         use_sliding_window=False,
         initializer_range=config.initializer_range,
     )

@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
+from typing import Any, cast
 
 import torch
-from transformers import GenerationConfig, PreTrainedModel, PreTrainedTokenizerFast
+from transformers import GenerationConfig, PreTrainedModel, PreTrainedTokenizerBase
 
 from openconductor.pool import WorkerPool
 from openconductor.reward import RewardFunction
@@ -18,6 +19,7 @@ from openconductor.training.config import TrainConfig
 from openconductor.training.curves import Rollout
 from openconductor.training.dataset import render_chat
 from openconductor.training.examples import Example
+from openconductor.training.tokenizer import end_id, pad_id, write_prompt
 from openconductor.types import Completion, Usage
 
 _BATCH = 100
@@ -25,7 +27,7 @@ _BATCH = 100
 
 def complete(
     model: PreTrainedModel,
-    tokenizer: PreTrainedTokenizerFast,
+    tokenizer: PreTrainedTokenizerBase,
     prompts: Sequence[str],
     *,
     max_tokens: int,
@@ -34,7 +36,7 @@ def complete(
 ) -> list[Completion]:
     """Complete prompts in batches; ``temperature`` None is greedy."""
     torch.manual_seed(seed)
-    end, pad = int(tokenizer.eos_token_id), int(tokenizer.pad_token_id)
+    end, pad = end_id(tokenizer), pad_id(tokenizer)
     settings = GenerationConfig(
         max_new_tokens=max_tokens,
         do_sample=temperature is not None,
@@ -50,10 +52,11 @@ def complete(
         batch = tokenizer(list(prompts[start : start + _BATCH]), return_tensors="pt", padding=True, padding_side="left")
         batch.pop("token_type_ids", None)
         with torch.no_grad():
-            ids = model.generate(**batch.to(model.device), generation_config=settings)
+            ids = cast("Any", model).generate(**batch.to(model.device), generation_config=settings)
         for row in ids[:, batch["input_ids"].shape[1] :].tolist():
             ended = end in row
-            text = tokenizer.decode(row[: row.index(end)] if ended else row, skip_special_tokens=True)
+            kept = row[: row.index(end)] if ended else row
+            text = cast("str", tokenizer.decode(kept, skip_special_tokens=True))
             length = row.index(end) + 1 if ended else len(row)
             completions.append(
                 Completion(text, usage=Usage(output_tokens=length), finish_reason="stop" if ended else "length")
@@ -64,7 +67,7 @@ def complete(
 
 def play(
     model: PreTrainedModel,
-    tokenizer: PreTrainedTokenizerFast,
+    tokenizer: PreTrainedTokenizerBase,
     examples: Sequence[Example],
     score: RewardFunction,
     pool: WorkerPool,
@@ -74,12 +77,7 @@ def play(
     seed: int = 0,
 ) -> list[Rollout]:
     """Let the model orchestrate every example's question once."""
-    prompts = [
-        tokenizer.apply_chat_template(
-            render_chat(example.problem.question, config, pool), tokenize=False, add_generation_prompt=True
-        )
-        for example in examples
-    ]
+    prompts = [write_prompt(tokenizer, render_chat(example.problem.question, config, pool)) for example in examples]
     completions = complete(
         model, tokenizer, prompts, max_tokens=config.rollout.max_tokens, temperature=temperature, seed=seed
     )

@@ -17,7 +17,7 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
 import torch
-from transformers import PreTrainedModel, PreTrainedTokenizerFast
+from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 import openconductor
 from openconductor.errors import ConfigError
@@ -167,7 +167,7 @@ def source_hash() -> str:
     return digest.hexdigest()
 
 
-def _starting_point(setup: Setup) -> tuple[PreTrainedModel, PreTrainedTokenizerFast]:
+def _starting_point(setup: Setup) -> tuple[PreTrainedModel, PreTrainedTokenizerBase]:
     """The model that GRPO starts from: a base model or Conductor, or a fresh tiny one after its cold start."""
     config, folder = setup.config, setup.folder / "cold_start"
     if config.model.base:
@@ -187,7 +187,7 @@ def _starting_point(setup: Setup) -> tuple[PreTrainedModel, PreTrainedTokenizerF
     return load_model(folder)  # from the folder, where TRL finds the reference model of a KL term
 
 
-def _learn(setup: Setup, model: PreTrainedModel, tokenizer: PreTrainedTokenizerFast) -> None:
+def _learn(setup: Setup, model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) -> None:
     """GRPO from the last whole checkpoint to the last iteration."""
     config, folder = setup.config, setup.folder / "checkpoints"
     checkpoint, done = last_checkpoint(folder)
@@ -207,7 +207,7 @@ def _learn(setup: Setup, model: PreTrainedModel, tokenizer: PreTrainedTokenizerF
 
 
 def _measure(
-    setup: Setup, model: PreTrainedModel, tokenizer: PreTrainedTokenizerFast, *, temperature: float | None
+    setup: Setup, model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, *, temperature: float | None
 ) -> Record:
     """Play held-out questions once each."""
     examples = held_out_examples(setup.config, "test", HELD_OUT, seed=HELD_OUT_SEED)
@@ -216,7 +216,7 @@ def _measure(
 
 
 def save_conductor(
-    model: PreTrainedModel, tokenizer: PreTrainedTokenizerFast, config: TrainConfig, folder: Path
+    model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, config: TrainConfig, folder: Path
 ) -> None:
     """Save what ``Conductor`` needs: weights, tokenizer, and how it wants to be asked (``conductor.json``)."""
     described = {

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Iterator
+from collections.abc import Generator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -18,7 +18,7 @@ COMPLETE = "complete"
 
 
 @contextmanager
-def storing(what: Path) -> Iterator[None]:
+def storing(what: Path) -> Generator[None]:
     """Turn a failing disk into a JournalError that says what could not be written.
 
     torch and safetensors wrap a full disk into errors of their own; both are recognised by the text of the system's.
@@ -48,7 +48,7 @@ def write_text(path: Path, text: str) -> None:
 
 
 @contextmanager
-def whole_folder(path: Path) -> Iterator[Path]:
+def whole_folder(path: Path) -> Generator[Path]:
     """Fill a folder whole: the block writes to a neighbour, which takes its place at the end."""
     part = path.with_name(path.name + ".part")
     with storing(path):

@@ -8,9 +8,10 @@ the pre-tokenizer of a Qwen2 checkpoint and with it other ids.
 from __future__ import annotations
 
 import string
+from typing import cast
 
 from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, pre_tokenizers
-from transformers import PreTrainedTokenizerFast
+from transformers import PreTrainedTokenizerBase, PreTrainedTokenizerFast
 
 from openconductor.gym.questions import JOINERS, LARGEST, OPENERS, SMUDGED
 from openconductor.gym.world import COMPARE, OPERATIONS, WORDINGS
@@ -25,6 +26,21 @@ _WIRE = (
     *(f"[{index}]" for index in range(4)),
     *("Before:\n", "Answer: "),
 )
+
+
+def end_id(tokenizer: PreTrainedTokenizerBase) -> int:
+    """The id of the token that ends a completion."""
+    return cast("int", tokenizer.eos_token_id)
+
+
+def pad_id(tokenizer: PreTrainedTokenizerBase) -> int:
+    """The id of the token that fills rows up."""
+    return cast("int", tokenizer.pad_token_id)
+
+
+def write_prompt(tokenizer: PreTrainedTokenizerBase, chat: list[dict[str, str]]) -> str:
+    """A chat as the text that the model completes."""
+    return cast("str", tokenizer.apply_chat_template(chat, tokenize=False, add_generation_prompt=True))
 
 
 def build_tokenizer() -> PreTrainedTokenizerFast:
