@@ -23,7 +23,7 @@ from openconductor.errors import OpenConductorError
 
 EXTRAS: dict[str, tuple[str, ...]] = {
     "gym": ("numpy", "onnxruntime", "tokenizers"),
-    "train": ("accelerate", "datasets", "onnx", "onnxscript", "safetensors", "torch", "transformers", "trl"),
+    "train": ("accelerate", "datasets", "onnx", "safetensors", "torch", "transformers", "trl"),
 }
 """The packages that each extra brings (a test holds them against pyproject.toml)."""
 

@@ -58,7 +58,7 @@ def study(
         on_progress: gets lines for people.
 
     Returns:
-        The reference levels, a row a run, and the summary (also in ``study.json``).
+        The reference levels, a row a run, and the summary (also in ``study.json``); ``seconds`` is work, not wall time.
 
     Raises:
         OpenConductorError: a run failed; the message ends with what it said.
@@ -71,11 +71,9 @@ def study(
         for control in CONTROLS:
             reward = config.reward.model_copy(update={"control": control})
             runs.append(_Run(config.model_copy(update={"seed": seeds[0], "reward": reward}), folder / control))
-    begun = time.perf_counter()
     _run_all(runs, jobs, say)
     results = [json.loads((run.folder / "results.json").read_text(encoding="utf-8")) for run in runs]
     summary = summarise(results, reference_levels())
-    summary["seconds"] = time.perf_counter() - begun
     write_text(folder / "study.json", json.dumps(summary, indent=2) + "\n")
     return summary
 
@@ -159,6 +157,7 @@ def summarise(results: Sequence[Record], levels: dict[str, float]) -> Record:
         "seeds": len(learners),
         "median_share_of_oracle": median(row["share_of_oracle"] for row in learners),
         "worst_share_of_oracle": min(row["share_of_oracle"] for row in learners),
+        "seconds": sum(row["seconds"] for row in rows),
         "controls_over_start": {
             row["control"]: row["sampled"] / max(row["start"], 1e-9) for row in rows if row["control"] != "none"
         },
