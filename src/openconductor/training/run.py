@@ -27,7 +27,7 @@ from openconductor.reward import RewardFunction
 from openconductor.tasks import load_task
 from openconductor.training.cold_start import cold_start
 from openconductor.training.config import TrainConfig, dump_train_config
-from openconductor.training.curves import Curve, Record, measure
+from openconductor.training.curves import Curve, Record, Rollout, measure
 from openconductor.training.dataset import training_rows
 from openconductor.training.examples import held_out_examples, training_examples
 from openconductor.training.export import export_onnx
@@ -38,6 +38,7 @@ from openconductor.training.storage import is_complete, last_checkpoint, whole_f
 from openconductor.training.tokenizer import build_tokenizer
 
 HELD_OUT = 400  # questions that a run ends with, of the test split
+START_REPEATS = 8  # a start is right so seldom that one pass over the questions says little
 HELD_OUT_SEED = 2_000_000  # no training draws with it
 _PACKAGES = ("openconductor", "torch", "transformers", "trl", "accelerate", "tokenizers", "datasets")
 
@@ -96,7 +97,7 @@ def train(
     begun = time.perf_counter()
     model, tokenizer = _starting_point(setup)
     started = time.perf_counter()
-    before = _measure(setup, model, tokenizer, temperature=1.0)
+    before = _measure(setup, model, tokenizer, temperature=1.0, repeats=START_REPEATS)
     setup.say(f"start: accuracy {before['accuracy']:.3f}, validity {before['validity']:.3f}")
     _learn(setup, model, tokenizer)
     learnt = time.perf_counter()
@@ -207,11 +208,20 @@ def _learn(setup: Setup, model: PreTrainedModel, tokenizer: PreTrainedTokenizerB
 
 
 def _measure(
-    setup: Setup, model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, *, temperature: float | None
+    setup: Setup,
+    model: PreTrainedModel,
+    tokenizer: PreTrainedTokenizerBase,
+    *,
+    temperature: float | None,
+    repeats: int = 1,
 ) -> Record:
-    """Play held-out questions once each."""
+    """Play held-out questions, ``repeats`` times each."""
     examples = held_out_examples(setup.config, "test", HELD_OUT, seed=HELD_OUT_SEED)
-    rollouts = play(model, tokenizer, examples, setup.score, setup.pool, setup.config, temperature=temperature)
+    rollouts: list[Rollout] = []
+    for seed in range(repeats):
+        rollouts += play(
+            model, tokenizer, examples, setup.score, setup.pool, setup.config, temperature=temperature, seed=seed
+        )
     return measure(rollouts, setup.pool)
 
 
