@@ -24,12 +24,17 @@ from __future__ import annotations
 
 import ast
 import re
+import threading
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import cast
 
 from openconductor.errors import WorkflowError, WorkflowReason
 from openconductor.types import Step, Workflow
+
+_AST = threading.Lock()
+"""One literal at a time: CPython 3.11 keeps the depth of an AST per interpreter, so two threads can trip each other
+(SystemError: AST constructor recursion depth mismatch)."""
 
 MAX_TEXT = 65_536
 """The longest text that is looked at, in characters; a longer one is too_long."""
@@ -256,7 +261,8 @@ def _literal(found: _List) -> list[object]:
     fault = found.fault
     if not fault:
         try:
-            return cast("list[object]", ast.literal_eval(found.source))
+            with _AST:
+                return cast("list[object]", ast.literal_eval(found.source))
         except SyntaxError as error:
             fault = "Python says " + ascii(error.msg)
         except (ValueError, TypeError):  # calls and operators; NUL; an unhashable key
