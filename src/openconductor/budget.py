@@ -1,4 +1,4 @@
-"""A question's budget, metered: checked before every call, settled after it, shared by everything that it pays for.
+"""A question's budget, metered: reserved before every call, settled after it, shared by everything that it pays for.
 
 In: a Budget, and the Usage of calls. Out: BudgetExceeded when a limit is passed, and the deadline for calls in flight.
 
@@ -23,16 +23,31 @@ from openconductor.types import Budget, Usage
 Limit = Literal["calls", "tokens", "dollars", "seconds"]
 
 _NO_LIMITS = Budget()
+_NOTHING = Usage()
+_NO_DOLLARS = Decimal(0)
 
 
 class BudgetMeter:
     """What one question has used, against what it may use.
 
-    Calls are reserved before they are made, so their limit is exact. Tokens and dollars are known afterwards: a call
-    is refused when nothing is left, and the call that passes a limit is kept and ends the episode.
+    Calls are counted before they are made, so their limit is exact. Of tokens and dollars a call reserves the most that
+    it is known to be able to use, beside the calls in flight, and is refused where that does not fit: a limit holds
+    exactly where every worker has a ``max_tokens``. What a call without one writes is known afterwards only: the call
+    that passes a limit is kept and ends the episode.
     """
 
-    __slots__ = ("_budget", "_calls", "_dollars", "_parent", "_started", "_tokens", "deadline", "error")
+    __slots__ = (
+        "_budget",
+        "_calls",
+        "_dollars",
+        "_parent",
+        "_reserved_dollars",
+        "_reserved_tokens",
+        "_started",
+        "_tokens",
+        "deadline",
+        "error",
+    )
 
     def __init__(self, budget: Budget, *, now: float, parent: PaidCall | None = None) -> None:
         _check(budget)
@@ -42,6 +57,8 @@ class BudgetMeter:
         self._calls = 0
         self._tokens = 0
         self._dollars = Decimal(0)
+        self._reserved_tokens = 0
+        self._reserved_dollars = Decimal(0)
         inherited = parent.meter.deadline if parent is not None else None
         own = None if budget.seconds is None else now + budget.seconds
         self.deadline = min((d for d in (own, inherited) if d is not None), default=None)
@@ -59,23 +76,35 @@ class BudgetMeter:
         """Whether anything at all is limited, here or by a budget that pays for this one."""
         return self._budget != _NO_LIMITS or (self._parent is not None and self._parent.meter.bounded)
 
-    def call(self) -> PaidCall:
-        """Reserve one call.
+    def call(self, most: Usage = _NOTHING) -> PaidCall:
+        """Count one call, and reserve for it.
+
+        Args:
+            most: the tokens and dollars that the call is known to be able to use.
 
         Raises:
-            BudgetExceeded: a limit is used up.
+            BudgetExceeded: a limit is used up, or what is left is less than ``most``.
         """
-        self.count_call()
-        return PaidCall(self)
+        self._check_room(most.tokens, most.dollars)
+        self._add_call()
+        self.reserve(most.tokens, most.dollars)
+        return PaidCall(self, most)
 
     def count_call(self) -> None:
-        """Count one more call, or refuse it.
+        """Count one more attempt at a call that has its reservation, or refuse it.
 
         Raises:
             BudgetExceeded: a limit is used up.
         """
-        self._check_room()
+        self._check_room(0, _NO_DOLLARS)
         self._add_call()
+
+    def reserve(self, tokens: int, dollars: Decimal) -> None:
+        """Hold tokens and dollars for a call in flight; negative ones give them back."""
+        self._reserved_tokens += tokens
+        self._reserved_dollars += dollars
+        if self._parent is not None:
+            self._parent.meter.reserve(tokens, dollars)
 
     def charge(self, usage: Usage) -> None:
         """Add what was used; never refuses (``check`` does), for what is used is used."""
@@ -102,8 +131,8 @@ class BudgetMeter:
         """Whether the deadline has passed."""
         return self.deadline is not None and asyncio.get_running_loop().time() >= self.deadline
 
-    def exceeded(self, limit: Limit) -> BudgetExceeded:
-        """The error for one limit, remembered in ``error``."""
+    def exceeded(self, limit: Limit, *, reserved: object = 0, wanted: object = 0) -> BudgetExceeded:
+        """The error for one limit, remembered in ``error``; ``wanted`` is what a call that was refused may use."""
         used: dict[Limit, object] = {
             "calls": self._calls,
             "tokens": self._tokens,
@@ -115,20 +144,28 @@ class BudgetMeter:
         message = f"{whose} is spent: {used[limit]} {limit} used" + (
             f", {allowed} allowed" if allowed is not None else ""
         )
+        if wanted:
+            message += f", {reserved} held for calls in flight; the next call may use {wanted} {limit}"
         self.error = BudgetExceeded(message, limit=limit)
         return self.error
 
-    def _check_room(self) -> None:
+    def _check_room(self, tokens: int, dollars: Decimal) -> None:
         if self._parent is not None:
-            self._parent.meter._check_room()
+            self._parent.meter._check_room(tokens, dollars)
         budget = self._budget
         if budget.calls is not None and self._calls >= budget.calls:
             raise self.exceeded("calls")
-        if budget.tokens is not None and self._tokens >= budget.tokens:
-            raise self.exceeded("tokens")
-        # A limit of no dollars at all still pays for workers that are free.
-        if budget.dollars is not None and self._dollars >= budget.dollars > 0:
-            raise self.exceeded("dollars")
+        if budget.tokens is not None:
+            if self._tokens >= budget.tokens:
+                raise self.exceeded("tokens")
+            if self._tokens + self._reserved_tokens + tokens > budget.tokens:
+                raise self.exceeded("tokens", reserved=self._reserved_tokens, wanted=tokens)
+        if budget.dollars is not None:
+            # A limit of no dollars at all still pays for workers that are free.
+            if self._dollars >= budget.dollars > 0:
+                raise self.exceeded("dollars")
+            if self._dollars + self._reserved_dollars + dollars > budget.dollars:
+                raise self.exceeded("dollars", reserved=self._reserved_dollars, wanted=dollars)
         if self.out_of_time():
             raise self.exceeded("seconds")
 
@@ -141,10 +178,11 @@ class BudgetMeter:
 class PaidCall:
     """One reserved call, as a context manager around it: budgets opened inside are charged to this one, too."""
 
-    __slots__ = ("_inner", "_token", "meter")
+    __slots__ = ("_inner", "_reserved", "_token", "meter")
 
-    def __init__(self, meter: BudgetMeter) -> None:
+    def __init__(self, meter: BudgetMeter, reserved: Usage = _NOTHING) -> None:
         self.meter = meter
+        self._reserved = reserved
         self._inner = Usage()
         self._token: Token[PaidCall | None] | None = None
 
@@ -157,10 +195,11 @@ class PaidCall:
     ) -> None:
         if self._token is not None:
             _paying.reset(self._token)
+        self.meter.reserve(-self._reserved.tokens, -self._reserved.dollars)
 
     def charge(self, usage: Usage) -> None:
-        """Charge the call's bill, less what was already charged from inside it."""
-        inner = self._inner
+        """Charge the bill of one attempt, less what was already charged from inside it."""
+        inner, self._inner = self._inner, Usage()
         self.meter.charge(
             Usage(
                 input_tokens=max(0, usage.input_tokens - inner.input_tokens),

@@ -9,13 +9,14 @@ import asyncio
 import contextvars
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import Any, cast
 
 from openconductor.budget import BudgetMeter, check_price, open_meter, time_limit
 from openconductor.context import open_context
+from openconductor.emit import Emitter, Hearing, asked, open_call
 from openconductor.errors import (
     AuthFailed,
     ConfigError,
@@ -26,13 +27,25 @@ from openconductor.errors import (
     WorkflowReason,
 )
 from openconductor.events import Answered, Planned, RoundEnded
-from openconductor.executor import Emitter, Execution, Setting, new_episode_id
+from openconductor.executor import Execution, Setting
 from openconductor.parser import parse_workflow
 from openconductor.pool import Worker, WorkerPool
 from openconductor.prompt import SOLVE_SUBTASK, PromptOptions, render_prompt
 from openconductor.protocols import CallContext, OnEvent, Provider
 from openconductor.providers import WorkerFunction, resolve
-from openconductor.types import Budget, Completion, Episode, Message, Question, Round, Sampling, Step, Usage, Workflow
+from openconductor.types import (
+    Budget,
+    Call,
+    Completion,
+    Episode,
+    Message,
+    Question,
+    Round,
+    Sampling,
+    Step,
+    Usage,
+    Workflow,
+)
 
 Planner = Provider | Worker | WorkerFunction | str | Path
 """What writes workflows: a Provider, ``"provider:model"``, a checkpoint's folder, a plain function from the messages to
@@ -43,8 +56,8 @@ class Conductor:
     """Answers questions with a pool of workers, by workflows that its planner writes.
 
     Args:
-        planner: what writes the workflows. A checkpoint brings its own prompt and sampling, a Worker its own sampling
-            and price. The calls of any other planner count as unpriced where it reports tokens and no dollars.
+        planner: what writes the workflows. A checkpoint brings its own prompt and sampling and costs nothing, a Worker
+            its own sampling and price; the calls of any other planner have no known price.
         pool: the workers on offer.
         max_steps: the most steps that one workflow may have.
         max_rounds: how often the planner is called for a question, an accepting call included; 1 is no recursion, None
@@ -87,6 +100,12 @@ class Conductor:
         """Whether the planner is a checkpoint that runs in this process, and so costs nothing by the token."""
         self.prompt = prompt or _prompt_options(options)
         self.sampling = sampling or getattr(self.planner, "sampling", None) or Sampling(max_tokens=1024)
+        self.asked: Worker = (
+            self.planner
+            if isinstance(self.planner, Worker)
+            else Worker(self.planner, name="conductor", sampling=self.sampling, timeout_s=timeout_s)
+        )
+        """The planner as what is called: with retries, deadline and bill, as any worker."""
 
     async def ask(
         self, question: Question, *, budget: Budget | None = None, on_event: OnEvent | None = None, sample: int = 0
@@ -150,12 +169,13 @@ class _OpenRound:
     completion: Completion | None = None
     workflow: Workflow | None = None
     execution: Execution | None = None
+    calls: list[Call] = field(default_factory=list[Call])
 
     def closed(self, error: OpenConductorError | None = None) -> Round:
         transcript = self.execution.transcript() if self.execution is not None else None
         if error is None and transcript is not None:
             error = transcript.error
-        return Round(self.completion, self.workflow, transcript, error)
+        return Round(self.completion, self.workflow, transcript, error, tuple(self.calls))
 
 
 class _Asking:
@@ -170,7 +190,7 @@ class _Asking:
         self._emit = Emitter(on_event) if on_event is not None else None
         self._clock = asyncio.get_running_loop().time
         self._origin = self._clock()
-        self._call = CallContext(episode=new_episode_id(), sample=sample)
+        self._call = open_call(origin=self._origin, sample=sample)
         self._meter: BudgetMeter | None = None
         self._opening: tuple[Message, ...] = ()
         self._rounds: list[Round] = []
@@ -180,6 +200,8 @@ class _Asking:
 
     async def run(self) -> Episode:
         try:
+            if self._emit is not None:
+                self._emit(asked(self._call, self._question))
             self._prepare()
             async with time_limit(self._meter):
                 await self._run_rounds()
@@ -191,11 +213,11 @@ class _Asking:
             self._close_round(error)
             if not self._ends_in_peace(error):
                 error.episode = self._episode(None, error)
-                self._announce(error.episode)
+                await self._announce(error.episode)
                 raise
         failed = self._rounds[-1].error if self._answer is None else None
         episode = self._episode(self._answer, failed)
-        self._announce(episode)
+        await self._announce(episode)
         return episode
 
     def _prepare(self) -> None:
@@ -206,8 +228,7 @@ class _Asking:
             self._call = replace(self._call, deadline=meter.deadline)
             for _, worker in conductor.pool:
                 check_price(meter, worker)
-            if isinstance(conductor.planner, Worker):
-                check_price(meter, conductor.planner)
+            check_price(meter, conductor.asked)
         if conductor.max_rounds is None and (meter is None or not meter.bounded):
             raise ConfigError("Conductor.max_rounds=None goes on until the budget ends: expected a budget with a limit")
 
@@ -231,7 +252,7 @@ class _Asking:
 
     async def _run_round(self, now: _OpenRound) -> None:
         conductor = self._conductor
-        now.completion = completion = await self._plan()
+        now.completion = completion = await self._plan(now.calls)
         try:
             now.workflow = workflow = read_plan(
                 completion,
@@ -254,8 +275,8 @@ class _Asking:
         if transcript.error is None:
             self._answer = transcript.answer
 
-    async def _plan(self) -> Completion:
-        """One call of the planner, under its deadline and the budget."""
+    async def _plan(self, calls: list[Call]) -> Completion:
+        """The planner's completion, under its deadline and the budget; every attempt at it is added to ``calls``."""
         conductor, meter = self._conductor, self._meter
         messages = render_prompt(
             self._question,
@@ -267,33 +288,28 @@ class _Asking:
             else None,
             previous=self._rounds[-1] if self._rounds else None,
         )
-        paid = meter.call() if meter is not None else None
-        begun = self._clock()
+        paid = meter.call(conductor.asked.most(messages)) if meter is not None else None
+        call = replace(self._call, on_event=Hearing(self._call.episode, calls, paid, self._emit))
         try:
             if paid is None:
-                completion = await self._call_planner(messages)
-            else:
-                with paid:
-                    completion = await self._call_planner(messages)
-                paid.charge(completion.usage)
+                return await self._call_planner(messages, call)
+            with paid:
+                return await self._call_planner(messages, call)
         except WorkerError as error:
-            self._usage += Usage(seconds=self._clock() - begun)
             error.worker = error.worker or "conductor"
             if meter is not None and meter.out_of_time():
                 raise meter.exceeded("seconds") from error
             raise
-        if isinstance(conductor.planner, Worker):
-            return completion
-        return replace(completion, usage=_billed(completion.usage, self._clock() - begun, conductor.plans_here))
 
-    async def _call_planner(self, messages: Sequence[Message]) -> Completion:
-        planner, limit = self._conductor.planner, self._conductor.timeout_s
-        scope = asyncio.timeout(limit)
+    async def _call_planner(self, messages: Sequence[Message], call: CallContext) -> Completion:
+        conductor = self._conductor
+        limit = conductor.timeout_s
+        if limit is None or conductor.asked is not conductor.planner:
+            return await conductor.asked.complete(messages, call=call)
+        scope = asyncio.timeout(limit)  # beside the Worker's own
         try:
             async with scope:
-                if isinstance(planner, Worker):
-                    return await planner.complete(messages, call=self._call)
-                return await planner.complete(messages, self._conductor.sampling, call=self._call)
+                return await conductor.asked.complete(messages, call=call)
         except TimeoutError as error:
             if not scope.expired() or isinstance(error, WorkerError):
                 raise
@@ -304,10 +320,7 @@ class _Asking:
             return
         outcome, self._open = self._open.closed(error), None
         self._rounds.append(outcome)
-        if outcome.completion is not None:
-            self._usage += outcome.completion.usage
-        if outcome.transcript is not None:
-            self._usage += outcome.transcript.usage
+        self._usage += outcome.usage
         if self._emit is not None and not quiet:
             self._emit(RoundEnded(self._call.episode, self._call.round, self._now(), outcome))
 
@@ -322,9 +335,10 @@ class _Asking:
         if self._emit is not None:
             self._emit(Planned(self._call.episode, self._call.round, self._now(), completion, workflow, error))
 
-    def _announce(self, episode: Episode) -> None:
+    async def _announce(self, episode: Episode) -> None:
         if self._emit is not None:
             self._emit(Answered(self._call.episode, self._call.round, self._now(), episode))
+            await self._emit.settle()
 
     def _episode(self, answer: str | None, error: OpenConductorError | None) -> Episode:
         rounds = tuple(self._rounds)
@@ -332,12 +346,6 @@ class _Asking:
 
     def _now(self) -> float:
         return self._clock() - self._origin
-
-
-def _billed(usage: Usage, seconds: float, free: bool) -> Usage:
-    """The usage of a planner's call: an unknown price is counted as unknown, unless the planner runs here."""
-    unknown = bool(usage.tokens) and not free and not usage.dollars and not usage.unpriced_calls
-    return replace(usage, seconds=usage.seconds or seconds, unpriced_calls=1 if unknown else usage.unpriced_calls)
 
 
 def _prompt_options(options: object) -> PromptOptions:

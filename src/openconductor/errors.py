@@ -6,8 +6,15 @@
     ├─ WorkerError(RuntimeError)           retry, data  a worker (or the Conductor's model) failed
     │  ├─ RateLimited                      retry        429, quota
     │  ├─ WorkerTimeout(TimeoutError)      retry        the total deadline or a read's passed
+    │  ├─ Unreachable(ConnectionError)     retry        no connection, or it closed before a response began
+    │  ├─ ServerFailed                     retry        5xx, overload
     │  ├─ TruncatedResponse                retry        the response ended before its end was said
+    │  │  └─ ConnectionLost(ConnectionError)  retry     it broke off in the middle
+    │  ├─ MalformedResponse                retry        success, and no chat completion
+    │  │  └─ WrongContentType              retry        success, and not even the right kind of body
     │  ├─ EmptyResponse                    retry        status 200 and nothing in it
+    │  ├─ Rejected                         data         another 4xx: the same call fails again
+    │  ├─ CircuitOpen                      data         not sent: the worker has failed too often just now
     │  ├─ ContextTooLong                   data         graded: the plan caused it (reward 0.5)
     │  ├─ Refused                          data         graded: the plan caused it (reward 0.5)
     │  └─ AuthFailed                       stop         the key is missing or wrong
@@ -24,10 +31,10 @@ carry ``.episode`` (what had happened until then); *data* errors end the episode
 from __future__ import annotations
 
 from enum import StrEnum
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 if TYPE_CHECKING:
-    from openconductor.types import Episode
+    from openconductor.types import Episode, Usage
 
 
 class OpenConductorError(Exception):
@@ -71,19 +78,30 @@ class WorkflowError(OpenConductorError, ValueError):
 class WorkerError(OpenConductorError, RuntimeError):
     """A worker's call failed; ``.worker`` names it, ``.status`` is the HTTP status if there was one.
 
-    ``.retryable`` says whether the same call may succeed when it is made again.
+    ``.retryable`` says whether the same call may succeed when it is made again. ``.usage`` is what the failed call is
+    known to have used; None is not known, unless ``unbilled`` (or a status from 400 on) says that nothing was done.
     """
 
-    default_retryable = True
+    outcome: ClassVar[str] = "failed"
+    """The name of this kind of failure in the journal."""
+    default_retryable: ClassVar[bool] = True
+    unbilled: ClassVar[bool] = False
 
     def __init__(
-        self, message: str, *, worker: str = "", status: int | None = None, retryable: bool | None = None
+        self,
+        message: str,
+        *,
+        worker: str = "",
+        status: int | None = None,
+        retryable: bool | None = None,
+        usage: Usage | None = None,
     ) -> None:
         super().__init__(message)
         self.message = message
         self.worker = worker
         self.status = status
         self.retryable = self.default_retryable if retryable is None else retryable
+        self.usage = usage
 
     def __str__(self) -> str:
         return f"worker {self.worker!r}: {self.message}" if self.worker else self.message
@@ -91,6 +109,9 @@ class WorkerError(OpenConductorError, RuntimeError):
 
 class RateLimited(WorkerError):
     """Too many requests or a spent quota; ``.retry_after`` is in seconds where the provider named it."""
+
+    outcome = "rate_limited"
+    unbilled = True
 
     def __init__(
         self,
@@ -108,31 +129,105 @@ class RateLimited(WorkerError):
 class WorkerTimeout(WorkerError, TimeoutError):
     """The call's total deadline, or one read's, passed."""
 
+    outcome = "timeout"
+
+
+class Unreachable(WorkerError, ConnectionError):
+    """No connection, or one that was closed before a response began."""
+
+    outcome = "unreachable"
+    unbilled = True
+
+
+class ServerFailed(WorkerError):
+    """The server failed or is overloaded (5xx); ``.retry_after`` is in seconds where it named it."""
+
+    outcome = "server_failed"
+    unbilled = True
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        worker: str = "",
+        status: int | None = 500,
+        retryable: bool | None = None,
+        retry_after: float | None = None,
+    ) -> None:
+        super().__init__(message, worker=worker, status=status, retryable=retryable)
+        self.retry_after = retry_after
+
 
 class TruncatedResponse(WorkerError):
-    """The response ended before its end was said (no finish reason, a reset, a cut body)."""
+    """The response ended before its end was said (no finish reason, a cut body)."""
+
+    outcome = "truncated"
+
+
+class ConnectionLost(TruncatedResponse, ConnectionError):
+    """The connection broke off in the middle of a response."""
+
+    outcome = "connection_lost"
+
+
+class MalformedResponse(WorkerError):
+    """The provider said success and sent what is no chat completion."""
+
+    outcome = "malformed"
+
+
+class WrongContentType(MalformedResponse):
+    """The provider said success and sent a body of another kind (HTML of a proxy)."""
+
+    outcome = "wrong_content_type"
 
 
 class EmptyResponse(WorkerError):
     """The provider said success and sent nothing."""
 
+    outcome = "empty"
+
+
+class Rejected(WorkerError):
+    """The request was rejected (4xx); the same one will be again."""
+
+    outcome = "rejected"
+    default_retryable = False
+    unbilled = True
+
+
+class CircuitOpen(WorkerError):
+    """The call was not sent, because the worker has failed too often just now; ``.retry_after`` is in seconds."""
+
+    outcome = "circuit_open"
+    default_retryable = False
+    unbilled = True
+
+    def __init__(self, message: str, *, worker: str = "", retry_after: float | None = None) -> None:
+        super().__init__(message, worker=worker)
+        self.retry_after = retry_after
+
 
 class ContextTooLong(WorkerError):
     """The worker cannot read that much; the plan caused it, so it is graded as a wrong answer."""
 
+    outcome = "context_too_long"
     default_retryable = False
 
 
 class Refused(WorkerError):
     """The worker declined to answer; the plan caused it, so it is graded as a wrong answer."""
 
+    outcome = "refused"
     default_retryable = False
 
 
 class AuthFailed(WorkerError):
     """The key is missing, wrong or not allowed; nothing that follows can succeed, so the run stops."""
 
+    outcome = "auth_failed"
     default_retryable = False
+    unbilled = True
 
 
 class GradingError(OpenConductorError, RuntimeError):

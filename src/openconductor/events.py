@@ -9,7 +9,38 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from openconductor.errors import OpenConductorError
-from openconductor.types import Completion, Episode, Message, Round, StepResult, Workflow
+from openconductor.types import Call, Completion, Episode, Message, Question, Round, StepResult, Workflow
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """An episode began.
+
+    Attributes:
+        question: what was asked.
+        sample: tells repeats of the same question apart.
+        path: where it stands below other orchestrators: the (round, step) of each call above it, outermost first.
+        above: the id of the episode that it works for; "" at the top.
+    """
+
+    episode: str
+    round: int
+    at: float
+    question: Question
+    sample: int = 0
+    path: tuple[tuple[int, int | None], ...] = ()
+    above: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class CallEnded:
+    """One attempt at a call ended; ``step`` is None for the Conductor's own."""
+
+    episode: str
+    round: int
+    at: float
+    step: int | None
+    call: Call
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,4 +109,4 @@ class Answered:
     outcome: Episode
 
 
-Event = Planned | StepStarted | StepText | StepEnded | RoundEnded | Answered
+Event = Asked | CallEnded | Planned | StepStarted | StepText | StepEnded | RoundEnded | Answered

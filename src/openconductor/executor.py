@@ -13,13 +13,13 @@ call that was sent is paid for, and a sync function that runs in a thread ends i
 from __future__ import annotations
 
 import asyncio
-import uuid
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import partial
 
-from openconductor.budget import BudgetMeter, PaidCall, check_price, open_meter, time_limit
+from openconductor.budget import BudgetMeter, check_price, open_meter, time_limit
 from openconductor.context import open_context, step_context
+from openconductor.emit import Emitter, Hearing, open_call
 from openconductor.errors import (
     AuthFailed,
     EmptyResponse,
@@ -27,13 +27,14 @@ from openconductor.errors import (
     Refused,
     WorkerError,
 )
-from openconductor.events import Event, StepEnded, StepStarted, StepText
+from openconductor.events import StepEnded, StepStarted, StepText
 from openconductor.parser import validate_workflow
 from openconductor.pool import WorkerPool
 from openconductor.prompt import check_question
 from openconductor.protocols import CallContext, OnEvent
 from openconductor.types import (
     Budget,
+    Call,
     Completion,
     Episode,
     Message,
@@ -47,7 +48,6 @@ from openconductor.types import (
 )
 
 _FIRST_CALL = CallContext()
-_NOTHING = Usage()
 
 
 async def execute(
@@ -92,8 +92,7 @@ async def execute(
     meter = open_meter(budget, now=origin)
     for ordinal in pool.ordinals if fallback else {step.worker for step in workflow}:
         check_price(meter, pool[ordinal])
-    if not call.episode:
-        call = replace(call, episode=new_episode_id())
+    call = replace(call, origin=origin) if call.episode else replace(open_call(origin=origin), sample=call.sample)
     setting = Setting(pool, call, origin, meter, Emitter(on_event) if on_event else None, fallback)
     execution = Execution(workflow, setting, opening, previous)
     try:
@@ -105,11 +104,6 @@ async def execute(
         seconds = asyncio.get_running_loop().time() - origin
         error.episode = Episode(question, (outcome,), None, error, transcript.usage, seconds, call.episode)
         raise
-
-
-def new_episode_id() -> str:
-    """A name for an episode, unique everywhere: 32 hexadecimal digits."""
-    return uuid.uuid4().hex
 
 
 def find_fault(completion: Completion) -> WorkerError | None:
@@ -125,26 +119,6 @@ def find_fault(completion: Completion) -> WorkerError | None:
     cut = completion.finish_reason == "length"
     how = "the token limit was reached before any text" if cut else "got a blank text"
     return EmptyResponse(f"{how}, expected an answer", retryable=not cut)
-
-
-class Emitter:
-    """Hands events to the caller's sink until that fails; what it raised is kept, and raised, as it was."""
-
-    __slots__ = ("_on_event", "failure")
-
-    def __init__(self, on_event: OnEvent) -> None:
-        self._on_event = on_event
-        self.failure: BaseException | None = None
-
-    def __call__(self, event: Event) -> None:
-        """Hand one event on, or drop it where the sink has failed."""
-        if self.failure is not None:
-            return
-        try:
-            self._on_event(event)
-        except BaseException as error:
-            self.failure = error
-            raise
 
 
 @dataclass(frozen=True, slots=True)
@@ -301,38 +275,31 @@ class Execution:
     async def _run_step(self, index: int) -> None:
         """Run one step to its result; raises its failure once the result stands."""
         step = self.workflow.steps[index]
-        meter = self._setting.meter
         messages = step_context(self.workflow, index, self._opening, self._responses, self._previous)
         started = self._now()
-        spent = _NOTHING
+        calls: list[Call] = []
+
+        def result(ordinal: int, said: Completion | None, failed: OpenConductorError | None) -> StepResult:
+            spent = sum((call.usage for call in calls), Usage())
+            return StepResult(step, said, failed, messages, ordinal, spent, started, self._now(), tuple(calls))
+
         failure: OpenConductorError | None = None
         for ordinal in self._candidates(step):
-            paid = meter.call() if meter is not None else None
-            self._emit_started(index, ordinal, messages)
-            begun = self._now()
             try:
-                completion = await self._call(index, ordinal, messages, paid)
+                completion = await self._call(index, ordinal, messages, calls)
             except asyncio.CancelledError:
-                spent += Usage(seconds=self._now() - begun)
-                self._record_cancelled(
-                    index, StepResult(step, None, None, messages, ordinal, spent, started, self._now())
-                )
+                self._record_cancelled(index, result(ordinal, None, None))
                 raise
             except OpenConductorError as error:
-                # What a failed call used is known only where it was an orchestrator's.
-                spent += error.episode.usage if error.episode is not None else Usage(seconds=self._now() - begun)
                 failure = error
             else:
-                spent = completion.usage if spent is _NOTHING else spent + completion.usage
                 failure = fault = find_fault(completion)
-                if fault is not None:
-                    fault.worker = self._setting.pool[ordinal].name
-                else:
+                if fault is None:
                     self._responses[index] = completion.text
-                    result = StepResult(step, completion, None, messages, ordinal, spent, started, self._now())
-                    self._record(index, result)
+                    self._record(index, result(ordinal, completion, None))
                     return
-            self._results[index] = StepResult(step, None, failure, messages, ordinal, spent, started, self._now())
+                fault.worker = self._setting.pool[ordinal].name
+            self._results[index] = result(ordinal, None, failure)
             if not isinstance(failure, WorkerError) or isinstance(failure, AuthFailed):
                 break
         self._stopping = True
@@ -340,20 +307,27 @@ class Execution:
         if failure is not None:
             raise failure
 
-    async def _call(self, index: int, ordinal: int, messages: tuple[Message, ...], paid: PaidCall | None) -> Completion:
-        """One call of one worker, under its budget; what the event sink raises on the way comes out of here."""
+    async def _call(self, index: int, ordinal: int, messages: tuple[Message, ...], calls: list[Call]) -> Completion:
+        """One worker's answer, under its budget; what the event sink raises on the way comes out of here.
+
+        Every attempt at it is added to ``calls``.
+        """
         setting = self._setting
-        emit, call = setting.emit, setting.call
+        emit, call, meter = setting.emit, setting.call, setting.meter
         worker = setting.pool[ordinal]
-        context = CallContext(call.episode, call.round, index, 0, call.sample, call.depth, call.deadline)
-        on_text = None if emit is None else partial(self._emit_text, index)
+        paid = meter.call(worker.most(messages)) if meter is not None else None
+        hears = Hearing(call.episode, calls, paid, emit)
+        self._emit_started(index, ordinal, messages)
+        context = CallContext(
+            call.episode, call.round, index, 0, call.sample, call.depth, call.deadline, call.path, call.origin, hears
+        )
+        on_text = partial(self._emit_text, index) if emit is not None and emit.wants_text else None
         try:
             if paid is None:
                 completion = await worker.complete(messages, call=context, on_text=on_text)
             else:
                 with paid:
                     completion = await worker.complete(messages, call=context, on_text=on_text)
-                paid.charge(completion.usage)
         except asyncio.CancelledError:
             task = asyncio.current_task()
             if task is None or task.cancelling():
@@ -371,12 +345,14 @@ class Execution:
         return completion
 
     def _candidates(self, step: Step) -> Iterator[int]:
-        """The step's own worker; with fallback then every other, in ordinal order from there on, around once."""
+        """The step's own worker; with fallback then the other healthy ones, in ordinal order from there, and around."""
         yield step.worker
         if self._setting.fallback:
-            ordinals = sorted(self._setting.pool.ordinals)
-            yield from (ordinal for ordinal in ordinals if ordinal > step.worker)
-            yield from (ordinal for ordinal in ordinals if ordinal < step.worker)
+            pool = self._setting.pool
+            ordinals = sorted(pool.ordinals)
+            around = [ordinal for ordinal in ordinals if ordinal > step.worker]
+            around += [ordinal for ordinal in ordinals if ordinal < step.worker]
+            yield from (ordinal for ordinal in around if pool[ordinal].healthy)
 
     def _record(self, index: int, result: StepResult) -> None:
         self._results[index] = result

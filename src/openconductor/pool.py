@@ -6,10 +6,9 @@ one place, so that every call is priced or counted as not priced.
 
 from __future__ import annotations
 
-import asyncio
 import math
-import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from copy import copy
 from dataclasses import KW_ONLY, dataclass, field, replace
 from decimal import Decimal, InvalidOperation
 from pathlib import Path
@@ -17,10 +16,13 @@ from types import MappingProxyType
 from typing import Self, cast
 
 from openconductor.config import load_toml, nearest, shorten
-from openconductor.errors import ConfigError, EmptyResponse, WorkerError, WorkerTimeout
+from openconductor.errors import ConfigError, WorkerError
 from openconductor.protocols import CallContext, OnText, Provider
 from openconductor.providers import ProviderLike, create, resolve, takes
+from openconductor.providers.metered import MeteredProvider
 from openconductor.types import Completion, Message, Price, Sampling, Usage
+
+CHARACTERS_A_TOKEN = 4  # a guess for English
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -35,7 +37,10 @@ class Worker:
         price: US dollars a million tokens (a Price, or a mapping with its fields); None is not known, never free.
         tags: free words to choose workers by.
         sampling: how each call samples.
-        timeout_s: total deadline of one call, in seconds from when it is sent.
+        timeout_s: total deadline of one attempt, in seconds from when it is sent.
+        read_timeout_s: the longest silence of its server, in seconds, for a provider that is made here and takes one.
+        retries: further attempts at a call that failed in a way that may heal; None is 2 for a worker behind a network,
+            else none.
         max_concurrency: calls at once, over the whole process; further ones wait.
         rpm: calls begun in any minute; further ones wait.
         tpm: tokens of the calls begun in any minute; further ones wait.
@@ -52,6 +57,8 @@ class Worker:
     tags: tuple[str, ...] = ()
     sampling: Sampling = field(default_factory=Sampling)
     timeout_s: float | None = None
+    read_timeout_s: float | None = None
+    retries: int | None = None
     max_concurrency: int | None = None
     rpm: int | None = None
     tpm: int | None = None
@@ -66,6 +73,8 @@ class Worker:
             value: object = getattr(self, limit)
             if value is not None and (type(value) is not int or value < 1):
                 raise ConfigError(f"worker {self.name!r}: {limit} {value!r}, expected a whole number from 1")
+        if self.retries is not None and (type(self.retries) is not int or self.retries < 0):
+            raise ConfigError(f"worker {self.name!r}: retries {self.retries!r}, expected a whole number from 0")
         if isinstance(self.tags, str):
             raise ConfigError(f"worker {self.name!r}: tags {self.tags!r}, expected a sequence of strings")
         try:
@@ -78,7 +87,7 @@ class Worker:
         object.__setattr__(self, "provider", provider)
         object.__setattr__(self, "price", price)
         object.__setattr__(self, "tags", tuple(self.tags))
-        object.__setattr__(self, "_chain", self._limited(_Metered(provider, price, self.timeout_s)))
+        object.__setattr__(self, "_chain", self._composed(provider, price))
 
     async def complete(
         self, messages: Sequence[Message], *, call: CallContext, on_text: OnText | None = None
@@ -102,77 +111,39 @@ class Worker:
                 error.worker = self.name
             raise
 
-    def _limited(self, provider: Provider) -> Provider:
-        if self.max_concurrency is None and self.rpm is None and self.tpm is None:
-            return provider
-        from openconductor.providers.limit import LimitProvider
+    @property
+    def healthy(self) -> bool:
+        """Whether a call would be sent now: whether the worker's circuit is closed."""
+        breaker = getattr(self._chain, "breaker", None)
+        return breaker is None or breaker.closed
 
-        return LimitProvider(provider, max_concurrency=self.max_concurrency, rpm=self.rpm, tpm=self.tpm)
+    def most(self, messages: Sequence[Message]) -> Usage:
+        """The tokens and dollars that one call can use, as far as that is known: nothing without a token limit.
 
+        The input is guessed at four characters a token.
+        """
+        limits = [self.sampling.body.get(key) for key in ("max_completion_tokens", "max_tokens")]
+        limit = next((limit for limit in limits if isinstance(limit, int)), self.sampling.max_tokens)
+        if limit is None:
+            return Usage()
+        read = sum(len(message.content) for message in messages) // CHARACTERS_A_TOKEN
+        usage = Usage(input_tokens=read, output_tokens=limit)
+        return usage if self.price is None else replace(usage, dollars=self.price.dollars(usage))
 
-class _Metered:
-    """The innermost wrapper: deadline, clock and bill. Kept lean: simulated workers come here 100,000s of times."""
+    def wrapped(self, wrap: Callable[[Provider], Provider]) -> Worker:
+        """The same worker with one more wrapper around all that it has; limits and circuit stay shared."""
+        other = copy(self)
+        object.__setattr__(other, "_chain", wrap(self._chain))
+        return other
 
-    __slots__ = ("_price", "_prices_itself", "_provider", "_timeout_s")
+    def _composed(self, provider: Provider, price: Price | None) -> Provider:
+        """The wrappers, from the inside out; a worker that runs here without limits needs the first one only."""
+        chain: Provider = MeteredProvider(provider, name=self.name, price=price, timeout_s=self.timeout_s)
+        if self.max_concurrency is not None or self.rpm is not None or self.tpm is not None:
+            from openconductor.providers.limit import LimitProvider
 
-    def __init__(self, provider: Provider, price: Price | None, timeout_s: float | None) -> None:
-        self._provider = provider
-        self._price = price
-        self._prices_itself = bool(getattr(provider, "prices_itself", False))
-        self._timeout_s = timeout_s
-
-    async def complete(
-        self,
-        messages: Sequence[Message],
-        sampling: Sampling,
-        *,
-        call: CallContext,
-        on_text: OnText | None = None,
-    ) -> Completion:
-        started = time.perf_counter()
-        if self._timeout_s is None and call.deadline is None:
-            said = await self._provider.complete(messages, sampling, call=call, on_text=on_text)
-        else:
-            said = await self._in_time(messages, sampling, call, on_text)
-        if (not said.text or said.text.isspace()) and not said.tool_calls and said.finish_reason != "length":
-            raise EmptyResponse("neither text nor tool call in the answer")
-        usage = self._bill(said.usage, time.perf_counter() - started)
-        return Completion(said.text, said.reasoning, said.tool_calls, usage, said.finish_reason, said.body_sent)
-
-    async def _in_time(
-        self, messages: Sequence[Message], sampling: Sampling, call: CallContext, on_text: OnText | None
-    ) -> Completion:
-        now = asyncio.get_running_loop().time()
-        ends = [end for end in (call.deadline, self._timeout_s and now + self._timeout_s) if end is not None]
-        deadline = min(ends)
-        if deadline <= now:
-            raise WorkerTimeout("the deadline had passed before the call began")
-        call = replace(call, deadline=deadline)
-        scope = asyncio.timeout_at(deadline)
-        try:
-            async with scope:
-                return await self._provider.complete(messages, sampling, call=call, on_text=on_text)
-        except TimeoutError as error:
-            if isinstance(error, WorkerError) or not scope.expired():
-                raise
-            raise WorkerTimeout(f"no whole answer by the deadline, after {deadline - now:.1f} s") from error
-
-    def _bill(self, usage: Usage, seconds: float) -> Usage:
-        dollars, unpriced = usage.dollars, usage.unpriced_calls
-        if not (self._prices_itself or dollars or unpriced):
-            if self._price is not None and usage.tokens:
-                dollars = self._price.dollars(usage)
-            else:  # no price, or a server that did not say how many tokens there were: not known, which is not free
-                unpriced = 1
-        return Usage(
-            usage.input_tokens,
-            usage.cached_tokens,
-            usage.output_tokens,
-            usage.reasoning_tokens,
-            dollars,
-            unpriced,
-            usage.seconds or seconds,
-        )
+            chain = LimitProvider(chain, max_concurrency=self.max_concurrency, rpm=self.rpm, tpm=self.tpm)
+        return chain
 
 
 @dataclass(frozen=True, slots=True, init=False, repr=False, eq=False)
@@ -333,6 +304,8 @@ class WorkerTable:
     sampling: SamplingTable = SamplingTable()
     body: dict[str, object] = field(default_factory=dict[str, object])
     timeout_s: float | None = None
+    read_timeout_s: float | None = None
+    retries: int | None = None
 
     def build(self) -> Worker:
         """The worker; raises ConfigError with its name."""
@@ -340,8 +313,9 @@ class WorkerTable:
         options = {name: value for name, value in options.items() if value is not None}
         sampling = self.sampling
         try:
-            if self.timeout_s is not None and takes(self.provider, "timeout_s"):
-                options["timeout_s"] = self.timeout_s
+            for name in ("timeout_s", "read_timeout_s"):
+                if getattr(self, name) is not None and takes(self.provider, name):
+                    options[name] = getattr(self, name)
             provider = create(self.provider, self.model, **options)
         except ConfigError as error:
             raise ConfigError(f"worker {self.name!r}: {error}") from error
@@ -353,6 +327,8 @@ class WorkerTable:
             tags=self.tags,
             sampling=Sampling(sampling.temperature, sampling.max_tokens, sampling.seed, MappingProxyType(self.body)),
             timeout_s=self.timeout_s,
+            read_timeout_s=self.read_timeout_s,
+            retries=self.retries,
             max_concurrency=self.max_concurrency,
             rpm=self.rpm,
             tpm=self.tpm,

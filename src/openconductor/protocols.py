@@ -14,6 +14,12 @@ from openconductor.types import Budget, Completion, Episode, Grade, Message, Pro
 
 OnText = Callable[[str], None]
 OnEvent = Callable[[Event], None]
+"""Gets each event in order. A sink may be more than a function; where it has these attributes, they count:
+
+- ``wants_text`` (bool, default True): whether steps are streamed for it, and StepText sent to it.
+- ``wants_nested`` (bool, default False): whether it also gets the events of episodes below this one.
+- ``wait_durable`` (async, no arguments): awaited after Answered, before ``ask`` returns.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,6 +34,9 @@ class CallContext:
         sample: 0-based index among repeats of the same question (a rollout of a group, a repeat of an evaluation).
         depth: how many orchestrators stand above this call.
         deadline: the event loop's time by which the call must have ended; None is no limit.
+        path: the (round, step) of each call above this one, outermost first: where a nested episode stands.
+        origin: the event loop's time at which the episode began.
+        on_event: gets what happens below: each attempt as CallEnded, and the events of a nested episode.
     """
 
     episode: str = ""
@@ -37,6 +46,9 @@ class CallContext:
     sample: int = 0
     depth: int = 0
     deadline: float | None = None
+    path: tuple[tuple[int, int | None], ...] = ()
+    origin: float = 0.0
+    on_event: OnEvent | None = None
 
 
 @runtime_checkable

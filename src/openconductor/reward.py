@@ -23,6 +23,7 @@ from dataclasses import dataclass
 from openconductor.budget import BudgetMeter, check_price, open_meter, time_limit
 from openconductor.conductor import read_plan
 from openconductor.context import open_context
+from openconductor.emit import Emitter, asked, open_call
 from openconductor.errors import (
     BudgetExceeded,
     ConfigError,
@@ -34,11 +35,12 @@ from openconductor.errors import (
     TaskError,
     WorkflowError,
 )
-from openconductor.executor import Execution, Setting, new_episode_id
+from openconductor.events import Answered, Planned, RoundEnded
+from openconductor.executor import Execution, Setting
 from openconductor.pool import WorkerPool
 from openconductor.prompt import PromptOptions
-from openconductor.protocols import CallContext, Grader
-from openconductor.types import Budget, Completion, Episode, Grade, Problem, Round, Usage
+from openconductor.protocols import Grader, OnEvent
+from openconductor.types import Budget, Completion, Episode, Grade, Problem, Round, Usage, Workflow
 
 
 def episode_reward(episode: Episode, grade: Grade | None) -> float | None:
@@ -162,6 +164,7 @@ class RewardFunction:
         sample: int = 0,
         pool: WorkerPool | None = None,
         previous: Round | None = None,
+        on_event: OnEvent | None = None,
     ) -> Scored:
         """Parse, execute, grade and reward one completion; the planner is not called.
 
@@ -171,6 +174,7 @@ class RewardFunction:
             sample: the rollout's index in its group.
             pool: the workers that this question offered; default: all.
             previous: the round before, in recursion: three empty lists then accept its answer, where it has one.
+            on_event: gets every event in order; a journal's makes the episode durable before its reward is known.
 
         Raises:
             ConfigError, AuthFailed, TaskError, JournalError: nothing that follows can succeed. Every other failure is
@@ -180,19 +184,31 @@ class RewardFunction:
             completion = Completion(completion)
         begun = asyncio.get_running_loop().time()
         meter = open_meter(self._budget, now=begun)
-        call = CallContext(new_episode_id(), 0 if previous is None else 1, sample=sample)
-        setting = Setting(pool or self._pool, call, begun, meter)
+        call = open_call(origin=begun, sample=sample, round=0 if previous is None else 1)
+        emit = Emitter(on_event) if on_event is not None else None
+        setting = Setting(pool or self._pool, call, begun, meter, emit)
+        if emit is not None:
+            emit(asked(call, problem.question))
         outcome = await self._play(problem, completion, setting, previous)
         answer = _answer_of(outcome, previous)
         usage = completion.usage + (outcome.transcript.usage if outcome.transcript is not None else Usage())
         seconds = asyncio.get_running_loop().time() - begun
         rounds = (outcome,) if previous is None else (previous, outcome)
         episode = Episode(problem.question, rounds, answer, outcome.error, usage, seconds, call.episode)
+        if emit is not None:
+            emit(RoundEnded(call.episode, call.round, seconds, outcome))
+            emit(Answered(call.episode, call.round, seconds, episode))
+            await emit.settle()
         grade = None if answer is None else await self._grade(problem, answer)
         return Scored(episode_reward(episode, grade), episode, grade)
 
     async def _play(self, problem: Problem, completion: Completion, setting: Setting, previous: Round | None) -> Round:
         shown = _answer_of(previous, None) if previous is not None else None
+
+        def announce(workflow: Workflow | None, error: WorkflowError | None) -> None:
+            if setting.emit is not None:
+                setting.emit(Planned(setting.call.episode, setting.call.round, 0.0, completion, workflow, error))
+
         try:
             workflow = read_plan(
                 completion,
@@ -202,7 +218,9 @@ class RewardFunction:
                 accept_allowed=shown is not None,
             )
         except WorkflowError as error:
+            announce(None, error)
             return Round(completion, error=error)
+        announce(workflow, None)
         if not workflow.steps:
             return Round(completion, workflow)
         for step in workflow:

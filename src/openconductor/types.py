@@ -112,6 +112,40 @@ class Completion:
 
 
 @dataclass(frozen=True, slots=True)
+class Call:
+    """One attempt at one provider: what was asked, what came of it, what it cost.
+
+    Attributes:
+        worker: the worker's name.
+        outcome: ``answered``; ``cut`` (at the token limit); ``refused`` (by a filter); ``cancelled``; else the
+            ``outcome`` of the error's class.
+        messages, sampling: what was asked.
+        completion, error: what came; neither where it was cancelled.
+        attempt: 0-based attempt at this call.
+        usage: what it used; a price that is not known, or tokens that nobody reported, make it an unpriced call.
+        price: the price that it was billed at; None is not known, or not needed.
+        started: seconds since the episode began.
+        identity: what the worker is behind its name (``"openai_compatible gpt-5 https://..."``).
+        nested: whether the worker is an orchestrator, whose own calls are told of beside this one.
+        replayed: whether the completion came out of a journal: paid for before, and not again.
+    """
+
+    worker: str
+    outcome: str
+    messages: tuple[Message, ...]
+    sampling: Sampling
+    completion: Completion | None = None
+    error: OpenConductorError | None = None
+    attempt: int = 0
+    usage: Usage = Usage()
+    price: Price | None = None
+    started: float = 0.0
+    identity: str = ""
+    nested: bool = False
+    replayed: bool = False
+
+
+@dataclass(frozen=True, slots=True)
 class Step:
     """One step of a workflow: the worker's ordinal, its subtask, and the earlier steps (0-based) that it may see.
 
@@ -175,8 +209,9 @@ class StepResult:
         error: the failure, or None.
         messages: the turns that the worker was sent.
         worker: the ordinal that answered; differs from ``step.worker`` only after a fallback.
-        usage: everything that the step cost, failed attempts included.
+        usage: everything that the step cost, failed attempts included: the sum over ``calls``.
         started, ended: seconds since the episode began; None where the step was not reached.
+        calls: every attempt, in the order in which they ended.
     """
 
     step: Step
@@ -187,6 +222,7 @@ class StepResult:
     usage: Usage = Usage()
     started: float | None = None
     ended: float | None = None
+    calls: tuple[Call, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -219,13 +255,27 @@ class Round:
     """One turn of the Conductor: what it wrote, what that meant, and how it went.
 
     ``completion`` is None only where the Conductor itself could not be reached (then ``error`` says why).
-    An *accept* is a round whose workflow has no steps and whose transcript is None.
+    An *accept* is a round whose workflow has no steps and whose transcript is None. ``calls`` are the attempts at the
+    Conductor's own completion.
     """
 
     completion: Completion | None
     workflow: Workflow | None = None
     transcript: Transcript | None = None
     error: OpenConductorError | None = None
+    calls: tuple[Call, ...] = ()
+
+    @property
+    def planning(self) -> Usage:
+        """What the Conductor's own completion cost, failed attempts included."""
+        if self.calls or self.completion is None:
+            return sum((call.usage for call in self.calls), Usage())
+        return self.completion.usage
+
+    @property
+    def usage(self) -> Usage:
+        """What the round cost: planning and all steps."""
+        return self.planning + (self.transcript.usage if self.transcript is not None else Usage())
 
     @property
     def accepted(self) -> bool:

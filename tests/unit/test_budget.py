@@ -52,6 +52,11 @@ def plans(workflow: Workflow, **options: int) -> Costly:
     return Costly(text=render_workflow(workflow), **options)
 
 
+def planner(workflow: Workflow) -> Worker:
+    """One that has no token limit, so that nothing is reserved for it, and costs nothing."""
+    return Worker(plans(workflow), name="planner", price=Price(Decimal(0), Decimal(0)))
+
+
 # --- one execution ----------------------------------------------------------------------------------------------------
 
 
@@ -174,7 +179,7 @@ async def test_a_budget_below_nothing_is_no_budget(budget: Budget) -> None:
 
 async def test_the_planners_calls_count_too() -> None:
     worker = Costly()
-    conductor = Conductor(plans(CHAIN), pool=pool_of(worker))
+    conductor = Conductor(planner(CHAIN), pool=pool_of(worker))
     assert (await conductor.ask("Why?", budget=Budget(calls=4, tokens=40))).answer == "42"
     with pytest.raises(BudgetExceeded):
         await conductor.ask("Why?", budget=Budget(calls=3))
@@ -234,7 +239,7 @@ async def test_a_dollar_budget_checks_the_whole_pool_before_the_planner_is_asked
 
 def nested(inner_worker: Costly, price: Price | None = None) -> WorkerPool:
     """A pool whose one worker is a Conductor: its planner and its worker spend ten tokens each."""
-    return pool_of(Conductor(plans(ONE_STEP), pool=pool_of(inner_worker, price=price)))
+    return pool_of(Conductor(planner(ONE_STEP), pool=pool_of(inner_worker, price=price)))
 
 
 async def test_what_an_inner_orchestrator_uses_is_counted_once() -> None:
@@ -271,3 +276,39 @@ async def test_two_questions_at_once_do_not_share_a_budget() -> None:
     pool = pool_of(Costly())
     asked = (execute(CHAIN, pool, "Why?", budget=Budget(calls=3)) for _ in range(8))
     assert [transcript.answer for transcript in await asyncio.gather(*asked)] == ["42"] * 8
+
+
+# --- reservations -----------------------------------------------------------------------------------------------------
+
+
+def limited(*, price: Price | None = None) -> WorkerPool:
+    """A worker that may write 30 tokens and writes ten."""
+    return WorkerPool([Worker(Costly(), name="w", price=price, sampling=Sampling(max_tokens=30))])
+
+
+async def test_a_call_is_refused_where_it_may_use_more_than_is_left() -> None:
+    with pytest.raises(BudgetExceeded, match=r"the next call may use 3\d tokens"):
+        await execute(ONE_STEP, limited(), "Why?", budget=Budget(tokens=29))
+    assert (await execute(ONE_STEP, limited(), "Why?", budget=Budget(tokens=40))).usage.tokens == 10
+
+
+async def test_calls_in_flight_hold_what_they_may_use() -> None:
+    with pytest.raises(BudgetExceeded, match="held for calls in flight"):
+        await execute(PAIR, limited(), "Why?", budget=Budget(tokens=50))  # two at once, 30 each
+    chain = Workflow([Step(0, "Do."), Step(0, "Check.", [0])])
+    transcript = await execute(chain, limited(), "Why?", budget=Budget(tokens=50))  # one after the other
+    assert transcript.usage.tokens == 20
+
+
+async def test_a_dollar_budget_is_never_passed_where_every_worker_has_a_token_limit() -> None:
+    with pytest.raises(BudgetExceeded) as caught:
+        await execute(CHAIN, limited(price=PRICE), "Why?", budget=Budget(dollars=Decimal(45)))
+    assert caught.value.limit == "dollars"
+    assert caught.value.episode is not None and caught.value.episode.usage.dollars == 20
+
+
+async def test_what_a_nested_episode_may_use_is_held_of_the_outer_budget() -> None:
+    inner = Conductor(planner(ONE_STEP), pool=limited())
+    with pytest.raises(BudgetExceeded, match="the next call may use"):
+        await execute(ONE_STEP, pool_of(inner), "Why?", budget=Budget(tokens=35))
+    assert (await execute(ONE_STEP, pool_of(inner), "Why?", budget=Budget(tokens=50))).usage.tokens == 20

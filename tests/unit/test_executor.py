@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 import pytest
 from hypothesis import given, settings
@@ -22,7 +23,7 @@ from openconductor.errors import (
     WorkflowError,
     WorkflowReason,
 )
-from openconductor.events import Event, StepEnded, StepStarted, StepText
+from openconductor.events import CallEnded, Event, StepEnded, StepStarted, StepText
 from openconductor.executor import execute
 from openconductor.pool import Worker, WorkerPool
 from openconductor.protocols import CallContext, OnText
@@ -192,7 +193,7 @@ def test_whatever_the_timing_each_step_gets_what_a_serial_execution_gives_it(acc
 async def test_calls_say_which_episode_round_step_and_sample_they_are() -> None:
     provider = Scripted()
     await execute(plan([[], [0]]), pool_of(provider), "Why?", call=CallContext("e1", round=2, sample=3, depth=1))
-    assert [call for call, _ in provider.calls] == [
+    assert [replace(call, origin=0.0, on_event=None) for call, _ in provider.calls] == [
         CallContext("e1", 2, 0, 0, 3, 1),
         CallContext("e1", 2, 1, 0, 3, 1),
     ]
@@ -440,7 +441,7 @@ async def test_events_tell_what_happens_in_order() -> None:
     transcript = await execute(
         plan([[], [0]]), pool_of(provider), "Why?", on_event=events.append, call=CallContext("e1", round=1)
     )
-    assert [type(event) for event in events] == [StepStarted, StepText, StepText, StepEnded] * 2
+    assert [type(event) for event in events] == [StepStarted, StepText, StepText, CallEnded, StepEnded] * 2
     assert [event.text for event in events if isinstance(event, StepText)] == ["one", "two"] * 2
     assert [event.result for event in events if isinstance(event, StepEnded)] == list(transcript.results)
     assert {(event.episode, event.round) for event in events} == {("e1", 1)}

@@ -12,12 +12,13 @@ from dataclasses import replace
 
 from openconductor.budget import check_price, open_meter, time_limit
 from openconductor.context import open_context
+from openconductor.emit import Emitter, asked, open_call
 from openconductor.errors import OpenConductorError, WorkflowError
 from openconductor.events import Answered, RoundEnded
-from openconductor.executor import Emitter, Execution, Setting, new_episode_id
+from openconductor.executor import Execution, Setting
 from openconductor.pool import WorkerPool
 from openconductor.prompt import check_question
-from openconductor.protocols import CallContext, OnEvent
+from openconductor.protocols import OnEvent
 from openconductor.types import Budget, Episode, Question, Round, Usage, Workflow
 
 
@@ -48,7 +49,7 @@ async def play(
     """
     clock = asyncio.get_running_loop().time
     origin = clock()
-    call = CallContext(new_episode_id(), sample=sample)
+    call = open_call(origin=origin, sample=sample)
     emit = Emitter(on_event) if on_event is not None else None
     execution: Execution | None = None
 
@@ -67,7 +68,14 @@ async def play(
             emit(Answered(call.episode, 0, seconds, episode))
         return episode
 
+    async def settled(episode: Episode) -> Episode:
+        if emit is not None:
+            await emit.settle()
+        return episode
+
     try:
+        if emit is not None:
+            emit(asked(call, question))
         check_question(question)
         meter = open_meter(budget, now=origin)
         call = replace(call, deadline=meter.deadline if meter is not None else None)
@@ -79,8 +87,9 @@ async def play(
             await execution.run()
     except OpenConductorError as error:
         from_sink = emit is not None and emit.failure is not None
+        episode = close(error)
         if isinstance(error, WorkflowError) and not from_sink:
-            return close(error)
-        error.episode = close(error)
+            return await settled(episode)
+        error.episode = await settled(episode)
         raise
-    return close(None)
+    return await settled(close(None))

@@ -18,7 +18,17 @@ from rich.table import Table
 from rich.text import Text
 
 from openconductor.cli.console import printable
-from openconductor.events import Answered, Event, Planned, RoundEnded, StepEnded, StepStarted, StepText
+from openconductor.events import (
+    Answered,
+    Asked,
+    CallEnded,
+    Event,
+    Planned,
+    RoundEnded,
+    StepEnded,
+    StepStarted,
+    StepText,
+)
 from openconductor.types import Completion, Episode, Question, Round, Step, StepResult, Usage
 
 if TYPE_CHECKING:
@@ -133,6 +143,8 @@ class EpisodeView:
                         step.state, step.ended = "cancelled", event.at
             case Answered():
                 self._episode = event.outcome
+            case Asked() | CallEnded():
+                pass  # an attempt that failed shows when its step ends
 
     def _end_step(self, view: StepView, result: StepResult, at: float) -> None:
         view.worker = view.worker if result.worker is None else result.worker

@@ -182,7 +182,9 @@ class SimulatedWorker:
         """Answer from the text of the turns alone."""
         text = self._answer(messages, call)
         if text is None:
-            raise Refused("declined the request", worker=self.profile.name)
+            read = sum(len(message.content.split()) for message in messages)
+            usage = Usage(input_tokens=read, seconds=self.profile.seconds)
+            raise Refused("declined the request", worker=self.profile.name, usage=usage)
         if on_text is not None:
             on_text(text)
         read = sum(len(message.content.split()) for message in messages)

@@ -73,6 +73,7 @@ class OnnxProvider:
     """
 
     prices_itself = True
+    may_be_blank = True
 
     def __init__(self, checkpoint: Checkpoint, *, folder: Path) -> None:
         self.folder = folder

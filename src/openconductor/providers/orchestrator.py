@@ -8,22 +8,30 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 from contextvars import ContextVar
+from dataclasses import replace
 
 from openconductor.errors import BudgetExceeded, EmptyResponse, OpenConductorError, WorkerError, WorkerTimeout
-from openconductor.protocols import CallContext, OnText, Orchestrator
+from openconductor.events import Event
+from openconductor.protocols import CallContext, OnEvent, OnText, Orchestrator
 from openconductor.types import Budget, Completion, Episode, Message, Sampling
 
 MAX_DEPTH = 3
 """How many orchestrators may stand above one another inside the outermost one; a cycle of pools ends here."""
 
-# ``Orchestrator.ask`` takes no CallContext, so the depth travels to the calls below by way of the task's context.
-_depth: ContextVar[int] = ContextVar("openconductor_orchestrator_depth", default=0)
+# ``Orchestrator.ask`` takes no CallContext, so the call that it works for travels to it by way of the task's context.
+_above: ContextVar[CallContext | None] = ContextVar("openconductor_above", default=None)
+
+
+def working_for() -> CallContext | None:
+    """The call, of another orchestrator, that an episode begun here works for; None at the top."""
+    return _above.get()
 
 
 class OrchestratorProvider:
     """Asks an orchestrator; its usage is carried as it is, so its cost is what its own workers cost."""
 
     prices_itself = True
+    nests = True
 
     def __init__(self, orchestrator: Orchestrator) -> None:
         self._orchestrator = orchestrator
@@ -48,26 +56,46 @@ class OrchestratorProvider:
                 or orchestrators are nested deeper than ``MAX_DEPTH``.
             WorkerTimeout: the deadline passed.
         """
-        depth = max(call.depth, _depth.get())
+        above = _above.get()
+        depth = max(call.depth, above.depth + 1 if above is not None else 0)
         if depth >= MAX_DEPTH:
             raise WorkerError(
                 f"orchestrators nested {depth + 1} deep, expected at most {MAX_DEPTH}: does a pool hold its own "
                 "orchestrator?",
                 retryable=False,
             )
-        token = _depth.set(depth + 1)
+        token = _above.set(replace(call, depth=depth))
         try:
-            episode = await self._orchestrator.ask(tuple(messages), budget=_budget(call), sample=call.sample)
+            episode = await self._orchestrator.ask(
+                tuple(messages), budget=_budget(call), on_event=_sink(call), sample=call.sample
+            )
         except BudgetExceeded as error:
             if call.deadline is None or error.limit != "seconds":
                 raise
             raise WorkerTimeout(f"the inner episode did not end by the call's deadline: {error}") from error
         finally:
-            _depth.reset(token)
+            _above.reset(token)
         answer = _answer(episode)
         if on_text is not None:
             on_text(answer)
         return Completion(answer, usage=episode.usage)
+
+
+class _Below:
+    """Hands a nested episode's events to the call that it works for; nothing is streamed for that."""
+
+    wants_text = False
+    wants_nested = True
+
+    def __init__(self, on_event: OnEvent) -> None:
+        self._on_event = on_event
+
+    def __call__(self, event: Event) -> None:
+        self._on_event(event)
+
+
+def _sink(call: CallContext) -> OnEvent | None:
+    return _Below(call.on_event) if call.on_event is not None else None
 
 
 def _budget(call: CallContext) -> Budget | None:

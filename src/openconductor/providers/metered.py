@@ -1,0 +1,163 @@
+"""The innermost wrapper: deadline, clock, bill, and the record of every attempt.
+
+In: a provider and what its calls cost. Out: one whose every attempt is timed, billed and told of as a Call, whatever
+became of it: what is not told of here was not made. Kept lean: simulated workers come here 100,000s of times.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Sequence
+from dataclasses import replace
+
+from openconductor.errors import EmptyResponse, OpenConductorError, WorkerError, WorkerTimeout
+from openconductor.events import CallEnded
+from openconductor.protocols import CallContext, OnText, Provider
+from openconductor.types import Call, Completion, Message, Price, Sampling, Usage
+
+_UNKNOWN = 1  # unpriced calls
+_FREE = Usage()
+
+
+class MeteredProvider:
+    """Calls a provider within a deadline, bills the call, and reports it to ``call.on_event``.
+
+    Args:
+        provider: what is called. Its attributes count where it has them: ``prices_itself`` (its usage is its bill),
+            ``nests`` (it is an orchestrator), ``may_be_blank`` (a blank text is what it wrote, and no failure),
+            ``identity`` (what it is behind the worker's name).
+        name: the worker's name in reports.
+        price: US dollars a million tokens; None is not known.
+        timeout_s: total deadline of one attempt, in seconds from when it is sent.
+    """
+
+    __slots__ = ("_blank", "_identity", "_name", "_nested", "_price", "_prices_itself", "_provider", "_timeout_s")
+
+    def __init__(self, provider: Provider, *, name: str, price: Price | None, timeout_s: float | None) -> None:
+        self._provider = provider
+        self._name = name
+        self._price = price
+        self._timeout_s = timeout_s
+        self._prices_itself = bool(getattr(provider, "prices_itself", False))
+        self._nested = bool(getattr(provider, "nests", False))
+        self._blank = bool(getattr(provider, "may_be_blank", False))
+        self._identity = str(getattr(provider, "identity", ""))
+
+    def __repr__(self) -> str:
+        return f"MeteredProvider({self._provider!r})"
+
+    async def complete(
+        self,
+        messages: Sequence[Message],
+        sampling: Sampling,
+        *,
+        call: CallContext,
+        on_text: OnText | None = None,
+    ) -> Completion:
+        """Call once.
+
+        Raises:
+            EmptyResponse: no text, no tool call, and no token limit reached.
+            WorkerTimeout: a deadline passed.
+            WorkerError: as the provider raises it.
+        """
+        begun = time.perf_counter()
+        started = asyncio.get_running_loop().time() - call.origin
+        said: Completion | None = None
+        failure: OpenConductorError | None = None
+        try:
+            if self._timeout_s is None and call.deadline is None:
+                said = await self._provider.complete(messages, sampling, call=call, on_text=on_text)
+            else:
+                said = await self._in_time(messages, sampling, call, on_text)
+            usage = self._bill(said.usage, time.perf_counter() - begun)
+            said = Completion(said.text, said.reasoning, said.tool_calls, usage, said.finish_reason, said.body_sent)
+            if self._is_blank(said):
+                failure = EmptyResponse("neither text nor tool call in the answer", usage=usage)
+                raise failure
+            return said
+        except OpenConductorError as error:
+            failure = error
+            raise
+        finally:  # a cancellation comes by here, too: what was sent was sent
+            if call.on_event is not None:
+                seconds = time.perf_counter() - begun
+                usage = said.usage if said is not None else self._failed(failure, seconds)
+                record = Call(
+                    self._name,
+                    _outcome(said, failure),
+                    tuple(messages),
+                    sampling,
+                    said,
+                    failure,
+                    call.attempt,
+                    usage,
+                    self._price,
+                    started,
+                    self._identity,
+                    self._nested,
+                )
+                call.on_event(CallEnded(call.episode, call.round, started + seconds, call.step, record))
+
+    async def _in_time(
+        self, messages: Sequence[Message], sampling: Sampling, call: CallContext, on_text: OnText | None
+    ) -> Completion:
+        now = asyncio.get_running_loop().time()
+        ends = [end for end in (call.deadline, self._timeout_s and now + self._timeout_s) if end is not None]
+        deadline = min(ends)
+        if deadline <= now:
+            raise WorkerTimeout("the deadline had passed before the call began", usage=_FREE)
+        call = replace(call, deadline=deadline)
+        scope = asyncio.timeout_at(deadline)
+        try:
+            async with scope:
+                return await self._provider.complete(messages, sampling, call=call, on_text=on_text)
+        except TimeoutError as error:
+            if isinstance(error, WorkerError) or not scope.expired():
+                raise
+            raise WorkerTimeout(f"no whole answer by the deadline, after {deadline - now:.1f} s") from error
+
+    def _is_blank(self, said: Completion) -> bool:
+        if said.tool_calls or said.finish_reason == "length" or self._blank:
+            return False
+        return not said.text or said.text.isspace()
+
+    def _bill(self, usage: Usage, seconds: float) -> Usage:
+        """The usage with its price; no price, or no tokens reported: not known, which is not free."""
+        dollars, unpriced = usage.dollars, usage.unpriced_calls
+        if not (self._prices_itself or dollars or unpriced):
+            if self._price is not None and usage.tokens:
+                dollars = self._price.dollars(usage)
+            else:
+                unpriced = _UNKNOWN
+        return Usage(
+            usage.input_tokens,
+            usage.cached_tokens,
+            usage.output_tokens,
+            usage.reasoning_tokens,
+            dollars,
+            unpriced,
+            usage.seconds or seconds,
+        )
+
+    def _failed(self, failure: OpenConductorError | None, seconds: float) -> Usage:
+        """What a call that failed or was cancelled used: as reported, nothing, or not known."""
+        if failure is not None and failure.episode is not None:
+            return failure.episode.usage
+        if isinstance(failure, WorkerError):
+            if failure.usage is not None and failure.usage.tokens:
+                return self._bill(failure.usage, seconds)
+            if failure.usage is not None or failure.unbilled or (failure.status or 0) >= 400:
+                return Usage(seconds=seconds)
+        return Usage(unpriced_calls=0 if self._prices_itself else _UNKNOWN, seconds=seconds)
+
+
+def _outcome(said: Completion | None, failure: OpenConductorError | None) -> str:
+    if isinstance(failure, WorkerError):
+        return failure.outcome
+    if failure is not None:
+        return "stopped"  # a budget or a setting below this call ended it
+    if said is None:
+        return "cancelled"
+    return {"length": "cut", "content_filter": "refused"}.get(said.finish_reason, "answered")
