@@ -27,6 +27,7 @@ def _short(control: str) -> TrainConfig:
         [
             f'model.base="{cold_start.as_posix()}"',
             "cold_start.steps=0",
+            "widen.steps=0",
             "rollout.iterations=24",
             "data.easy=[1.0, 0.0, 0.0, 0.0]",
             "data.curriculum=1.0",

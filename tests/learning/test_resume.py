@@ -31,7 +31,10 @@ def _start(recipe: Path, folder: Path, *more: str) -> subprocess.Popen[bytes]:
     )
 
 
-def test_a_training_killed_in_the_middle_resumes_to_the_same_curve(tiny: TrainConfig, tmp_path: Path) -> None:
+@pytest.mark.parametrize("records", [4, 9], ids=["first act", "second act"])
+def test_a_training_killed_in_the_middle_resumes_to_the_same_curve(
+    tiny: TrainConfig, tmp_path: Path, records: int
+) -> None:
     recipe = tmp_path / "tiny.toml"
     recipe.write_text(dump_train_config(tiny), encoding="utf-8")
     whole = _start(recipe, tmp_path / "whole")
@@ -42,19 +45,21 @@ def test_a_training_killed_in_the_middle_resumes_to_the_same_curve(tiny: TrainCo
     killed = _start(recipe, cut)
     curve = cut / "curves.jsonl"
     deadline = time.monotonic() + 240
-    # Kill after a checkpoint (every 2 iterations) and an iteration that is not in it.
+    # Kill after a checkpoint (every 2 iterations) and an iteration that is not in it; each act has 6.
     while time.monotonic() < deadline and killed.poll() is None:
-        if curve.is_file() and len(curve.read_text(encoding="utf-8").splitlines()) >= 4:
+        if curve.is_file() and len(curve.read_text(encoding="utf-8").splitlines()) >= records:
             break
         time.sleep(0.005)
     killed.send_signal(signal.SIGKILL)
     killed.communicate()
     assert killed.returncode == -signal.SIGKILL
     assert not (cut / "results.json").exists()
+    assert (cut / "widened").is_dir() == (records > 6)
 
     resumed = _start(recipe, cut, "--resume")
     _, said = resumed.communicate(timeout=300)
     assert resumed.returncode == 0, said.decode()
+    assert [record["iteration"] for record in _curve(cut)] == list(range(12))
     assert _curve(cut) == _curve(tmp_path / "whole")
     results = [json.loads((tmp_path / name / "results.json").read_text(encoding="utf-8")) for name in ("cut", "whole")]
     assert results[0]["greedy"] == results[1]["greedy"]

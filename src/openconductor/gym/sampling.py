@@ -1,9 +1,9 @@
 """Random workflows: valid, readable, and ignorant of who is good at what.
 
-In: a random state and a question. Out: a workflow drawn uniformly in each choice: the number of steps, each step's
-worker, wording and access (nothing, the step before, or all; a comparison sees all), and which of the question's
-operations a step names (in the order of the question, so that the steps read as a plan). This one distribution is the
-*random* reference level and the cold start's only teacher.
+In: a random state and a question. Out: a workflow drawn uniformly in each choice: how many of the question's operations
+it names (in their order, so that the steps read as a plan) and which, each step's worker, wording and access (nothing,
+the step before, or all), and, where it ends in a comparison, how many independent attempts that compares. This one
+distribution is the *random* reference level and the cold start's only teacher.
 """
 
 from __future__ import annotations
@@ -15,27 +15,31 @@ from openconductor.gym.questions import GymQuestion
 from openconductor.gym.world import COMPARE, WORDINGS, Operation
 from openconductor.types import Access, Step, Workflow
 
-_COMPARES = 0.15  # share of workflows of several steps that end in a comparison
-_WHOLE = 0.1  # share of steps that are told to do everything
+COMPARES = 0.4
+"""Share of workflows that end in a comparison, where there is room for one."""
+WHOLE = 0.1
+"""Share of steps that are told to do everything."""
+REMARK = " (smudged)"
+"""What a thought says behind a worker whose list is smudged."""
 
 
 def random_workflow(
     rng: random.Random, question: GymQuestion, ordinals: Sequence[int], *, max_steps: int = 5
 ) -> Workflow:
     """Draw a valid workflow for a question over the offered ordinals."""
-    count = rng.randint(1, max_steps)
     operations = [operation for operation, _ in question.operations]
-    places = sorted(rng.randrange(len(operations)) for _ in range(count))
+    size = rng.randint(1, min(len(operations), max_steps))
+    places = sorted(rng.sample(range(len(operations)), size))
+    room = (max_steps - 1) // size  # attempts that leave a step for a comparison
+    compares = room > 0 and rng.random() < COMPARES
     steps: list[Step] = []
-    for index, place in enumerate(places):
-        access: Access = rng.choice(((), (index - 1,), "all")) if index else ()
-        if index and index == count - 1 and rng.random() < _COMPARES:
-            subtask, access = rng.choice(COMPARE), "all"
-        elif rng.random() < _WHOLE:
-            subtask = write_subtask(rng, operations)
-        else:
-            subtask = write_subtask(rng, [operations[place]])
-        steps.append(Step(rng.choice(ordinals), subtask, access))
+    for _ in range(rng.randint(1, room) if compares else 1):
+        for number, place in enumerate(places):
+            access: Access = rng.choice(((), (len(steps) - 1,), "all")) if number else ()
+            named = operations if rng.random() < WHOLE else [operations[place]]
+            steps.append(Step(rng.choice(ordinals), write_subtask(rng, named), access))
+    if compares:
+        steps.append(Step(rng.choice(ordinals), rng.choice(COMPARE), "all"))
     return Workflow(tuple(steps))
 
 
@@ -44,10 +48,15 @@ def write_subtask(rng: random.Random, operations: Sequence[Operation]) -> str:
     return ", then ".join(operation.phrase(rng.choice(WORDINGS)) for operation in operations)
 
 
-def write_thought(workflow: Workflow) -> str:
-    """The thought before the three lists: each subtask beside the worker chosen for it.
+def write_thought(workflow: Workflow, question: GymQuestion) -> str:
+    """The thought before the three lists: each subtask beside the worker chosen for it, and a remark on a smudged list.
 
-    >>> write_thought(Workflow((Step(3, "sort the list"), Step(1, "double every number", "all"))))
-    'sort the list: 3; double every number: 1'
+    A comparison reads answers, not the list, so nothing is remarked there.
+
+    >>> from openconductor.gym.questions import read_question
+    >>> steps = (Step(3, "sort the list"), Step(4, "compare the answers", "all"))
+    >>> write_thought(Workflow(steps), read_question("Take the smudged list 4 17 9, sort the list."))
+    'sort the list: 3 (smudged); compare the answers: 4'
     """
-    return "; ".join(f"{step.subtask}: {step.worker}" for step in workflow)
+    remark = REMARK if question.smudged else ""
+    return "; ".join(f"{step.subtask}: {step.worker}{'' if step.subtask in COMPARE else remark}" for step in workflow)

@@ -62,7 +62,7 @@ def _draw_row(
     question = draw_question("train", kind, rng)
     workflow = random_workflow(rng, question, pool.ordinals, max_steps=config.rollout.max_steps)
     prompt = write_prompt(tokenizer, render_chat(question.text, config, pool))
-    completion = render_workflow(workflow, write_thought(workflow))
+    completion = render_workflow(workflow, write_thought(workflow, question))
     return tokenizer.encode(prompt), [*tokenizer.encode(completion), end_id(tokenizer)]
 
 

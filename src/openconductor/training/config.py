@@ -67,6 +67,23 @@ class ColdStartConfig(_Section):
     learning_rate: float = 4e-3
 
 
+class WidenConfig(_Section):
+    """A second act, for a tiny Conductor in the gym: its plans are varied at random, then GRPO goes on from there.
+
+    Attributes:
+        steps: supervised steps on its own plans, most of them varied (0: there is no second act).
+        batch: workflows a step.
+        iterations: of GRPO, with ``rollout``, ``reward`` and ``optim`` as in the first act.
+        easy: weights of the kinds at the beginning; they move to even until the end.
+    """
+
+    steps: NonNegative = 0
+    batch: Positive = 64
+    learning_rate: float = 1e-3
+    iterations: Positive = 200
+    easy: tuple[float, ...] = ()
+
+
 class PromptConfig(_Section):
     """What the Conductor is shown."""
 
@@ -138,6 +155,7 @@ class TrainConfig(_Section):
     data: DataConfig = DataConfig()
     model: ModelConfig = ModelConfig()
     cold_start: ColdStartConfig = ColdStartConfig()
+    widen: WidenConfig = WidenConfig()
     prompt: PromptConfig = PromptConfig()
     rollout: RolloutConfig = RolloutConfig()
     reward: RewardConfig = RewardConfig()

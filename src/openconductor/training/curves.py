@@ -86,14 +86,18 @@ def _is_truncated(episode: Episode) -> bool:
 
 @dataclass(slots=True)
 class Curve:
-    """An append-only file of records; a resumed run drops what came after its checkpoint."""
+    """An append-only file of records; a resumed run drops what came after its checkpoint.
+
+    ``after`` counts the iterations of the act before: a record's ``iteration`` counts on from there.
+    """
 
     path: Path
     records: list[Record] = field(default_factory=list[Record])
+    after: int = 0
 
     @classmethod
-    def open(cls, path: Path, *, upto: int) -> Curve:
-        """Open the curve of a run that has done ``upto`` iterations; later records are cut off."""
+    def open(cls, path: Path, *, done: int, after: int = 0) -> Curve:
+        """Open the curve of an act that has done ``done`` iterations; later records are cut off."""
         records: list[Record] = []
         if path.is_file():
             for line in path.read_text(encoding="utf-8").splitlines():
@@ -101,13 +105,13 @@ class Curve:
                     record = json.loads(line)
                 except json.JSONDecodeError:
                     break  # the line that a kill left unfinished
-                if record["iteration"] >= upto:
+                if record["iteration"] >= after + done:
                     break
                 records.append(record)
         part = path.with_suffix(".part")
         part.write_text("".join(json.dumps(record) + "\n" for record in records), encoding="utf-8")
         part.replace(path)
-        return cls(path, records)
+        return cls(path, records, after)
 
     def append(self, record: Record) -> list[str]:
         """Append a record; returns the warnings that it gives rise to."""

@@ -26,8 +26,8 @@ class Example:
     kind: str
 
 
-def training_examples(config: TrainConfig) -> list[Example]:
-    """``rollout.questions`` examples an iteration."""
+def training_examples(config: TrainConfig, *, after: int = 0) -> list[Example]:
+    """``rollout.questions`` examples an iteration; those of the ``after`` iterations before are not drawn again."""
     if config.data.task != "gym":
         return _from_task(config, "train", config.rollout.iterations * config.rollout.questions)
     examples: list[Example] = []
@@ -37,7 +37,7 @@ def training_examples(config: TrainConfig) -> list[Example]:
             config.rollout.questions,
             seed=config.data.seed,
             mix=_mix(config, iteration),
-            start=iteration * config.rollout.questions,
+            start=(after + iteration) * config.rollout.questions,
         )
     return examples
 

@@ -122,7 +122,7 @@ class WorkflowReward:
         **_: object,
     ) -> list[float | None]:
         """One reward a completion, in order."""
-        iteration = int(trainer_state.global_step)
+        iteration = self._curve.after + int(trainer_state.global_step)
         group = self._config.rollout.completions
         scored = await asyncio.gather(
             *(
@@ -145,8 +145,9 @@ class WorkflowReward:
         for warning in self._curve.append(record):
             self._say(f"warning: iteration {iteration}: {warning}")
         if iteration % _REPORT_EVERY == 0:
+            last = self._curve.after + self._config.rollout.iterations
             self._say(
-                f"iteration {iteration} of {self._config.rollout.iterations}: accuracy {record['accuracy']:.3f}, "
+                f"iteration {iteration} of {last}: accuracy {record['accuracy']:.3f}, "
                 f"validity {record['validity']:.3f}, routing entropy {record['routing_entropy_bits']:.2f} bits"
             )
         for name in ("validity", "accuracy", "accuracy_given_valid", "routing_entropy_bits"):

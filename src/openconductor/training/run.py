@@ -1,8 +1,9 @@
 """One training from recipe to checkpoint, in a folder that can be resumed at any moment.
 
 In: a TrainConfig and a folder. Out: in that folder ``config.toml``, ``environment.json``, ``cold_start/``,
-``checkpoints/``, ``curves.jsonl``, ``conductor/`` (what ``Conductor`` loads) and ``results.json``. Every file appears
-whole or not at all; a checkpoint counts only when its mark of completeness is there.
+``checkpoints/``, ``curves.jsonl``, ``conductor/`` (what ``Conductor`` loads) and ``results.json``; of a second act
+``widened/`` and ``checkpoints_widened/``. Every file appears whole or not at all; a checkpoint counts only when its
+mark of completeness is there.
 """
 
 from __future__ import annotations
@@ -15,9 +16,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
+from typing import cast
 
 import torch
-from transformers import PreTrainedModel, PreTrainedTokenizerBase
+from transformers import PreTrainedModel, PreTrainedTokenizerBase, PreTrainedTokenizerFast, Qwen2ForCausalLM
 
 import openconductor
 from openconductor.errors import ConfigError
@@ -36,6 +38,7 @@ from openconductor.training.model import build_model, is_tiny, load_base_model, 
 from openconductor.training.policy import play
 from openconductor.training.storage import is_complete, last_checkpoint, whole_folder, write_text
 from openconductor.training.tokenizer import build_tokenizer
+from openconductor.training.widen import widen
 
 HELD_OUT = 400  # questions that a run ends with, of the test split
 START_REPEATS = 8  # a start is right so seldom that one pass over the questions says little
@@ -81,6 +84,8 @@ def train(
         )
     if not config.model.base and not config.cold_start.steps:
         raise ConfigError("cold_start.steps: got 0 without model.base; expected more, for a fresh model writes nothing")
+    if config.widen.steps and config.data.task != "gym":
+        raise ConfigError(f"widen.steps: got {config.widen.steps} with task {config.data.task!r}, expected the gym")
     _open_folder(config, folder, resume=resume)
     tiny = not config.model.base or is_tiny(config.model.base)
     if tiny:
@@ -99,7 +104,7 @@ def train(
     started = time.perf_counter()
     before = _measure(setup, model, tokenizer, temperature=1.0, repeats=START_REPEATS)
     setup.say(f"start: accuracy {before['accuracy']:.3f}, validity {before['validity']:.3f}")
-    _learn(setup, model, tokenizer)
+    model = _learn(setup, model, tokenizer)
     learnt = time.perf_counter()
     save_conductor(model, tokenizer, config, folder / "conductor")
     if tiny:
@@ -188,23 +193,53 @@ def _starting_point(setup: Setup) -> tuple[PreTrainedModel, PreTrainedTokenizerB
     return load_model(folder)  # from the folder, where TRL finds the reference model of a KL term
 
 
-def _learn(setup: Setup, model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) -> None:
-    """GRPO from the last whole checkpoint to the last iteration."""
-    config, folder = setup.config, setup.folder / "checkpoints"
+def _learn(setup: Setup, model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) -> PreTrainedModel:
+    """GRPO, in one act or two, from the last whole checkpoint to the last iteration."""
+    config, folder = setup.config, setup.folder
+    if not config.widen.steps:
+        return _act(setup, model, tokenizer, config, folder / "checkpoints")
+    widened = folder / "widened"
+    if not is_complete(widened):
+        model = _act(setup, model, tokenizer, config, folder / "checkpoints")
+        setup.say("the second act: the plans are varied")
+        widen(cast("Qwen2ForCausalLM", model), cast("PreTrainedTokenizerFast", tokenizer), setup.pool, config)
+        save_conductor(model, tokenizer, config, widened)
+    second = config.model_copy(
+        update={
+            "rollout": config.rollout.model_copy(update={"iterations": config.widen.iterations}),
+            "data": config.data.model_copy(update={"easy": config.widen.easy, "curriculum": 1.0}),
+        }
+    )
+    model, tokenizer = load_model(widened)
+    first = config.rollout.iterations
+    return _act(setup, model, tokenizer, second, folder / "checkpoints_widened", after=first)
+
+
+def _act(
+    setup: Setup,
+    model: PreTrainedModel,
+    tokenizer: PreTrainedTokenizerBase,
+    config: TrainConfig,
+    folder: Path,
+    *,
+    after: int = 0,
+) -> PreTrainedModel:
+    """One act; ``after`` counts the iterations of the one before. The model is trained in place, and returned."""
     checkpoint, done = last_checkpoint(folder)
     trainer = build_trainer(
         model,
         tokenizer,
-        training_rows(training_examples(config), config, setup.pool),
+        training_rows(training_examples(config, after=after), config, setup.pool),
         setup.score,
         setup.pool,
         config,
         folder=folder,
-        curve=Curve.open(setup.folder / "curves.jsonl", upto=done),
+        curve=Curve.open(setup.folder / "curves.jsonl", after=after, done=done),
         cpu=not torch.cuda.is_available(),
         say=setup.say,
     )
     trainer.train(resume_from_checkpoint=str(checkpoint) if checkpoint is not None else None)
+    return model
 
 
 def _measure(

@@ -14,6 +14,7 @@ from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, pre_token
 from transformers import PreTrainedTokenizerBase, PreTrainedTokenizerFast
 
 from openconductor.gym.questions import JOINERS, LARGEST, OPENERS, SMUDGED
+from openconductor.gym.sampling import REMARK
 from openconductor.gym.world import COMPARE, OPERATIONS, WORDINGS
 
 PAD, END, UNKNOWN = "<pad>", "<end>", "<unk>"
@@ -52,7 +53,7 @@ def build_tokenizer() -> PreTrainedTokenizerFast:
     backend.decoder = decoders.Fuse()
     numbers = [f" {number}" for number in range(LARGEST + 1)]
     phrases = [operation.phrase(wording) for operation in OPERATIONS.values() for wording in WORDINGS]
-    texts = [*_WIRE, *OPENERS, *JOINERS, f" {SMUDGED}", *phrases, *COMPARE, *numbers]
+    texts = [*_WIRE, *OPENERS, *JOINERS, f" {SMUDGED}", REMARK, *phrases, *COMPARE, *numbers]
     backend.add_tokens([AddedToken(text, normalized=False) for text in dict.fromkeys(texts) if len(text) > 1])
     backend.add_special_tokens([AddedToken(token, special=True) for token in (PAD, END, UNKNOWN)])
     tokenizer = PreTrainedTokenizerFast(

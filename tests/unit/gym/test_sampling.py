@@ -8,11 +8,12 @@ from collections import Counter
 from hypothesis import given
 from hypothesis import strategies as st
 
-from openconductor.gym.questions import draw_questions
-from openconductor.gym.sampling import random_workflow, write_thought
+from openconductor.gym.questions import KINDS, draw_questions, read_question
+from openconductor.gym.sampling import COMPARES, random_workflow, write_thought
 from openconductor.gym.world import asks_to_compare, find_operations
 from openconductor.parser import parse_workflow, validate_workflow
 from openconductor.prompt import render_workflow
+from openconductor.types import Workflow
 
 QUESTIONS = draw_questions("train", 40, seed=0)
 
@@ -23,7 +24,7 @@ def test_a_random_workflow_is_valid_and_survives_being_written_and_read(
 ) -> None:
     workflow = random_workflow(random.Random(seed), question, sorted(subset))  # type: ignore[arg-type]
     validate_workflow(workflow, subset, max_steps=5)
-    assert parse_workflow(render_workflow(workflow, write_thought(workflow)), subset) == workflow
+    assert parse_workflow(render_workflow(workflow, write_thought(workflow, question)), subset) == workflow
 
 
 @given(seed=st.integers(), question=st.sampled_from(QUESTIONS))
@@ -35,11 +36,9 @@ def test_every_subtask_names_operations_of_the_question_or_asks_to_compare(seed:
         assert bool(found) != asks_to_compare(step.subtask)
 
 
-def test_the_number_of_steps_and_the_workers_are_uniform_whatever_is_asked_of_them() -> None:
+def test_the_workers_are_uniform_whatever_is_asked_of_them() -> None:
     rng = random.Random(0)
     drawn = [random_workflow(rng, question, range(8)) for question in QUESTIONS for _ in range(250)]
-    lengths = Counter(map(len, drawn))
-    assert all(abs(lengths[size] / len(drawn) - 0.2) < 0.02 for size in range(1, 6))
     by_skill: dict[str, Counter[int]] = {}
     for workflow in drawn:
         for step in workflow:
@@ -50,3 +49,35 @@ def test_the_number_of_steps_and_the_workers_are_uniform_whatever_is_asked_of_th
     for counts in by_skill.values():
         shares = [counts[worker] / counts.total() for worker in range(8)]
         assert max(abs(share - 1 / 8) for share in shares) < 0.04
+
+
+def test_each_choice_is_uniform() -> None:
+    rng = random.Random(1)
+    by_kind: dict[str, list[Workflow]] = {kind: [] for kind in KINDS}
+    for question in QUESTIONS:
+        by_kind[question.kind] += [random_workflow(rng, question, range(8)) for _ in range(400)]
+    for kind, drawn in by_kind.items():
+        compared = [one for one in drawn if asks_to_compare(one.steps[-1].subtask)]
+        assert abs(len(compared) / len(drawn) - COMPARES) < 0.03, kind
+    attempts = Counter(len(one) - 1 for one in by_kind["single"] if asks_to_compare(one.steps[-1].subtask))
+    assert set(attempts) == {1, 2, 3, 4}
+    assert all(abs(count / attempts.total() - 0.25) < 0.04 for count in attempts.values())
+    named = Counter(len(one) for one in by_kind["triple"] if not asks_to_compare(one.steps[-1].subtask))
+    assert set(named) == {1, 2, 3}
+    assert all(abs(count / named.total() - 1 / 3) < 0.04 for count in named.values())
+    access = Counter(one.steps[1].access for one in by_kind["pair"] if len(one) == 2 and not _compares(one))
+    assert set(access) == {(), (0,), "all"}
+    assert all(abs(count / access.total() - 1 / 3) < 0.05 for count in access.values())
+
+
+def test_smudged_and_clean_questions_get_the_same_workflows() -> None:
+    clean = read_question("Take 4 17 9, sort the list.")
+    smudged = read_question("Take the smudged list 4 17 9, sort the list.")
+    assert clean is not None and smudged is not None
+    for seed in range(100):
+        drawn = [random_workflow(random.Random(seed), question, range(8)) for question in (clean, smudged)]
+        assert drawn[0] == drawn[1]
+
+
+def _compares(workflow: Workflow) -> bool:
+    return asks_to_compare(workflow.steps[-1].subtask)

@@ -83,6 +83,6 @@ def test_reopening_drops_what_came_after_the_checkpoint_and_a_half_written_line(
     path = tmp_path / "curves.jsonl"
     lines = [json.dumps({"iteration": index}) for index in range(5)]
     path.write_text("\n".join(lines) + '\n{"iterat', encoding="utf-8")
-    assert [record["iteration"] for record in Curve.open(path, upto=3).records] == [0, 1, 2]
+    assert [record["iteration"] for record in Curve.open(path, done=3).records] == [0, 1, 2]
     assert path.read_text(encoding="utf-8").splitlines() == lines[:3]
-    assert len(Curve.open(path, upto=99).records) == 3
+    assert len(Curve.open(path, done=99).records) == 3

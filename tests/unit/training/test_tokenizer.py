@@ -26,7 +26,7 @@ def test_every_completion_of_the_gym_survives_encoding_and_decoding() -> None:
     for index in range(200):
         question = draw_question("train", KINDS[index % 4], rng)
         workflow = random_workflow(rng, question, range(8))
-        text = render_workflow(workflow, write_thought(workflow))
+        text = render_workflow(workflow, write_thought(workflow, question))
         ids = tokenizer.encode(text)
         assert tokenizer.decode(ids) == text
         assert tokenizer.unk_token_id not in ids
