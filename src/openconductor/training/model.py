@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 import torch
 from transformers import (
@@ -52,7 +52,7 @@ def load_model(folder: Path) -> tuple[Qwen2ForCausalLM, PreTrainedTokenizerFast]
     """Load a checkpoint of the tiny Conductor.
 
     Raises:
-        ConfigError: the folder holds no checkpoint, or one of another architecture.
+        ConfigError: the folder holds no checkpoint, one of another architecture, or one whose weights do not fit it.
     """
     described = folder / "config.json"
     if not described.is_file():
@@ -60,7 +60,11 @@ def load_model(folder: Path) -> tuple[Qwen2ForCausalLM, PreTrainedTokenizerFast]
     architecture = json.loads(described.read_text(encoding="utf-8")).get("model_type")
     if architecture != "qwen2":
         raise ConfigError(f"checkpoint {folder}: got architecture {architecture!r}, expected 'qwen2'")
-    model = Qwen2ForCausalLM.from_pretrained(folder, dtype=torch.float32)
+    loaded = Qwen2ForCausalLM.from_pretrained(folder, dtype=torch.float32, output_loading_info=True)
+    model, found = cast("tuple[Qwen2ForCausalLM, dict[str, object]]", loaded)
+    for what in ("missing_keys", "unexpected_keys", "mismatched_keys"):
+        if wrong := found.get(what):  # transformers fills what is missing with random numbers, and only warns
+            raise ConfigError(f"checkpoint {folder}: {what.replace('_', ' ')} in its weights: {wrong}, expected none")
     tokenizer = PreTrainedTokenizerFast.from_pretrained(folder)
     return model, tokenizer
 

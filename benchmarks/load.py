@@ -1,0 +1,176 @@
+"""Many workflows at once on one core: wall time beside a bare script, and what faster parts would bring.
+
+    python -m benchmarks.load [--json] [--repeats 5] [--in-flight 256]
+
+In: nothing but this machine (two idle cores, Linux). Out: ratios, with the bars that they are held against. The workflow
+and the server are those of ``benchmarks.orchestration``: a tree of five steps, 50 ms a call, the longest line three. The
+client is held to one core and the server to another, so what is compared at 256 in flight is CPU: that of the client.
+
+- "ours": ``execute`` through the OpenAI-compatible client, with every check, record and bill.
+- "bare": the same tree written out by hand over an aiohttp session that reads the JSON and checks nothing.
+- "threads": one step after the other, a thread a workflow, http.client: how public implementations of the method execute.
+- "+uvloop", "+64 connections": ours and bare with another event loop (optional: `pip install uvloop`), and with calls
+  limited to 64 at once.
+
+Subjects are interleaved in one run and medians reported; a figure is a workflow's wall over its critical path.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import http.client
+import importlib.util
+import json
+import os
+import platform
+import statistics
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Awaitable, Callable
+from concurrent.futures import ThreadPoolExecutor
+from urllib.parse import urlsplit
+
+import aiohttp
+
+from benchmarks.orchestration import CRITICAL_SECONDS, QUESTION, TREE, WORKFLOW, by_hand, installed, slow_server
+from openconductor import Message, Worker, WorkerPool, execute
+from openconductor.providers.openai_compatible import OpenAICompatibleProvider
+
+EACH = 3  # workflows a lane and round
+BARE, THREADS = 1.15, "less than threads"
+
+
+async def lanes(once: Callable[[], Awaitable[object]], in_flight: int) -> list[float]:
+    """The wall seconds of each workflow, ``in_flight`` at any time."""
+    walls: list[float] = []
+
+    async def lane() -> None:
+        for _ in range(EACH):
+            begun = time.perf_counter()
+            await once()
+            walls.append(time.perf_counter() - begun)
+
+    await asyncio.gather(*(lane() for _ in range(in_flight)))
+    return walls
+
+
+async def asynchronous(url: str, in_flight: int, repeats: int, limit: int | None) -> dict[str, list[float]]:
+    """Ours and bare, interleaved on one event loop."""
+    payload = {"model": "slow", "messages": [{"role": "user", "content": QUESTION}]}
+    walls: dict[str, list[float]] = {"ours": [], "bare": []}
+    async with (
+        OpenAICompatibleProvider("slow", base_url=url) as provider,
+        aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=limit or 0)) as session,
+    ):
+        pool = WorkerPool([Worker(provider, name="slow", max_concurrency=limit)])
+
+        async def post(messages: list[Message]) -> str:
+            async with session.post(f"{url}/chat/completions", json=payload) as response:
+                return (await response.json())["choices"][0]["message"]["content"]
+
+        who = {"ours": lambda: execute(WORKFLOW, pool, QUESTION), "bare": by_hand(post)}
+        for once in who.values():
+            await lanes(once, in_flight)  # opens the connections
+        for _ in range(repeats):
+            for name, once in who.items():
+                walls[name] += await lanes(once, in_flight)
+    return walls
+
+
+def threaded(url: str, in_flight: int, repeats: int) -> list[float]:
+    """One step after the other, a thread a workflow; the connections stay open."""
+    parts = urlsplit(url)
+    payload = json.dumps({"model": "slow", "messages": [{"role": "user", "content": QUESTION}]})
+    held = threading.local()
+
+    def workflow() -> float:
+        if not hasattr(held, "connection"):
+            held.connection = http.client.HTTPConnection(parts.hostname or "", parts.port)
+        begun = time.perf_counter()
+        for _ in TREE:
+            headers = {"Content-Type": "application/json"}
+            held.connection.request("POST", f"{parts.path}/chat/completions", payload, headers)
+            json.loads(held.connection.getresponse().read())["choices"][0]["message"]["content"]
+        return time.perf_counter() - begun
+
+    with ThreadPoolExecutor(in_flight) as pool:
+        list(pool.map(lambda _: workflow(), range(in_flight)))
+        return list(pool.map(lambda _: workflow(), range(in_flight * EACH * repeats)))
+
+
+def client(url: str, options: argparse.Namespace) -> None:
+    """One client process, on one core; prints the medians of its subjects as one JSON object."""
+    if options.client == "threads":
+        walls = {"threads": threaded(url, options.in_flight, options.repeats)}
+    else:
+        limit = 64 if options.client == "limited" else None
+        main = asynchronous(url, options.in_flight, options.repeats, limit)
+        if options.client == "uvloop":
+            import uvloop
+
+            walls = uvloop.run(main)
+        else:
+            walls = asyncio.run(main)
+    print(json.dumps({name: statistics.median(values) / CRITICAL_SECONDS for name, values in walls.items()}))
+
+
+def measure(options: argparse.Namespace) -> dict[str, object]:
+    """Every client in turn against one server, each on a core of its own; rounds are interleaved."""
+    cores = sorted(os.sched_getaffinity(0))
+    clients = ["plain", "threads", "limited"] + (["uvloop"] if importlib.util.find_spec("uvloop") else [])
+    found: dict[str, list[float]] = {}
+    os.sched_setaffinity(0, {cores[-1]})
+    with slow_server() as url:
+        os.sched_setaffinity(0, {cores[0]})
+        for _ in range(options.rounds):
+            for which in clients:
+                command = [sys.executable, "-m", "benchmarks.load", "--client", which, "--url", url]
+                command += ["--in-flight", str(options.in_flight), "--repeats", str(options.repeats)]
+                said = subprocess.run(command, check=True, capture_output=True, text=True, timeout=300).stdout
+                suffix = {"limited": " +64 connections", "uvloop": " +uvloop"}.get(which, "")
+                for name, value in json.loads(said).items():
+                    found.setdefault(name + suffix, []).append(value)
+    os.sched_setaffinity(0, set(cores))
+    walls = {name: round(statistics.median(values), 3) for name, values in found.items()}
+    ratio = statistics.median(a / b for a, b in zip(found["ours"], found["bare"], strict=True))
+    serial = walls["ours"] / walls["threads"]
+    return {
+        "bars": [
+            {"what": "wall / bare asyncio and aiohttp", "value": round(ratio, 3), "at_most": BARE, "held": ratio <= BARE},
+            {"what": "wall / serial steps in threads", "value": round(serial, 3), "at_most": 1.0, "held": serial < 1},
+        ],
+        "wall_over_critical_path": walls,
+        "in_flight": options.in_flight,
+        "versions": {"python": platform.python_version()}
+        | {name: installed(name) for name in ("openconductor", "aiohttp", "uvloop")},
+        "machine": {"system": platform.platform(), "cpus": os.cpu_count(), "load_average": os.getloadavg()},
+    }
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--json", action="store_true", help="print one object instead of lines")
+    parser.add_argument("--in-flight", type=int, default=256, help="workflows at once (default 256)")
+    parser.add_argument("--repeats", type=int, default=2, help="repeats in each client (default 2)")
+    parser.add_argument("--rounds", type=int, default=5, help="interleaved rounds of clients (default 5)")
+    parser.add_argument("--client", help=argparse.SUPPRESS)
+    parser.add_argument("--url", help=argparse.SUPPRESS)
+    options = parser.parse_args()
+    if options.client:
+        client(options.url, options)
+        return
+    result = measure(options)
+    if options.json:
+        print(json.dumps(result, indent=2))
+        return
+    for bar in result["bars"]:  # type: ignore[attr-defined]
+        print(f"{'held  ' if bar['held'] else 'MISSED'}  {bar['value']:8.3f}  (at most {bar['at_most']})  {bar['what']}")
+    for key in ("wall_over_critical_path", "in_flight", "versions", "machine"):
+        print(f"{key}: {json.dumps(result[key])}")
+
+
+if __name__ == "__main__":
+    main()
