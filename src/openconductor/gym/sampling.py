@@ -15,7 +15,7 @@ from openconductor.gym.questions import GymQuestion
 from openconductor.gym.world import COMPARE, WORDINGS, Operation
 from openconductor.types import Access, Step, Workflow
 
-COMPARES = 0.4
+COMPARES = 0.2
 """Share of workflows that end in a comparison, where there is room for one."""
 WHOLE = 0.1
 """Share of steps that are told to do everything."""
