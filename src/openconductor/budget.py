@@ -25,6 +25,7 @@ Limit = Literal["calls", "tokens", "dollars", "seconds"]
 _NO_LIMITS = Budget()
 _NOTHING = Usage()
 _NO_DOLLARS = Decimal(0)
+_CLOCK_SLACK_S = 0.001  # event loops call their timers a little early
 
 
 class BudgetMeter:
@@ -32,21 +33,21 @@ class BudgetMeter:
 
     Calls are counted before they are made, so their limit is exact. Of tokens and dollars a call reserves the most that
     it is known to be able to use, beside the calls in flight, and is refused where that does not fit: a limit holds
-    exactly where every worker has a ``max_tokens``. What a call without one writes is known afterwards only: the call
-    that passes a limit is kept and ends the episode.
+    where every worker has a ``max_tokens`` and reads no more than the guess (``Worker.most``). What other calls use is
+    known afterwards only: the call that passes a limit is kept and ends the episode.
     """
 
     __slots__ = (
         "_budget",
         "_calls",
         "_dollars",
+        "_errors",
         "_parent",
         "_reserved_dollars",
         "_reserved_tokens",
         "_started",
         "_tokens",
         "deadline",
-        "error",
     )
 
     def __init__(self, budget: Budget, *, now: float, parent: PaidCall | None = None) -> None:
@@ -63,8 +64,7 @@ class BudgetMeter:
         own = None if budget.seconds is None else now + budget.seconds
         self.deadline = min((d for d in (own, inherited) if d is not None), default=None)
         """The event loop's time at which the budget's seconds end; None is never."""
-        self.error: BudgetExceeded | None = None
-        """The error that this meter raised, once it did: tells this budget's end from another one's."""
+        self._errors: list[BudgetExceeded] = []
 
     @property
     def limits_dollars(self) -> bool:
@@ -129,10 +129,10 @@ class BudgetMeter:
 
     def out_of_time(self) -> bool:
         """Whether the deadline has passed."""
-        return self.deadline is not None and asyncio.get_running_loop().time() >= self.deadline
+        return self.deadline is not None and asyncio.get_running_loop().time() + _CLOCK_SLACK_S >= self.deadline
 
     def exceeded(self, limit: Limit, *, reserved: object = 0, wanted: object = 0) -> BudgetExceeded:
-        """The error for one limit, remembered in ``error``; ``wanted`` is what a call that was refused may use."""
+        """The error for one limit, remembered as ours; ``wanted`` is what a call that was refused may use."""
         used: dict[Limit, object] = {
             "calls": self._calls,
             "tokens": self._tokens,
@@ -146,8 +146,13 @@ class BudgetMeter:
         )
         if wanted:
             message += f", {reserved} held for calls in flight; the next call may use {wanted} {limit}"
-        self.error = BudgetExceeded(message, limit=limit)
-        return self.error
+        error = BudgetExceeded(message, limit=limit)
+        self._errors.append(error)
+        return error
+
+    def ended_in(self, error: BaseException) -> bool:
+        """Whether an error is this budget's end, and not another one's; steps side by side may each meet it."""
+        return any(error is one for one in self._errors)
 
     def _check_room(self, tokens: int, dollars: Decimal) -> None:
         if self._parent is not None:
@@ -284,6 +289,12 @@ def check_price(meter: BudgetMeter | None, worker: _Priced) -> None:
 
 def _check(budget: Budget) -> None:
     for name in ("calls", "tokens", "dollars", "seconds"):
-        value: int | Decimal | float | None = getattr(budget, name)
-        if value is not None and not value >= 0:
+        value: object = getattr(budget, name)
+        if value is not None and not _is_amount(value):
             raise ConfigError(f"Budget.{name}: got {value!r}, expected a number of at least 0, or None for no limit")
+
+
+def _is_amount(value: object) -> bool:
+    if isinstance(value, Decimal):
+        return not value.is_nan() and value >= 0  # a Decimal that is no number cannot even be compared
+    return isinstance(value, int | float) and not isinstance(value, bool) and value >= 0

@@ -9,6 +9,7 @@ import asyncio
 import contextvars
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from copy import copy
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -33,6 +34,7 @@ from openconductor.pool import Worker, WorkerPool
 from openconductor.prompt import SOLVE_SUBTASK, PromptOptions, render_prompt
 from openconductor.protocols import CallContext, OnEvent, Provider
 from openconductor.providers import WorkerFunction, resolve
+from openconductor.providers.replay import CompletionStore
 from openconductor.types import (
     Budget,
     Call,
@@ -106,6 +108,16 @@ class Conductor:
             else Worker(self.planner, name="conductor", sampling=self.sampling, timeout_s=timeout_s)
         )
         """The planner as what is called: with retries, deadline and bill, as any worker."""
+
+    def replaying(self, journal: CompletionStore) -> Conductor:
+        """The same Conductor, answering from a journal what stands there: paid for before, and not again.
+
+        That goes for the planner's calls and the workers'. To record the new ones, pass the journal as ``on_event``.
+        """
+        other = copy(self)
+        other.pool = self.pool.replaying(journal)
+        other.asked = self.asked.replaying(journal)
+        return other
 
     async def ask(
         self, question: Question, *, budget: Budget | None = None, on_event: OnEvent | None = None, sample: int = 0
@@ -200,16 +212,24 @@ class _Asking:
 
     async def run(self) -> Episode:
         try:
+            return await self._run()
+        except OpenConductorError as error:
+            # What had happened goes with every error, also with one of a sink that fails while the end is told.
+            if error.episode is None or error.episode.id != self._call.episode:
+                self._close_round(error, quiet=True)
+                error.episode = self._episode(None, error)
+            raise
+
+    async def _run(self) -> Episode:
+        try:
             if self._emit is not None:
                 self._emit(asked(self._call, self._question))
             self._prepare()
             async with time_limit(self._meter):
                 await self._run_rounds()
         except OpenConductorError as error:
-            if self._emit is not None and self._emit.failure is not None:
-                self._close_round(error, quiet=True)
-                error.episode = self._episode(None, error)
-                raise
+            if self._emit is not None:
+                self._emit.check()  # what it raised need not be this error: it can fail while others are closed
             self._close_round(error)
             if not self._ends_in_peace(error):
                 error.episode = self._episode(None, error)
@@ -304,7 +324,7 @@ class _Asking:
     async def _call_planner(self, messages: Sequence[Message], call: CallContext) -> Completion:
         conductor = self._conductor
         limit = conductor.timeout_s
-        if limit is None or conductor.asked is not conductor.planner:
+        if limit is None or not isinstance(conductor.planner, Worker):
             return await conductor.asked.complete(messages, call=call)
         scope = asyncio.timeout(limit)  # beside the Worker's own
         try:
@@ -327,7 +347,7 @@ class _Asking:
     def _ends_in_peace(self, error: OpenConductorError) -> bool:
         """Whether the error is just the end that ``max_rounds=None`` asks for: our own budget's, with an answer."""
         unlimited = self._conductor.max_rounds is None and self._answer is not None
-        return unlimited and self._meter is not None and self._meter.error is error
+        return unlimited and self._meter is not None and self._meter.ended_in(error)
 
     def _announce_plan(
         self, completion: Completion, workflow: Workflow | None, error: OpenConductorError | None = None

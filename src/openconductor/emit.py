@@ -9,7 +9,7 @@ from __future__ import annotations
 import uuid
 
 from openconductor.budget import PaidCall
-from openconductor.events import Asked, CallEnded, Event
+from openconductor.events import Answered, Asked, CallEnded, Event, StepText
 from openconductor.protocols import CallContext, OnEvent
 from openconductor.providers.orchestrator import working_for
 from openconductor.types import Call, Question
@@ -45,8 +45,8 @@ class Emitter:
 
     def __init__(self, on_event: OnEvent) -> None:
         self._on_event = on_event
-        self._wants_nested = bool(getattr(on_event, "wants_nested", False))
-        self.wants_text = bool(getattr(on_event, "wants_text", True))
+        self._wants_nested = _wants_nested(on_event)
+        self.wants_text = _wants_text(on_event)
         self.failure: BaseException | None = None
 
     def nested(self, event: Event) -> None:
@@ -55,10 +55,18 @@ class Emitter:
             self(event)
 
     async def settle(self) -> None:
-        """Wait until the sink has made durable what it was handed, where it can say that."""
-        wait = getattr(self._on_event, "wait_durable", None)
-        if wait is not None and self.failure is None:
-            await wait()
+        """Wait until the sink has made durable what it was handed, where it can say that.
+
+        Raises:
+            BaseException: what the sink raised, where it has failed.
+        """
+        self.check()
+        await _settle(self._on_event)
+
+    def check(self) -> None:
+        """Raise what the sink raised, where it has failed: nobody may take for told what was dropped."""
+        if self.failure is not None:
+            raise self.failure
 
     def __call__(self, event: Event) -> None:
         """Hand one event on, or drop it where the sink has failed."""
@@ -69,6 +77,40 @@ class Emitter:
         except BaseException as error:
             self.failure = error
             raise
+
+
+class FanOut:
+    """Several sinks as one: each gets, in the order given, the events that it wants. The first that fails ends it.
+
+    >>> seen = []
+    >>> both = FanOut(seen.append, print)
+    >>> both.wants_text, both.wants_nested
+    (True, False)
+    """
+
+    __slots__ = ("_sinks", "_under_way", "wants_nested", "wants_text")
+
+    def __init__(self, *sinks: OnEvent) -> None:
+        self._sinks = [(sink, _wants_text(sink), _wants_nested(sink)) for sink in sinks]
+        self._under_way: dict[str, bool] = {}  # the episodes heard of, and whether they are below another of them
+        self.wants_text = any(text for _, text, _ in self._sinks)
+        self.wants_nested = any(nested for _, _, nested in self._sinks)
+
+    def __call__(self, event: Event) -> None:
+        """Hand one event to each sink that wants its kind."""
+        if isinstance(event, Asked):
+            self._under_way[event.episode] = event.above in self._under_way
+        nested = self._under_way.get(event.episode, False)
+        for sink, wants_text, wants_nested in self._sinks:
+            if (wants_nested or not nested) and (wants_text or not isinstance(event, StepText)):
+                sink(event)
+        if isinstance(event, Answered):
+            self._under_way.pop(event.episode, None)
+
+    async def wait_durable(self) -> None:
+        """Wait until every sink that can say so has made durable what it was handed."""
+        for sink, _, _ in self._sinks:
+            await _settle(sink)
 
 
 class Hearing:
@@ -94,3 +136,17 @@ class Hearing:
                 self._paid.charge(event.call.usage)
         if self._emit is not None:
             self._emit(event)
+
+
+def _wants_text(sink: OnEvent) -> bool:
+    return bool(getattr(sink, "wants_text", True))
+
+
+def _wants_nested(sink: OnEvent) -> bool:
+    return bool(getattr(sink, "wants_nested", False))
+
+
+async def _settle(sink: OnEvent) -> None:
+    wait = getattr(sink, "wait_durable", None)
+    if wait is not None:
+        await wait()

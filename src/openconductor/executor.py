@@ -103,6 +103,8 @@ async def execute(
         outcome = Round(None, workflow, transcript, error)
         seconds = asyncio.get_running_loop().time() - origin
         error.episode = Episode(question, (outcome,), None, error, transcript.usage, seconds, call.episode)
+        if setting.emit is not None:
+            setting.emit.check()  # what it raised need not be this error: it can fail while others are closed
         raise
 
 
@@ -197,11 +199,10 @@ class Execution:
                 await self._run_lanes(ready)
         except AuthFailed:
             raise
-        except WorkerError as error:
-            # Ours stand in a result already; one that the caller's sink raised is the caller's.
-            emit = self._setting.emit
-            if emit is not None and emit.failure is error:
-                raise
+        except WorkerError:
+            pass  # it stands in a result already
+        if self._setting.emit is not None:
+            self._setting.emit.check()  # it may have failed while the other steps were closed
         return self.transcript()
 
     def transcript(self) -> Transcript:
@@ -230,14 +231,16 @@ class Execution:
 
     async def _lane(self, index: int) -> None:
         ready = await self._advance(index)
-        while ready and not self._stopping:
+        # A worker may have swallowed our cancellation; nothing new begins then.
+        while ready and not self._stopping and self._ended is not None and not self._ended.done():
             for other in ready[1:]:
                 self._open_lane(other)
             ready = await self._advance(ready[0])
 
     def _lane_ended(self, lane: asyncio.Task[None]) -> None:
         self._lanes.discard(lane)
-        failure = None if lane.cancelled() else lane.exception()
+        emit = self._setting.emit
+        failure = lane.exception() if not lane.cancelled() else emit.failure if emit is not None else None
         if failure is not None and self._failure is None:
             self._failure = failure
             self._stopping = True
@@ -300,7 +303,7 @@ class Execution:
                     return
                 fault.worker = self._setting.pool[ordinal].name
             self._results[index] = result(ordinal, None, failure)
-            if not isinstance(failure, WorkerError) or isinstance(failure, AuthFailed):
+            if not isinstance(failure, WorkerError) or isinstance(failure, AuthFailed) or self._is_over():
                 break
         self._stopping = True
         self._record(index, self._results[index] or StepResult(step))
@@ -317,23 +320,18 @@ class Execution:
         worker = setting.pool[ordinal]
         paid = meter.call(worker.most(messages)) if meter is not None else None
         hears = Hearing(call.episode, calls, paid, emit)
-        self._emit_started(index, ordinal, messages)
         context = CallContext(
             call.episode, call.round, index, 0, call.sample, call.depth, call.deadline, call.path, call.origin, hears
         )
         on_text = partial(self._emit_text, index) if emit is not None and emit.wants_text else None
         try:
             if paid is None:
+                self._emit_started(index, ordinal, messages)
                 completion = await worker.complete(messages, call=context, on_text=on_text)
             else:
                 with paid:
+                    self._emit_started(index, ordinal, messages)
                     completion = await worker.complete(messages, call=context, on_text=on_text)
-        except asyncio.CancelledError:
-            task = asyncio.current_task()
-            if task is None or task.cancelling():
-                raise
-            # Nobody cancelled us: the worker's own code did, and without an error here the step would just be missing.
-            raise WorkerError("the call was cancelled from inside the worker", worker=worker.name) from None
         except WorkerError as error:
             if emit is not None and emit.failure is not None:
                 raise emit.failure from None  # a failing sink, dressed up by the worker that streamed to it
@@ -343,6 +341,11 @@ class Execution:
         if emit is not None and emit.failure is not None:
             raise emit.failure  # a failing sink, swallowed by the worker that streamed to it
         return completion
+
+    def _is_over(self) -> bool:
+        """Whether no further call may begin: another step, or the sink, has failed."""
+        emit = self._setting.emit
+        return self._stopping or (emit is not None and emit.failure is not None)
 
     def _candidates(self, step: Step) -> Iterator[int]:
         """The step's own worker; with fallback then the other healthy ones, in ordinal order from there, and around."""
@@ -361,7 +364,8 @@ class Execution:
             emit(StepEnded(call.episode, call.round, self._now(), index, result))
 
     def _record_cancelled(self, index: int, result: StepResult) -> None:
-        if self._stopping:
+        meter = self._setting.meter
+        if self._stopping or (meter is not None and meter.out_of_time()):
             self._record(index, result)  # so that each StepStarted has its StepEnded
         else:
             self._results[index] = result  # the caller is gone: tell nobody

@@ -7,22 +7,31 @@ one place, so that every call is priced or counted as not priced.
 from __future__ import annotations
 
 import math
+import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from copy import copy
 from dataclasses import KW_ONLY, dataclass, field, replace
 from decimal import Decimal, InvalidOperation
 from pathlib import Path
 from types import MappingProxyType
-from typing import Self, cast
+from typing import TYPE_CHECKING, Self, TypeVar, cast
+from weakref import WeakValueDictionary
 
 from openconductor.config import load_toml, nearest, shorten
 from openconductor.errors import ConfigError, WorkerError
 from openconductor.protocols import CallContext, OnText, Provider
 from openconductor.providers import ProviderLike, create, resolve, takes
+from openconductor.providers.limit import LimitProvider, Limits, most_tokens
 from openconductor.providers.metered import MeteredProvider
 from openconductor.types import Completion, Message, Price, Sampling, Usage
 
-CHARACTERS_A_TOKEN = 4  # a guess for English
+if TYPE_CHECKING:
+    from openconductor.providers.breaker import Circuit
+    from openconductor.providers.replay import CompletionStore
+
+REMOTE_RETRIES = 2
+
+S = TypeVar("S")
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -41,9 +50,13 @@ class Worker:
         read_timeout_s: the longest silence of its server, in seconds, for a provider that is made here and takes one.
         retries: further attempts at a call that failed in a way that may heal; None is 2 for a worker behind a network,
             else none.
-        max_concurrency: calls at once, over the whole process; further ones wait.
+        max_concurrency: calls at once; further ones wait.
         rpm: calls begun in any minute; further ones wait.
         tpm: tokens of the calls begun in any minute; further ones wait.
+
+    Limits hold over the whole process, and so does the circuit that a worker behind a network has: workers of one name
+    share both where the same thing is behind them (their providers' ``identity``, or else one provider object), the
+    limits where these are the same, too.
 
     Raises:
         ConfigError: a value is out of its range, or the provider cannot be made.
@@ -63,12 +76,15 @@ class Worker:
     rpm: int | None = None
     tpm: int | None = None
     _chain: Provider = field(init=False, repr=False)
+    _circuit: Circuit | None = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
         if not isinstance(cast(object, self.name), str) or not self.name.strip():
             raise ConfigError(f"worker: name {self.name!r}, expected a name that is not blank")
-        if self.timeout_s is not None and not 0 < self.timeout_s < math.inf:
-            raise ConfigError(f"worker {self.name!r}: timeout_s {self.timeout_s!r}, expected seconds above 0")
+        for limit in ("timeout_s", "read_timeout_s"):
+            seconds: float | None = getattr(self, limit)
+            if seconds is not None and not 0 < seconds < math.inf:
+                raise ConfigError(f"worker {self.name!r}: {limit} {seconds!r}, expected seconds above 0")
         for limit in ("max_concurrency", "rpm", "tpm"):
             value: object = getattr(self, limit)
             if value is not None and (type(value) is not int or value < 1):
@@ -78,7 +94,7 @@ class Worker:
         if isinstance(self.tags, str):
             raise ConfigError(f"worker {self.name!r}: tags {self.tags!r}, expected a sequence of strings")
         try:
-            provider = resolve(self.provider, timeout_s=self.timeout_s)
+            provider = resolve(self.provider, timeout_s=self.timeout_s, read_timeout_s=self.read_timeout_s)
             price = _price(self.price)
         except ConfigError as error:
             raise ConfigError(f"worker {self.name!r}: {error}") from error
@@ -87,6 +103,7 @@ class Worker:
         object.__setattr__(self, "provider", provider)
         object.__setattr__(self, "price", price)
         object.__setattr__(self, "tags", tuple(self.tags))
+        object.__setattr__(self, "_circuit", self._found_circuit(provider))
         object.__setattr__(self, "_chain", self._composed(provider, price))
 
     async def complete(
@@ -94,7 +111,8 @@ class Worker:
     ) -> Completion:
         """Ask the worker, with its sampling, within its limits and deadlines.
 
-        The deadline ``timeout_s`` begins when the call is sent; ``call.deadline`` also ends a wait for a limit.
+        The deadline ``timeout_s`` begins when an attempt is sent, with each attempt anew; ``call.deadline`` is that of
+        the whole question: waits for a limit or for a further attempt end by it, too.
 
         Returns:
             The completion, with ``usage.seconds`` and either ``usage.dollars`` or ``usage.unpriced_calls`` filled in.
@@ -103,6 +121,8 @@ class Worker:
             WorkerError: as the provider raises it, with this worker's name where it names none.
             WorkerTimeout: a deadline passed.
             EmptyResponse: no text, no tool call, and no token limit reached.
+            CircuitOpen: the worker has failed too often just now; nothing was sent.
+            BudgetExceeded: the budget has no room for a further attempt.
         """
         try:
             return await self._chain.complete(messages, self.sampling, call=call, on_text=on_text)
@@ -114,20 +134,22 @@ class Worker:
     @property
     def healthy(self) -> bool:
         """Whether a call would be sent now: whether the worker's circuit is closed."""
-        breaker = getattr(self._chain, "breaker", None)
-        return breaker is None or breaker.closed
+        return self._circuit is None or self._circuit.closed
+
+    @property
+    def identity(self) -> str:
+        """What the worker is behind its name, as its provider says it; "" where that says nothing."""
+        return str(getattr(self.provider, "identity", ""))
 
     def most(self, messages: Sequence[Message]) -> Usage:
         """The tokens and dollars that one call can use, as far as that is known: nothing without a token limit.
 
         The input is guessed at four characters a token.
         """
-        limits = [self.sampling.body.get(key) for key in ("max_completion_tokens", "max_tokens")]
-        limit = next((limit for limit in limits if isinstance(limit, int)), self.sampling.max_tokens)
-        if limit is None:
+        read, written = most_tokens(messages, self.sampling)
+        if not written:
             return Usage()
-        read = sum(len(message.content) for message in messages) // CHARACTERS_A_TOKEN
-        usage = Usage(input_tokens=read, output_tokens=limit)
+        usage = Usage(input_tokens=read, output_tokens=written)
         return usage if self.price is None else replace(usage, dollars=self.price.dollars(usage))
 
     def wrapped(self, wrap: Callable[[Provider], Provider]) -> Worker:
@@ -136,14 +158,68 @@ class Worker:
         object.__setattr__(other, "_chain", wrap(self._chain))
         return other
 
+    def replaying(self, journal: CompletionStore) -> Worker:
+        """The same worker, answering from a journal what stands there: paid for before, and not again.
+
+        Of a worker that is an orchestrator, a call that had ended is replayed as a whole. One that had not is made
+        again, and what had ended below it is replayed, where the orchestrator can do that (``Conductor.replaying``).
+        """
+        from openconductor.providers.replay import ReplayProvider
+
+        nested = bool(getattr(self.provider, "nests", False))
+        worker, replaying = self, getattr(self.provider, "replaying", None)
+        if replaying is not None:
+            worker, below = copy(self), cast("Provider", replaying(journal))
+            object.__setattr__(worker, "provider", below)
+            object.__setattr__(worker, "_chain", self._composed(below, self.price))
+        return worker.wrapped(
+            lambda chain: ReplayProvider(
+                chain, journal, worker=self.name, identity=self.identity, price=self.price, nested=nested
+            )
+        )
+
     def _composed(self, provider: Provider, price: Price | None) -> Provider:
         """The wrappers, from the inside out; a worker that runs here without limits needs the first one only."""
+        remote = self._circuit is not None
         chain: Provider = MeteredProvider(provider, name=self.name, price=price, timeout_s=self.timeout_s)
-        if self.max_concurrency is not None or self.rpm is not None or self.tpm is not None:
-            from openconductor.providers.limit import LimitProvider
+        settings = {"max_concurrency": self.max_concurrency, "rpm": self.rpm, "tpm": self.tpm}
+        if remote or any(settings.values()):
+            limits = _shared((*self._thing(provider), *settings.values()), lambda: Limits(**settings))
+            chain = LimitProvider(chain, limits, circuit=self._circuit)
+        if self._circuit is not None:
+            from openconductor.providers.breaker import BreakerProvider
 
-            chain = LimitProvider(chain, max_concurrency=self.max_concurrency, rpm=self.rpm, tpm=self.tpm)
+            chain = BreakerProvider(chain, self._circuit)
+        retries = self.retries if self.retries is not None else REMOTE_RETRIES if remote else 0
+        if retries:
+            from openconductor.providers.retry import RetryProvider
+
+            chain = RetryProvider(chain, retries=retries)
         return chain
+
+    def _found_circuit(self, provider: Provider) -> Circuit | None:
+        if not getattr(provider, "remote", False):
+            return None
+        from openconductor.providers.breaker import Circuit
+
+        return _shared(self._thing(provider), Circuit)
+
+    def _thing(self, provider: Provider) -> tuple[object, ...]:
+        """What limits and circuit belong to. An object's id stays its own as long as a chain holds it, and a state."""
+        return self.name, self.identity or id(provider)
+
+
+_states: WeakValueDictionary[tuple[object, ...], object] = WeakValueDictionary()
+_states_lock = threading.Lock()
+
+
+def _shared(key: tuple[object, ...], make: Callable[[], S]) -> S:
+    """The one state of this key in the process, made where no worker holds it."""
+    with _states_lock:
+        state = cast("S | None", _states.get(key))
+        if state is None:
+            _states[key] = state = make()
+        return state
 
 
 @dataclass(frozen=True, slots=True, init=False, repr=False, eq=False)
@@ -201,6 +277,13 @@ class WorkerPool:
         chosen = {ordinal: self[ordinal] for ordinal in ordinals}
         object.__setattr__(smaller, "_workers", MappingProxyType(dict(sorted(chosen.items()))))
         return smaller
+
+    def replaying(self, journal: CompletionStore) -> WorkerPool:
+        """The pool of the same workers, each answering from a journal what stands there (``Worker.replaying``)."""
+        other = object.__new__(WorkerPool)
+        workers = {ordinal: worker.replaying(journal) for ordinal, worker in self}
+        object.__setattr__(other, "_workers", MappingProxyType(workers))
+        return other
 
     def ordinal_of(self, name: str) -> int:
         """The ordinal of the worker of this name.

@@ -137,6 +137,7 @@ class RewardFunction:
         max_steps: the most steps of a workflow.
         budget: what one completion's steps may cost.
         grade_timeout_s: the longest that one answer is graded; after that the reward is masked.
+        on_event: gets every event of every episode; a journal makes an episode durable before its reward is known.
     """
 
     def __init__(
@@ -148,6 +149,7 @@ class RewardFunction:
         max_steps: int = 5,
         budget: Budget | None = None,
         grade_timeout_s: float | None = 60.0,
+        on_event: OnEvent | None = None,
     ) -> None:
         self._pool = pool
         self._grader = grader
@@ -155,6 +157,7 @@ class RewardFunction:
         self._max_steps = max_steps
         self._budget = budget
         self._grade_timeout_s = grade_timeout_s
+        self._on_event = on_event
 
     async def __call__(
         self,
@@ -164,7 +167,6 @@ class RewardFunction:
         sample: int = 0,
         pool: WorkerPool | None = None,
         previous: Round | None = None,
-        on_event: OnEvent | None = None,
     ) -> Scored:
         """Parse, execute, grade and reward one completion; the planner is not called.
 
@@ -174,7 +176,6 @@ class RewardFunction:
             sample: the rollout's index in its group.
             pool: the workers that this question offered; default: all.
             previous: the round before, in recursion: three empty lists then accept its answer, where it has one.
-            on_event: gets every event in order; a journal's makes the episode durable before its reward is known.
 
         Raises:
             ConfigError, AuthFailed, TaskError, JournalError: nothing that follows can succeed. Every other failure is
@@ -185,7 +186,7 @@ class RewardFunction:
         begun = asyncio.get_running_loop().time()
         meter = open_meter(self._budget, now=begun)
         call = open_call(origin=begun, sample=sample, round=0 if previous is None else 1)
-        emit = Emitter(on_event) if on_event is not None else None
+        emit = Emitter(self._on_event) if self._on_event is not None else None
         setting = Setting(pool or self._pool, call, begun, meter, emit)
         if emit is not None:
             emit(asked(call, problem.question))
@@ -261,7 +262,7 @@ def _undecided(error: BaseException) -> Grade:
 
 
 def _is_own(error: BudgetExceeded, meter: BudgetMeter | None) -> bool:
-    return meter is not None and meter.error is error
+    return meter is not None and meter.ended_in(error)
 
 
 def _answer_of(outcome: Round, previous: Round | None) -> str | None:

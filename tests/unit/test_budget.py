@@ -10,8 +10,8 @@ import pytest
 
 from openconductor.budget import count_attempt
 from openconductor.conductor import Conductor
-from openconductor.errors import BudgetExceeded, ConfigError, WorkerError
-from openconductor.events import Answered, Event, RoundEnded
+from openconductor.errors import BudgetExceeded, ConfigError, JournalError, WorkerError
+from openconductor.events import Answered, Event, RoundEnded, StepEnded, StepStarted
 from openconductor.executor import execute
 from openconductor.pool import Worker, WorkerPool
 from openconductor.prompt import render_workflow
@@ -135,6 +135,33 @@ def test_seconds_end_calls_in_flight(in_virtual_time: Callable, workflow: Workfl
     assert caught.value.episode.seconds == pytest.approx(90.0, abs=0.1)
 
 
+def test_steps_that_the_budgets_seconds_cut_off_are_told_of(in_virtual_time: Callable[..., Sequence[Event]]) -> None:
+    async def ask() -> Sequence[Event]:
+        events: list[Event] = []
+        with pytest.raises(BudgetExceeded):
+            await execute(PAIR, pool_of(Costly(5.0)), "Why?", budget=Budget(seconds=1.0), on_event=events.append)
+        return events
+
+    kinds = [type(event) for event in in_virtual_time(ask())]
+    assert kinds.count(StepStarted) == kinds.count(StepEnded) == 2
+
+
+def test_a_sink_that_fails_while_the_budgets_seconds_end_is_heard(in_virtual_time: Callable[..., None]) -> None:
+    def sink(event: Event) -> None:
+        if isinstance(event, StepEnded):
+            raise JournalError("disk full")
+
+    async def ask() -> None:
+        with pytest.raises(JournalError, match="disk full"):
+            await execute(PAIR, pool_of(Costly(5.0)), "Why?", budget=Budget(seconds=1.0), on_event=sink)
+        conductor = Conductor(plans(PAIR), pool=pool_of(Costly(5.0)))
+        with pytest.raises(JournalError, match="disk full") as caught:
+            await conductor.ask("Why?", budget=Budget(seconds=1.0), on_event=sink)
+        assert caught.value.episode is not None and caught.value.episode.usage.tokens == 10
+
+    in_virtual_time(ask())
+
+
 def test_a_worker_that_times_out_at_the_budgets_end_is_the_budgets_end(in_virtual_time: Callable) -> None:
     async def polite(messages: list[Message]) -> str:
         await asyncio.sleep(90.0)
@@ -168,7 +195,18 @@ async def test_attempts_outside_any_budget_count_nowhere() -> None:
     assert await execute(ONE_STEP, pool_of(Costly()), "Why?")
 
 
-@pytest.mark.parametrize("budget", [Budget(calls=-1), Budget(dollars=Decimal(-1)), Budget(seconds=float("nan"))])
+@pytest.mark.parametrize(
+    "budget",
+    [
+        Budget(calls=-1),
+        Budget(dollars=Decimal(-1)),
+        Budget(seconds=float("nan")),
+        Budget(dollars=Decimal("nan")),
+        Budget(dollars=Decimal("snan")),
+        Budget(calls="3"),  # type: ignore[arg-type]
+        Budget(calls=True),
+    ],
+)
 async def test_a_budget_below_nothing_is_no_budget(budget: Budget) -> None:
     with pytest.raises(ConfigError, match="Budget"):
         await execute(ONE_STEP, pool_of(Costly(), price=PRICE), "Why?", budget=budget)
@@ -204,6 +242,21 @@ async def test_without_a_limit_of_rounds_the_budgets_end_returns_the_answer_that
     episode = await conductor.ask("Why?", budget=Budget(calls=5))
     assert (episode.answer, episode.error) == ("42", None)
     assert [type(round_.error) for round_ in episode.rounds] == [type(None), type(None), BudgetExceeded]
+
+
+async def test_a_budget_that_steps_side_by_side_meet_at_once_is_still_its_own_end() -> None:
+    class Widening:
+        """One step first, then three side by side."""
+
+        async def complete(
+            self, messages: Sequence[Message], sampling: Sampling, *, call: CallContext, on_text: OnText | None = None
+        ) -> Completion:
+            return Completion(render_workflow(Workflow([Step(0, "Do.")] * (3 if call.round else 1))))
+
+    conductor = Conductor(Widening(), pool=pool_of(Costly()), max_rounds=None)
+    episode = await conductor.ask("Why?", budget=Budget(calls=4))
+    assert (episode.answer, episode.error) == ("42", None)
+    assert isinstance(episode.rounds[1].error, BudgetExceeded)
 
 
 async def test_without_a_limit_of_rounds_a_budget_too_small_for_one_answer_is_raised() -> None:

@@ -15,12 +15,14 @@ from openconductor.errors import (
     ConfigError,
     JournalError,
     RateLimited,
+    Refused,
     WorkerError,
     WorkerTimeout,
     WorkflowError,
     WorkflowReason,
 )
 from openconductor.events import Answered, Asked, CallEnded, Event, Planned, RoundEnded, StepEnded, StepStarted
+from openconductor.journal import call_key
 from openconductor.pool import Worker, WorkerPool
 from openconductor.prompt import SOLVE_SUBTASK, PromptOptions, render_workflow
 from openconductor.protocols import CallContext, OnText
@@ -160,6 +162,15 @@ async def test_a_planner_that_fails_ends_the_episode_in_that_error() -> None:
     episode = await Conductor(Planner(RateLimited("slow down")), pool=pool_of()).ask("Why?")
     assert isinstance(episode.error, RateLimited) and episode.error.worker == "conductor"
     assert episode.rounds[0].completion is None and episode.rounds[0].error is episode.error
+
+
+async def test_a_planner_that_cancels_itself_has_failed() -> None:
+    async def cancels(messages: list[Message]) -> str:
+        raise asyncio.CancelledError
+
+    episode = await Conductor(cancels, pool=pool_of()).ask("Why?")
+    assert isinstance(episode.error, WorkerError)
+    assert [call.outcome for call in episode.rounds[0].calls] == ["failed"]
 
 
 async def test_a_workers_failure_ends_the_episode_in_that_error() -> None:
@@ -333,6 +344,55 @@ async def test_what_an_inner_episode_used_before_it_failed_is_counted() -> None:
     assert isinstance(episode.error, WorkerError) and episode.usage.tokens == 220
 
 
+class Unwilling:
+    """Never answers, or fails; and says when it was asked."""
+
+    def __init__(self, failure: WorkerError | None = None) -> None:
+        self._failure = failure
+        self.asked = asyncio.Event()
+
+    async def complete(
+        self, messages: Sequence[Message], sampling: Sampling, *, call: CallContext, on_text: OnText | None = None
+    ) -> Completion:
+        self.asked.set()
+        if self._failure is None:
+            await asyncio.Event().wait()
+        assert self._failure is not None
+        raise self._failure
+
+
+async def test_what_an_inner_episode_used_before_it_was_cancelled_is_counted() -> None:
+    slow = Unwilling()
+
+    async def fails(messages: list[Message]) -> str:
+        await slow.asked.wait()
+        raise Refused("no")
+
+    inner = Conductor(Planner(Workflow([Step(0, "Inner.")])), pool=pool_of(slow))
+    outer = Conductor(Planner(Workflow([Step(0, "Ask."), Step(1, "Fail.")])), pool=pool_of(inner, fails))
+    episode = await outer.ask("Why?")
+    assert isinstance(episode.error, Refused)
+    assert episode.usage.tokens == 220  # both planners'
+    assert episode.usage.unpriced_calls == 4  # they, the call that was cancelled, and the one that failed
+
+
+def test_what_an_inner_episode_used_before_its_time_was_up_is_counted(in_virtual_time: Callable[..., None]) -> None:
+    async def ask() -> None:
+        inner = Conductor(Planner(Workflow([Step(0, "Inner.")])), pool=pool_of(Unwilling()))
+        pool = WorkerPool([Worker(inner, name="inner", timeout_s=3.0)])
+        episode = await Conductor(Planner(Workflow([Step(0, "Outer.")])), pool=pool).ask("Why?")
+        assert isinstance(episode.error, WorkerTimeout) and episode.usage.tokens == 220
+
+    in_virtual_time(ask())
+
+
+async def test_what_was_used_on_each_level_above_a_failure_is_counted() -> None:
+    inner = Conductor(Planner(Workflow([Step(0, "Inner.")])), pool=pool_of(Unwilling(Refused("no"))))
+    middle = Conductor(Planner(Workflow([Step(0, "Middle.")])), pool=pool_of(inner))
+    episode = await Conductor(Planner(Workflow([Step(0, "Outer.")])), pool=pool_of(middle)).ask("Why?")
+    assert isinstance(episode.error, Refused) and episode.usage.tokens == 330
+
+
 async def test_a_conductor_that_is_its_own_worker_ends_in_an_error() -> None:
     workers: list[Conductor] = []
 
@@ -366,3 +426,77 @@ async def test_many_questions_at_once_do_not_mix() -> None:
     assert [episode.answer for episode in episodes] == [f"re: Question {i:03}\n\n{i:03}" for i in range(50)]
     assert len({episode.id for episode in episodes}) == 50
     assert replace(episodes[0], id="") != replace(episodes[1], id="")
+
+
+# --- replay -----------------------------------------------------------------------------------------------------------
+
+
+class Held:
+    """A journal's memory, without the journal: what was answered, by key."""
+
+    wants_nested = True
+
+    def __init__(self) -> None:
+        self.completions: dict[str, Completion] = {}
+        self.nested: list[str] = []
+        self._paths: dict[str, tuple[tuple[int, int | None], ...]] = {}
+
+    def __call__(self, event: Event) -> None:
+        if isinstance(event, Asked):
+            self._paths[event.episode] = event.path
+        if isinstance(event, CallEnded) and event.call.completion is not None and not event.call.replayed:
+            made = event.call
+            call = CallContext(event.episode, event.round, event.step, path=self._paths[event.episode])
+            key = call_key(made.worker, made.identity, made.messages, made.sampling, call)
+            self.completions[key] = event.call.completion
+            self.nested += [key] if made.nested else []
+
+    def find_completion(self, key: str) -> Completion | None:
+        return self.completions.get(key)
+
+
+async def test_a_question_asked_again_is_answered_from_the_journal_planner_and_nested_orchestrators_too() -> None:
+    inner_planner, planner, held = Planner(Workflow([Step(1, "Do.")])), Planner(PLAN), Held()
+    inner = Conductor(inner_planner, pool=pool_of())
+    pool = WorkerPool([Worker(inner, name="nested"), pool_of()[1]])
+    conductor = Conductor(planner, pool=pool)
+    first = await conductor.ask("Why?", on_event=held)
+    again = await conductor.replaying(held).ask("Why?", on_event=held)
+    assert again.answer == first.answer and again.usage.tokens == first.usage.tokens
+    assert len(planner.asked) == len(inner_planner.asked) == 1
+    calls = [call for result in again.rounds[0].transcript.results for call in result.calls]  # type: ignore[union-attr]
+    assert all(call.replayed for call in (*calls, *again.rounds[0].calls))
+
+
+async def test_what_had_ended_below_a_nested_call_that_had_not_is_not_paid_for_again() -> None:
+    inner_planner, held = Planner(Workflow([Step(1, "Do.")])), Held()
+    pool = WorkerPool([Worker(Conductor(inner_planner, pool=pool_of()), name="nested"), pool_of()[1]])
+    conductor = Conductor(Planner(PLAN), pool=pool)
+    await conductor.ask("Why?", on_event=held)
+    (outer,) = held.nested
+    del held.completions[outer]
+    await conductor.replaying(held).ask("Why?", on_event=held)
+    assert len(inner_planner.asked) == 1
+
+
+async def test_another_sample_is_not_replayed() -> None:
+    planner, held = Planner(PLAN), Held()
+    conductor = Conductor(planner, pool=pool_of())
+    await conductor.ask("Why?", on_event=held)
+    await conductor.replaying(held).ask("Why?", on_event=held, sample=1)
+    assert len(planner.asked) == 2
+
+
+async def test_an_end_that_cannot_be_made_durable_is_raised_with_the_episode() -> None:
+    class Sink:
+        def __call__(self, event: Event) -> None:
+            pass
+
+        async def wait_durable(self) -> None:
+            raise JournalError("disk full")
+
+    with pytest.raises(JournalError) as caught:
+        await Conductor(Planner(PLAN), pool=pool_of()).ask("Why?", on_event=Sink())
+    episode = caught.value.episode
+    assert episode is not None and episode.answer is None and episode.usage.tokens == 110
+    assert episode.rounds[0].transcript is not None and episode.rounds[0].transcript.answer == "re: Decide."

@@ -518,3 +518,50 @@ async def test_a_sink_that_fails_in_the_middle_of_a_stream_is_not_hidden_by_the_
 
     with pytest.raises(JournalError, match="disk full"):
         await execute(plan([[], [0]]), pool_of(Wrapping(swallow)), "Why?", on_event=sink, fallback=True)
+
+
+async def test_a_sink_that_fails_while_a_failure_closes_the_other_steps_is_heard() -> None:
+    def sink(event: Event) -> None:
+        if isinstance(event, StepEnded) and event.step == 0:
+            raise JournalError("disk full")
+
+    provider = Scripted(for_step(s0=never, s1=Refused("no")))
+    with pytest.raises(JournalError, match="disk full"):
+        await execute(plan([[], []]), pool_of(provider), "Why?", on_event=sink)
+
+
+@pytest.mark.parametrize("failure", [WorkerError("of the sink"), asyncio.CancelledError("of the sink")])
+@pytest.mark.parametrize("accesses", [[[]], [[], []]])
+async def test_a_failing_sink_is_not_taken_for_the_worker(failure: BaseException, accesses: list[object]) -> None:
+    def sink(event: Event) -> None:
+        if isinstance(event, CallEnded):
+            raise failure
+
+    other = Scripted()
+    with pytest.raises(type(failure), match="of the sink"):
+        await execute(plan(accesses), pool_of(Scripted(), other), "Why?", on_event=sink, fallback=True)
+    assert not other.calls
+
+
+async def test_nothing_begins_after_a_cancellation_that_a_worker_swallowed() -> None:
+    class Stubborn(Scripted):
+        async def complete(self, messages, sampling, *, call, on_text=None):  # type: ignore[no-untyped-def]
+            try:
+                return await super().complete(messages, sampling, call=call, on_text=on_text)
+            except asyncio.CancelledError:
+                return Completion("late")
+
+    both = asyncio.Event()
+
+    async def waits(call: CallContext) -> str:
+        if call.step == 1:
+            both.set()
+        return await never(call)
+
+    provider = Stubborn(waits)
+    task = asyncio.create_task(execute(plan([[], [], [0], [1]]), pool_of(provider), "Why?"))
+    await both.wait()
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    assert sorted(call.step for call, _ in provider.calls) == [0, 1]  # type: ignore[type-var]

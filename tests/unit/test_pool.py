@@ -3,19 +3,32 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import FrozenInstanceError, dataclass
 from decimal import Decimal
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from openconductor.errors import ConfigError, EmptyResponse, RateLimited, WorkerError, WorkerTimeout
-from openconductor.pool import Worker, WorkerPool
+from openconductor.errors import (
+    CircuitOpen,
+    ConfigError,
+    EmptyResponse,
+    RateLimited,
+    ServerFailed,
+    WorkerError,
+    WorkerTimeout,
+)
+from openconductor.journal import call_key
+from openconductor.pool import Worker, WorkerPool, _states
 from openconductor.protocols import CallContext, OnText
 from openconductor.providers.openai_compatible import OpenAICompatibleProvider
 from openconductor.types import Completion, FinishReason, Message, Price, Sampling, Usage
+
+Runs = Callable[[Coroutine[Any, Any, Any]], Any]
 
 HELLO = (Message("user", "hello"),)
 CALL = CallContext()
@@ -209,6 +222,173 @@ async def test_a_call_over_the_minutes_limit_waits(limit: dict[str, int]) -> Non
         await worker.complete(HELLO, call=CallContext(deadline=asyncio.get_running_loop().time() + 0.02))
 
 
+# ── wrappers ─────────────────────────────────────────────────────────────────────────────────────────────────────────
+class Distant(Scripted):
+    """A provider behind a network; ``identity`` says what it is."""
+
+    remote = True
+
+    def __init__(self, identity: str = "", **options: Any) -> None:
+        super().__init__(**options)
+        self.identity = identity
+        self.attempts: list[int] = []
+
+    def __repr__(self) -> str:
+        return "Distant()"
+
+    async def complete(
+        self, messages: Sequence[Message], sampling: Sampling, *, call: CallContext, on_text: OnText | None = None
+    ) -> Completion:
+        self.attempts.append(call.attempt)
+        return await super().complete(messages, sampling, call=call, on_text=on_text)
+
+
+class Shelf:
+    """A journal that holds what it is given, by key."""
+
+    def __init__(self, *completions: tuple[str, Completion]) -> None:
+        self.completions = dict(completions)
+
+    def find_completion(self, key: str) -> Completion | None:
+        return self.completions.get(key)
+
+
+@pytest.mark.parametrize(
+    ("options", "order"),
+    [
+        ({}, "RetryProvider(BreakerProvider(LimitProvider(MeteredProvider(Distant()))))"),
+        ({"retries": 0}, "BreakerProvider(LimitProvider(MeteredProvider(Distant())))"),
+        ({"rpm": 1}, "RetryProvider(BreakerProvider(LimitProvider(MeteredProvider(Distant()))))"),
+    ],
+    ids=str,
+)
+def test_a_worker_behind_a_network_has_all_wrappers_in_their_order(options: dict[str, int], order: str) -> None:
+    worker = Worker(Distant(), name="w", **options)  # type: ignore[arg-type]
+    assert repr(worker._chain) == order
+    assert repr(worker.replaying(Shelf())._chain) == f"ReplayProvider({order})"
+    (_, replaying), *_ = WorkerPool([worker]).replaying(Shelf())
+    assert repr(replaying._chain) == f"ReplayProvider({order})"
+
+
+@pytest.mark.parametrize(
+    ("options", "order"),
+    [
+        ({}, ["MeteredProvider"]),
+        ({"tpm": 9}, ["LimitProvider", "MeteredProvider"]),
+        ({"retries": 1}, ["RetryProvider", "MeteredProvider"]),
+        ({"retries": 1, "rpm": 9}, ["RetryProvider", "LimitProvider", "MeteredProvider"]),
+    ],
+    ids=str,
+)
+def test_a_worker_that_runs_here_has_only_the_wrappers_that_it_asks_for(
+    options: dict[str, int], order: list[str]
+) -> None:
+    worker = Worker(Scripted(), name="w", **options)  # type: ignore[arg-type]
+    assert repr(worker._chain).split("(")[: len(order) + 1] == [*order, "Scripted"]
+    assert worker.healthy
+
+
+def test_a_worker_behind_a_network_is_tried_three_times_each_with_its_own_timeout(in_virtual_time: Runs) -> None:
+    distant = Distant(hangs=True)
+
+    async def run() -> float:
+        with pytest.raises(WorkerTimeout, match=r"after 10\.0 s"):
+            await Worker(distant, name="w", timeout_s=10).complete(HELLO, call=CALL)
+        return asyncio.get_running_loop().time() - 1000
+
+    assert 30 <= in_virtual_time(run()) <= 31.5
+    assert distant.attempts == [0, 1, 2]
+
+
+def test_the_deadline_of_the_question_ends_all_attempts(in_virtual_time: Runs) -> None:
+    distant = Distant(hangs=True)
+
+    async def run() -> float:
+        with pytest.raises(WorkerTimeout):
+            await Worker(distant, name="w", timeout_s=10).complete(HELLO, call=CallContext(deadline=1015))
+        return asyncio.get_running_loop().time()
+
+    assert in_virtual_time(run()) == 1015
+    assert distant.attempts == [0, 1]
+
+
+def test_a_worker_that_keeps_failing_is_not_healthy_until_its_circuit_has_cooled_down(in_virtual_time: Runs) -> None:
+    async def run() -> None:
+        worker = Worker(Distant(error=ServerFailed("down")), name="w")
+        for _ in range(2):
+            with pytest.raises(WorkerError):
+                await worker.complete(HELLO, call=CALL)
+        assert not worker.healthy
+        assert not worker.wrapped(lambda chain: chain).healthy
+        assert not worker.replaying(Shelf()).healthy
+        with pytest.raises(CircuitOpen) as caught:
+            await worker.complete(HELLO, call=CALL)
+        assert caught.value.worker == "w"
+        await asyncio.sleep(caught.value.retry_after or 0)
+        assert worker.healthy
+
+    in_virtual_time(run())
+
+
+# ── what is shared ───────────────────────────────────────────────────────────────────────────────────────────────────
+async def test_two_workers_of_one_name_for_one_thing_share_limits_and_circuit() -> None:
+    distants = [Distant("gpt at x"), Distant("gpt at x")]
+    one, other = (Worker(distant, name="w", max_concurrency=1) for distant in distants)
+    both = asyncio.gather(*(worker.complete(HELLO, call=CALL) for worker in (one, other) for _ in range(9)))
+    together = 0
+    while not both.done():
+        together = max(together, sum(distant.at_once for distant in distants))
+        await asyncio.sleep(0)
+    assert together == 1
+    assert one._circuit is not None
+    assert one._circuit is other._circuit
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "shared"),
+    [
+        (("w", "gpt at x", 2), ("w", "gpt at x", 2), (True, True)),
+        (("w", "gpt at x", 2), ("w", "gpt at x", 3), (False, True)),
+        (("w", "gpt at x", 2), ("v", "gpt at x", 2), (False, False)),
+        (("w", "gpt at x", 2), ("w", "gpt at y", 2), (False, False)),
+        (("w", "", 2), ("w", "", 2), (False, False)),
+    ],
+)
+def test_what_differs_in_name_identity_or_settings_shares_less(
+    first: tuple[str, str, int], second: tuple[str, str, int], shared: tuple[bool, bool]
+) -> None:
+    one, other = (Worker(Distant(what), name=name, rpm=rpm, retries=0) for name, what, rpm in (first, second))
+    limits = [worker._chain._provider._limits for worker in (one, other)]  # type: ignore[attr-defined]
+    assert (limits[0] is limits[1], one._circuit is other._circuit) == shared
+
+
+def test_one_provider_object_without_an_identity_is_one_thing() -> None:
+    distant = Distant()
+    assert Worker(distant, name="w")._circuit is Worker(distant, name="w")._circuit
+
+
+def test_a_shared_state_ends_with_the_last_worker_that_has_it() -> None:
+    before = len(_states)
+    workers = [Worker(Distant("gpt at nowhere else"), name="w") for _ in range(3)]
+    assert len(_states) == before + 2
+    del workers
+    gc.collect()
+    assert len(_states) <= before
+
+
+# ── replay ───────────────────────────────────────────────────────────────────────────────────────────────────────────
+async def test_a_replaying_pool_keeps_its_ordinals_and_answers_from_the_journal() -> None:
+    pool = WorkerPool([Worker(Scripted(), name=name) for name in "abc"]).subset([1, 2])
+    call = CallContext("id", step=0)
+    said = Completion("from before", usage=TOKENS)
+    shelf = Shelf((call_key("b", "", HELLO, Sampling(), call), said))
+    replaying = pool.replaying(shelf)
+    assert replaying.ordinals == (1, 2)
+    assert await replaying[1].complete(HELLO, call=call) is said
+    assert (await replaying[2].complete(HELLO, call=call)).text == "hi"
+    assert (await pool[1].complete(HELLO, call=call)).text == "hi"
+
+
 # ── numbering ────────────────────────────────────────────────────────────────────────────────────────────────────────
 def workers(*names: str) -> list[Worker]:
     return [Worker(Scripted(), name=name) for name in names]
@@ -272,6 +452,9 @@ def test_workers_and_pools_are_frozen() -> None:
         {"name": 3},
         {"timeout_s": 0},
         {"timeout_s": float("inf")},
+        {"read_timeout_s": 0},
+        {"retries": -1},
+        {"retries": True},
         {"max_concurrency": 0},
         {"max_concurrency": True},
         {"rpm": 1.5},
@@ -305,6 +488,8 @@ price = { input = 1.25, output = 10, cached = 0.125 }
 sampling = { temperature = 0.2, max_tokens = 4096, seed = 3 }
 body = { reasoning_effort = "minimal", thinking = { budget_tokens = 128 } }
 timeout_s = 900
+read_timeout_s = 60
+retries = 4
 
 [[worker]]
 name = "qwen"
@@ -332,13 +517,20 @@ def test_a_pool_file_gives_every_field_to_its_worker(tmp_path: Path) -> None:
     assert dict(gpt.sampling.body) == {"reasoning_effort": "minimal", "thinking": {"budget_tokens": 128}}
     assert isinstance(gpt.provider, OpenAICompatibleProvider)
     assert gpt.provider.model == "gpt-5"
+    assert (gpt.retries, gpt.read_timeout_s, gpt.provider._read_timeout_s) == (4, 60.0, 60.0)
 
 
 def test_what_a_pool_file_leaves_out_has_its_default(tmp_path: Path) -> None:
     qwen = from_text(tmp_path, FULL)[1]
-    assert (qwen.price, qwen.tags, qwen.rpm, qwen.timeout_s) == (None, (), None, None)
+    assert (qwen.price, qwen.tags, qwen.rpm, qwen.timeout_s, qwen.retries) == (None, (), None, None, None)
     assert isinstance(qwen.provider, OpenAICompatibleProvider)
     assert qwen.provider.base_url == "http://localhost:8000/v1"
+
+
+def test_a_worker_gives_its_timeouts_to_a_provider_that_it_makes() -> None:
+    provider = Worker("openai:gpt-5", name="w", timeout_s=70, read_timeout_s=7).provider
+    assert isinstance(provider, OpenAICompatibleProvider)
+    assert (provider._timeout_s, provider._read_timeout_s) == (70, 7)
 
 
 def test_a_pool_file_takes_overrides(tmp_path: Path) -> None:
@@ -359,6 +551,8 @@ ONE = '[[worker]]\nname = "solver"\nmodel = "m"\n'
         (ONE + "timeout_s = '5'", "worker.0.timeout_s"),
         (ONE + "timeout_s = -5", "timeout_s"),
         (ONE + "rpm = 0", "rpm"),
+        (ONE + "retries = -1", "retries"),
+        (ONE + "read_timeout_s = 0", "read_timeout_s"),
         (ONE + "price = { input = 1 }", "worker.0.price.output"),
         (ONE + "price = { input = 1, output = 2, chached = 3 }", "'cached'"),
         (ONE + "sampling = { temprature = 1 }", "'temperature'"),

@@ -182,6 +182,11 @@ async def test_a_spent_budget_of_its_own_counts_as_a_wrong_answer() -> None:
     assert scored.episode.rounds[0].transcript.results[0].completion is not None
 
 
+async def test_a_budget_that_steps_side_by_side_meet_at_once_is_its_own() -> None:
+    three = render_workflow(Workflow([Step(0, "Answer.")] * 3))
+    assert (await score("42", completion=three, budget=Budget(calls=1))).reward == 0.5
+
+
 async def test_a_spent_budget_of_the_run_is_raised() -> None:
     with pytest.raises(BudgetExceeded):
         await score(budget_spent("dollars"), budget=Budget(calls=10))

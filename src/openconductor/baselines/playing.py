@@ -90,6 +90,7 @@ async def play(
         episode = close(error)
         if isinstance(error, WorkflowError) and not from_sink:
             return await settled(episode)
-        error.episode = await settled(episode)
+        error.episode = episode
+        await settled(episode)
         raise
     return await settled(close(None))

@@ -43,6 +43,7 @@ def build_app() -> typer.Typer:
     from openconductor.cli.demo import demo
     from openconductor.cli.doctor import doctor
     from openconductor.cli.gym import gym
+    from openconductor.cli.pool import pool
     from openconductor.cli.train import train
 
     app = typer.Typer(
@@ -54,6 +55,7 @@ def build_app() -> typer.Typer:
     app.callback()(_openconductor)
     app.command()(demo)
     app.command()(ask)
+    app.add_typer(pool)
     app.add_typer(gym)
     app.command()(train)
     app.command()(doctor)

@@ -1,12 +1,13 @@
 """``openconductor ask``: one question, answered by a Conductor and a pool.
 
-In: a question and, by option, a pool file and a Conductor. Out: the answer on stdout, or with ``--json`` the Episode;
-on a terminal the picture of the episode on stderr, as it happens.
+In: a question and, by option, a pool file, a Conductor, a journal. Out: the answer on stdout, or with ``--json`` the
+Episode; on a terminal the picture of the episode on stderr, as it happens, and its bill.
 """
 
 from __future__ import annotations
 
 import sys
+from contextlib import AbstractContextManager, nullcontext
 from decimal import Decimal, InvalidOperation
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -18,6 +19,7 @@ from openconductor.errors import ConfigError, OpenConductorError
 
 if TYPE_CHECKING:
     from openconductor.conductor import Conductor
+    from openconductor.journal import Journal
     from openconductor.pool import WorkerPool
     from openconductor.types import Budget, Episode
 
@@ -49,16 +51,23 @@ def ask(  # noqa: PLR0913, PLR0917 - the options of a command
     seconds: Annotated[float | None, typer.Option("--budget-seconds", help="The most seconds.")] = None,
     seed: Annotated[int | None, typer.Option("--seed", help="Draws the gym's answers (default 0).")] = None,
     fallback: Annotated[
-        bool, typer.Option("--fallback", help="Give a failed step to the next worker instead of ending.")
-    ] = False,
+        bool, typer.Option("--fallback/--no-fallback", help="Give a step that failed to the next healthy worker.")
+    ] = True,
+    journal: Annotated[
+        Path | None,
+        typer.Option("--journal", help="Write all calls into this file; what it holds is not paid for again."),
+    ] = None,
+    fresh: Annotated[bool, typer.Option("--fresh", help="With --journal: make all calls anew, and add them.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print the episode as JSON; dollars are strings.")] = False,
 ) -> None:
     """Ask one question: a Conductor plans, workers work, the last step answers."""
-    from openconductor.cli.conductors import find_planner
+    from openconductor.cli.conductors import find_planner, replaying
     from openconductor.conductor import Conductor
 
     text = _read(question)
     budget = _budget(calls, tokens, dollars, seconds)
+    if fresh and journal is None:
+        raise ConfigError("--fresh: makes calls anew that a journal holds; expected --journal beside it")
     workers = _pool(text, pool, seed)
     if pool is not None and conductor is None:
         raise ConfigError(
@@ -68,7 +77,10 @@ def ask(  # noqa: PLR0913, PLR0917 - the options of a command
     planner = find_planner(conductor, workers, base_url=base_url, key_env=key_env)
     asked = Conductor(planner, pool=workers, max_steps=max_steps, max_rounds=rounds, fallback=fallback)
     try:
-        episode = _ask(asked, text, budget)
+        with _opened(journal) as sink:
+            if sink is not None and not fresh:
+                replaying(asked, sink)
+            episode = _ask(asked, text, budget, sink)
     except OpenConductorError as error:
         if as_json and error.episode is not None and error.episode.rounds:
             _show_json(error.episode, asked)
@@ -79,6 +91,14 @@ def ask(  # noqa: PLR0913, PLR0917 - the options of a command
         raise episode.error or OpenConductorError("no answer and no error")
     if not as_json:
         console.show_text(episode.answer)
+
+
+def _opened(path: Path | None) -> AbstractContextManager[Journal | None]:
+    if path is None:
+        return nullcontext()
+    from openconductor.journal import Journal
+
+    return Journal(path)
 
 
 def _read(question: str) -> str:
@@ -133,18 +153,34 @@ def _pool(question: str, pool_file: Path | None, seed: int | None) -> WorkerPool
     return gym_pool(seed or 0)
 
 
-def _ask(conductor: Conductor, question: str, budget: Budget | None) -> Episode:
-    """Ask, with the live picture where stderr is a terminal."""
+def _ask(conductor: Conductor, question: str, budget: Budget | None, journal: Journal | None) -> Episode:
+    """Ask, with the live picture and the bill where stderr is a terminal."""
     messages = console.messages()
     if not messages.is_interactive:
-        return conductor.ask_sync(question, budget=budget)
+        return conductor.ask_sync(question, budget=budget, on_event=journal)
     from openconductor.cli.live import EpisodeView, filling_in
+    from openconductor.emit import FanOut
 
     view = EpisodeView(question, conductor.pool, show_answer=False)
-    with filling_in(view, messages):
-        episode = conductor.ask_sync(question, budget=budget, on_event=view)
-    messages.print()
+    sink = view if journal is None else FanOut(journal, view)
+    try:
+        with filling_in(view, messages):
+            episode = conductor.ask_sync(question, budget=budget, on_event=sink)
+    except OpenConductorError as error:
+        _show_bill(error.episode)
+        raise
+    _show_bill(episode)
     return episode
+
+
+def _show_bill(episode: Episode | None) -> None:
+    from openconductor.cli.bill import bill
+    from openconductor.ledger import draw_up
+
+    messages = console.messages()
+    if episode is not None and episode.rounds:
+        messages.print(bill(draw_up(episode)))
+    messages.print()
 
 
 def _show_json(episode: Episode, conductor: Conductor) -> None:

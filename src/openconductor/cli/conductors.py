@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING
 from openconductor.errors import ConfigError
 
 if TYPE_CHECKING:
-    from openconductor.conductor import Planner
+    from openconductor.conductor import Conductor, Planner
+    from openconductor.journal import Journal
     from openconductor.pool import WorkerPool
 
 OF_POOL = "worker"
@@ -57,3 +58,9 @@ def find_planner(
     from openconductor.providers import create
 
     return create(kind, name, **options)
+
+
+def replaying(conductor: Conductor, journal: Journal) -> None:
+    """Let the planner and the workers answer from a journal what stands there: paid for before, and not again."""
+    conductor.pool = conductor.pool.replaying(journal)
+    conductor.asked = conductor.asked.replaying(journal)

@@ -6,25 +6,30 @@ fractions; the ledger's entries add up to its total, to the token and to the las
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from openconductor.errors import OpenConductorError, WorkerError, WorkflowError
+from openconductor.ledger import Attempt, Entry, Ledger, draw_up
 from openconductor.pool import WorkerPool
 from openconductor.types import Episode, Message, Question, Round, StepResult, Usage
 
 Json = dict[str, object]
+Entries = Mapping[tuple[int, int | None], Entry]
+"""The ledger's entries by round and step; the step of planning is None."""
 
 
 def episode_json(episode: Episode, pool: WorkerPool) -> Json:
-    """The episode, its rounds with their steps, and the ledger."""
+    """The episode, its rounds with their steps and every attempt at these, and the ledger."""
+    ledger = draw_up(episode)
+    entries = {(entry.round, entry.step): entry for entry in ledger.entries}
     return {
         "id": episode.id,
         "question": _question(episode.question),
         "answer": episode.answer,
         "error": error_json(episode.error),
         "seconds": episode.seconds,
-        "rounds": [_round(index, one, pool) for index, one in enumerate(episode.rounds)],
-        "ledger": _ledger(episode, pool),
+        "rounds": [_round(index, one, pool, entries) for index, one in enumerate(episode.rounds)],
+        "ledger": _ledger(ledger, episode, pool),
     }
 
 
@@ -61,7 +66,7 @@ def _messages(turns: Sequence[Message]) -> list[Json]:
     return [{"role": turn.role, "content": turn.content} for turn in turns]
 
 
-def _round(index: int, one: Round, pool: WorkerPool) -> Json:
+def _round(index: int, one: Round, pool: WorkerPool, entries: Entries) -> Json:
     completion = one.completion
     results = one.transcript.results if one.transcript is not None else ()
     return {
@@ -74,15 +79,16 @@ def _round(index: int, one: Round, pool: WorkerPool) -> Json:
             "finish_reason": completion.finish_reason,
             "usage": usage_json(completion.usage),
         },
+        "planning": {"usage": usage_json(one.planning), "attempts": _attempts(entries.get((index, None)))},
         "valid": one.workflow is not None,
         "accepted": one.accepted,
         "error": error_json(one.error),
         "answer": one.transcript.answer if one.transcript is not None else None,
-        "steps": [_step(number, result, pool) for number, result in enumerate(results)],
+        "steps": [_step(number, result, pool, entries.get((index, number))) for number, result in enumerate(results)],
     }
 
 
-def _step(index: int, result: StepResult, pool: WorkerPool) -> Json:
+def _step(index: int, result: StepResult, pool: WorkerPool, entry: Entry | None) -> Json:
     step, completion = result.step, result.completion
     answered_by = step.worker if result.worker is None else result.worker
     return {
@@ -97,6 +103,7 @@ def _step(index: int, result: StepResult, pool: WorkerPool) -> Json:
         "reasoning": completion.reasoning if completion is not None else None,
         "finish_reason": completion.finish_reason if completion is not None else None,
         "usage": usage_json(result.usage),
+        "attempts": _attempts(entry),
         "outcome": _outcome(result),
         "error": error_json(result.error),
         "started": result.started,
@@ -112,21 +119,48 @@ def _outcome(result: StepResult) -> str:
     return "cancelled" if result.started is not None else "not_reached"
 
 
-def _ledger(episode: Episode, pool: WorkerPool) -> Json:
-    """Who cost what: the Conductor once a round, every step, and the sums."""
-    entries: list[Json] = []
-    planned, worked = Usage(), Usage()
-    for index, one in enumerate(episode.rounds):
-        if one.completion is not None:
-            planned += one.completion.usage
-            entries.append({"round": index, "step": None, "who": "conductor", **usage_json(one.completion.usage)})
-        for number, result in enumerate(one.transcript.results if one.transcript is not None else ()):
-            worked += result.usage
-            ordinal = result.step.worker if result.worker is None else result.worker
-            entries.append({"round": index, "step": number, "who": pool[ordinal].name, **usage_json(result.usage)})
+def _attempts(entry: Entry | None) -> list[Json]:
+    return [] if entry is None else [_attempt(attempt) for attempt in entry.attempts]
+
+
+def _attempt(attempt: Attempt) -> Json:
     return {
-        "entries": entries,
-        "conductor": usage_json(planned),
-        "workers": usage_json(worked),
-        "total": usage_json(episode.usage),
+        "worker": attempt.worker,
+        "attempt": attempt.number,
+        "outcome": attempt.outcome,
+        "wasted": attempt.wasted,
+        "replayed": attempt.replayed,
+        "nested": attempt.nested,
+        "usage": usage_json(attempt.usage),
+    }
+
+
+def _ledger(ledger: Ledger, episode: Episode, pool: WorkerPool) -> Json:
+    """Who cost what: the Conductor once a round, every step, and the sums."""
+
+    def who(entry: Entry) -> str:
+        transcript = episode.rounds[entry.round].transcript
+        if entry.step is None or transcript is None:
+            return entry.who
+        result = transcript.results[entry.step]
+        return pool[result.step.worker if result.worker is None else result.worker].name
+
+    return {
+        "entries": [
+            {
+                "round": entry.round,
+                "step": entry.step,
+                "who": who(entry),
+                "attempts": len(entry.attempts),
+                **usage_json(entry.usage),
+            }
+            for entry in ledger.entries
+        ],
+        "conductor": usage_json(ledger.conductor),
+        "workers": usage_json(ledger.workers),
+        "by_worker": {name: usage_json(usage) for name, usage in ledger.by_worker},
+        "rounds": [usage_json(usage) for usage in ledger.rounds],
+        "wasted": {"attempts": sum(attempt.wasted for attempt in ledger.attempts), **usage_json(ledger.wasted)},
+        "replayed": {"attempts": sum(attempt.replayed for attempt in ledger.attempts), **usage_json(ledger.replayed)},
+        "total": usage_json(ledger.total),
     }

@@ -8,7 +8,7 @@ that cost, and the sum.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal
@@ -17,6 +17,7 @@ from rich.console import Console, ConsoleOptions, RenderableType, RenderResult
 from rich.table import Table
 from rich.text import Text
 
+from openconductor.cli.bill import cost, dollars_text, seconds_text, tokens_text
 from openconductor.cli.console import printable
 from openconductor.events import (
     Answered,
@@ -79,13 +80,19 @@ class StepView:
     started: float | None = None
     ended: float | None = None
     usage: Usage = field(default_factory=Usage)
+    failed: list[str] = field(default_factory=list[str])
+    """The outcomes of the attempts that failed."""
 
 
 @dataclass(slots=True)
 class RoundView:
-    """What is known of a round; ``began`` is in seconds since the episode began."""
+    """What is known of a round; ``began`` is in seconds since the episode began.
+
+    ``failed`` holds the outcomes of the Conductor's own attempts that failed.
+    """
 
     began: float
+    failed: list[str] = field(default_factory=list[str])
     planned: Planned | None = None
     steps: list[StepView] = field(default_factory=list[StepView])
     outcome: Round | None = None
@@ -143,8 +150,12 @@ class EpisodeView:
                         step.state, step.ended = "cancelled", event.at
             case Answered():
                 self._episode = event.outcome
-            case Asked() | CallEnded():
-                pass  # an attempt that failed shows when its step ends
+            case CallEnded():
+                if event.call.error is not None:
+                    view = now if event.step is None else now.steps[event.step]
+                    view.failed.append(event.call.outcome)
+            case Asked():
+                pass
 
     def _end_step(self, view: StepView, result: StepResult, at: float) -> None:
         view.worker = view.worker if result.worker is None else result.worker
@@ -183,13 +194,13 @@ class EpisodeView:
             if error is not None:
                 doing = Text(f"{signs.wrong} {printable(str(error))}", style="red")
             elif self._episode is None:
-                doing = Text(f"{self._turning(signs)} writes a workflow", style="dim")
+                writes = f"{self._turning(signs)} writes a workflow"
+                doing = Text.assemble(_after(now.failed), (writes, "dim"))
             head.add_row(Text(name, style="bold"), doing, "")
             yield head
             return
-        head.add_row(
-            Text(name, style="bold"), _said(planned, signs), Text(_cost(planned.completion.usage), style="dim")
-        )
+        said = Text.assemble(_after(now.failed), _said(planned, signs))
+        head.add_row(Text(name, style="bold"), said, Text(cost(planned.completion.usage), style="dim"))
         yield head
         gutter = signs.line if now.steps else "  "
         yield from _quoted(planned.completion, gutter, console, width)
@@ -218,14 +229,14 @@ class EpisodeView:
                 Text(self._name(view), style=f"bold {colour}"),
                 Text(_line(view.step.subtask)),
                 _bar(view, begin, end, cells, signs, colour),
-                Text(_seconds(view.usage.seconds) if view.state in ("answered", "failed") else ""),
+                Text(seconds_text(view.usage.seconds) if view.state in ("answered", "failed") else ""),
             )
             grid.add_row(
                 Text("" if final else signs.line, style="dim"),
                 Text(f"sees {seen}" if seen else "", style="dim"),
                 self._response(view, signs),
-                Text(_tokens(view.usage), style="dim"),
-                Text(_dollars(view.usage), style="dim"),
+                Text(tokens_text(view.usage), style="dim"),
+                Text(dollars_text(view.usage), style="dim"),
             )
         return grid
 
@@ -238,11 +249,12 @@ class EpisodeView:
             case "waiting":
                 return Text("waits", style="dim")
             case "running":
-                return Text(f"{self._turning(signs)} {_line(view.text[-TAIL:]) or 'works'}", style="dim")
+                works = f"{self._turning(signs)} {_line(view.text[-TAIL:]) or 'works'}"
+                return Text.assemble(_after(view.failed), (works, "dim"))
             case "answered":
-                return Text.assemble((f"{signs.says} ", "dim"), _line(view.text))
+                return Text.assemble(_after(view.failed), (f"{signs.says} ", "dim"), _line(view.text))
             case "failed":
-                return Text(f"{signs.wrong} {_line(view.text)}", style="red")
+                return Text.assemble(_after(view.failed[:-1]), (f"{signs.wrong} {_line(view.text)}", "red"))
             case "cancelled":
                 return Text("cancelled" if view.started is not None else "not reached", style="dim")
 
@@ -265,9 +277,9 @@ class EpisodeView:
         count = f"{steps} step{'' if steps == 1 else 's'}"
         parts = [
             count,
-            _tokens(episode.usage),
-            _dollars(episode.usage, zero=True),
-            f"{_seconds(episode.seconds)} in all",
+            tokens_text(episode.usage),
+            dollars_text(episode.usage, zero=True),
+            f"{seconds_text(episode.seconds)} in all",
         ]
         yield labelled("Cost", Text(f" {signs.dot} ".join(part for part in parts if part), style="dim"))
 
@@ -325,27 +337,11 @@ def _bar(view: StepView, begin: float, end: float, cells: int, signs: Signs, col
     )
 
 
+def _after(failed: Sequence[str]) -> Text:
+    """The attempts that failed before, in a few words."""
+    shown = failed if len(failed) <= 3 else ["…", *failed[-2:]]
+    return Text(f"after {', '.join(shown)}: " if failed else "", style="yellow")
+
+
 def _line(text: str) -> str:
     return " ".join(printable(text[:4000]).split())
-
-
-def _cost(usage: Usage) -> str:
-    return "  ".join(part for part in (_tokens(usage), _dollars(usage), _seconds(usage.seconds)) if part)
-
-
-def _tokens(usage: Usage) -> str:
-    """Tokens read and written."""
-    return f"{usage.input_tokens:,} + {usage.output_tokens:,} tokens" if usage.tokens else ""
-
-
-def _dollars(usage: Usage, *, zero: bool = False) -> str:
-    if usage.unpriced_calls and not usage.dollars:
-        return "price unknown"
-    known = f"${usage.dollars:.6f}" if usage.dollars < 1 else f"${usage.dollars:.2f}"
-    if usage.unpriced_calls:
-        return f"{known} + {usage.unpriced_calls} calls of unknown price"
-    return known if usage.dollars or zero else ""
-
-
-def _seconds(seconds: float) -> str:
-    return f"{seconds * 1000:.0f} ms" if seconds < 0.1 else f"{seconds:.1f} s"

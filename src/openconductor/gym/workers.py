@@ -171,6 +171,11 @@ class SimulatedWorker:
     profile: Profile
     seed: int = 0
 
+    @property
+    def identity(self) -> str:
+        """What it is behind its name: its draws, too, so that a journal does not take one seed's for another's."""
+        return f"gym {self.profile.name} {self.seed}"
+
     async def complete(
         self,
         messages: Sequence[Message],

@@ -9,7 +9,7 @@ from __future__ import annotations
 import importlib
 import inspect
 import os
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from importlib.metadata import entry_points
 from pathlib import Path
 from typing import cast
@@ -20,6 +20,9 @@ from openconductor.protocols import Orchestrator, Provider
 from openconductor.types import Message
 
 PROVIDERS: dict[str, str] = {
+    "anthropic": "openconductor.providers.pydantic_ai:anthropic",
+    "google": "openconductor.providers.pydantic_ai:google",
+    "mcp": "openconductor.providers.mcp_tool:McpToolProvider",
     "ollama": "openconductor.providers.openai_compatible:ollama",
     "onnx": "openconductor.providers.onnx_lm:OnnxProvider",
     "openai": "openconductor.providers.openai_compatible:OpenAICompatibleProvider",
@@ -29,27 +32,28 @@ PROVIDERS: dict[str, str] = {
 }
 ENTRY_POINTS = "openconductor.providers"
 
-EXTRAS = {"onnx": "gym"}
+EXTRAS = {"anthropic": "providers", "google": "providers", "mcp": "mcp", "onnx": "gym"}
 """The extra that brings what a provider imports."""
 
 WorkerFunction = Callable[[list[Message]], str | Awaitable[str]]
 ProviderLike = Provider | Orchestrator | WorkerFunction | str | Path
 
 
-def resolve(provider: ProviderLike, *, timeout_s: float | None = None) -> Provider:
+def resolve(provider: ProviderLike, *, timeout_s: float | None = None, read_timeout_s: float | None = None) -> Provider:
     """Make a Provider of what a user named.
 
     Args:
         provider: a Provider (returned as it is), ``"provider:model"``, a checkpoint folder, an Orchestrator, or a plain
             or async function ``(list[Message]) -> str``.
         timeout_s: total deadline of a call, in seconds, for a provider that is made here and takes one.
+        read_timeout_s: the longest silence of its server, in seconds, likewise.
 
     Raises:
         ConfigError: it is none of these; the provider's name is not known (the nearest is named); the folder holds no
             checkpoint; the provider's extra is not installed.
     """
     if isinstance(provider, str | Path):
-        return _from_text(provider, timeout_s)
+        return _from_text(provider, {"timeout_s": timeout_s, "read_timeout_s": read_timeout_s})
     if not inspect.isclass(provider):
         if isinstance(provider, Provider):
             return provider
@@ -98,7 +102,7 @@ def takes(name: str, option: str) -> bool:
     return option in inspect.signature(_factory(name)).parameters
 
 
-def _from_text(text: str | Path, timeout_s: float | None) -> Provider:
+def _from_text(text: str | Path, seconds: Mapping[str, float | None]) -> Provider:
     if str(text).strip() and Path(text).is_dir():
         return _from_folder(Path(text))
     name, colon, model = str(text).partition(":")
@@ -109,7 +113,7 @@ def _from_text(text: str | Path, timeout_s: float | None) -> Provider:
         raise ConfigError(f"provider {str(text)!r}: no such folder; expected 'provider:model' or a folder{hint}")
     if not model.strip():
         raise ConfigError(f"provider {text!r}: no model; expected '{name}:model'")
-    options = {"timeout_s": timeout_s} if timeout_s is not None and takes(name, "timeout_s") else {}
+    options = {option: value for option, value in seconds.items() if value is not None and takes(name, option)}
     return create(name, model, **options)
 
 

@@ -7,12 +7,13 @@ became of it: what is not told of here was not made. Kept lean: simulated worker
 from __future__ import annotations
 
 import asyncio
+import sys
 import time
 from collections.abc import Sequence
 from dataclasses import replace
 
 from openconductor.errors import EmptyResponse, OpenConductorError, WorkerError, WorkerTimeout
-from openconductor.events import CallEnded
+from openconductor.events import Asked, CallEnded, Event
 from openconductor.protocols import CallContext, OnText, Provider
 from openconductor.types import Call, Completion, Message, Price, Sampling, Usage
 
@@ -64,6 +65,10 @@ class MeteredProvider:
         """
         begun = time.perf_counter()
         started = asyncio.get_running_loop().time() - call.origin
+        below = None
+        if self._nested and call.on_event is not None:
+            below = _Below(call)
+            call = replace(call, on_event=below)
         said: Completion | None = None
         failure: OpenConductorError | None = None
         try:
@@ -77,13 +82,22 @@ class MeteredProvider:
                 failure = EmptyResponse("neither text nor tool call in the answer", usage=usage)
                 raise failure
             return said
+        except asyncio.CancelledError:
+            task = asyncio.current_task()
+            if task is None or task.cancelling():
+                raise
+            # Nobody cancelled us: the provider's own code did; without an error here the call would just be missing.
+            failure = WorkerError("the call was cancelled from inside the worker", worker=self._name)
+            raise failure from None
         except OpenConductorError as error:
             failure = error
+            if isinstance(error, WorkerError) and not error.worker:
+                error.worker = self._name
             raise
         finally:  # a cancellation comes by here, too: what was sent was sent
             if call.on_event is not None:
                 seconds = time.perf_counter() - begun
-                usage = said.usage if said is not None else self._failed(failure, seconds)
+                usage = said.usage if said is not None else self._failed(failure, below, seconds)
                 record = Call(
                     self._name,
                     _outcome(said, failure),
@@ -141,16 +155,40 @@ class MeteredProvider:
             usage.seconds or seconds,
         )
 
-    def _failed(self, failure: OpenConductorError | None, seconds: float) -> Usage:
-        """What a call that failed or was cancelled used: as reported, nothing, or not known."""
-        if failure is not None and failure.episode is not None:
+    def _failed(self, failure: OpenConductorError | None, below: _Below | None, seconds: float) -> Usage:
+        """What a call that failed or was cancelled used: as heard from below or reported, nothing, or not known."""
+        if below is not None and below.heard:
+            return below.usage
+        if self._nested and failure is not None and failure.episode is not None:
             return failure.episode.usage
         if isinstance(failure, WorkerError):
-            if failure.usage is not None and failure.usage.tokens:
+            if failure.usage is not None and (failure.usage.tokens or failure.usage.dollars):
                 return self._bill(failure.usage, seconds)
             if failure.usage is not None or failure.unbilled or (failure.status or 0) >= 400:
                 return Usage(seconds=seconds)
         return Usage(unpriced_calls=0 if self._prices_itself else _UNKNOWN, seconds=seconds)
+
+
+class _Below:
+    """Adds up what the episodes right below a call have used: all that is known of one that did not come to its end."""
+
+    __slots__ = ("_depth", "_on_event", "heard", "usage")
+
+    def __init__(self, call: CallContext) -> None:
+        self._depth = len(call.path) + 1
+        self._on_event = call.on_event
+        self.heard: set[str] = set()
+        self.usage = Usage()
+
+    def __call__(self, event: Event) -> None:
+        """Take in one event from below, and hand it on."""
+        if isinstance(event, CallEnded):
+            if event.episode in self.heard:
+                self.usage += event.call.usage
+        elif isinstance(event, Asked) and len(event.path) == self._depth:
+            self.heard.add(event.episode)
+        if self._on_event is not None:
+            self._on_event(event)
 
 
 def _outcome(said: Completion | None, failure: OpenConductorError | None) -> str:
@@ -158,6 +196,6 @@ def _outcome(said: Completion | None, failure: OpenConductorError | None) -> str
         return failure.outcome
     if failure is not None:
         return "stopped"  # a budget or a setting below this call ended it
-    if said is None:
-        return "cancelled"
+    if said is None:  # a provider's bug, which is no WorkerError, was no cancellation
+        return "failed" if isinstance(sys.exception(), Exception) else "cancelled"
     return {"length": "cut", "content_filter": "refused"}.get(said.finish_reason, "answered")

@@ -70,6 +70,7 @@ class OnnxProvider:
         prompt_options: how to ask it.
         sampling: greedy, up to the checkpoint's ``max_tokens``.
         max_steps: the most steps of a workflow that it was trained to write.
+        identity: what it is behind its name: the folder, and which model lies there (its size and time).
     """
 
     prices_itself = True
@@ -80,6 +81,8 @@ class OnnxProvider:
         self.prompt_options: PromptOptions = checkpoint.described.prompt
         self.sampling = Sampling(max_tokens=checkpoint.described.max_tokens)
         self.max_steps = checkpoint.described.max_steps
+        model = (folder / "model.onnx").stat()
+        self.identity = f"onnx {folder.resolve()} {model.st_size} {model.st_mtime_ns}"
         self._checkpoint = checkpoint
         self._lock = Lock()
         self._waiting: deque[_Request] = deque()

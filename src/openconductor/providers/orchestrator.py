@@ -39,6 +39,11 @@ class OrchestratorProvider:
     def __repr__(self) -> str:
         return f"OrchestratorProvider({self._orchestrator!r})"
 
+    def replaying(self, journal: object) -> OrchestratorProvider:
+        """The same, with an orchestrator that answers from a journal what stands there, where it can do that."""
+        replaying = getattr(self._orchestrator, "replaying", None)
+        return self if replaying is None else OrchestratorProvider(replaying(journal))
+
     async def complete(
         self,
         messages: Sequence[Message],

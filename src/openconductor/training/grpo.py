@@ -7,6 +7,7 @@ own; what is added here is a KL term that fades, the two controls that must not 
 from __future__ import annotations
 
 import asyncio
+import atexit
 import random
 import shutil
 import time
@@ -26,6 +27,7 @@ from transformers import (
 from transformers.trainer_callback import PrinterCallback
 from trl import GRPOConfig, GRPOTrainer
 from trl.trainer.grpo_trainer import RewardFunc
+from trl.trainer.utils import shutdown_event_loop_in_daemon
 
 from openconductor.errors import JournalError
 from openconductor.pool import WorkerPool
@@ -165,7 +167,24 @@ class WorkflowReward:
 
 
 class ConductorTrainer(GRPOTrainer):
-    """TRL's trainer with checkpoints that are whole or not there, and a disk that fails with a typed error."""
+    """TRL's trainer with checkpoints that are whole or not there, and an end that leaves nothing open."""
+
+    def train(self, *args: Any, **options: Any) -> Any:
+        """Train, and close the event loop that the rewards ran on, with the workers' connections."""
+        try:
+            return super().train(*args, **options)
+        finally:
+            self._close_loop()
+
+    def _close_loop(self) -> None:
+        """TRL leaves its loop to the end of the process, where the connections on it can no longer be closed."""
+        loop, thread = self.async_loop, self.async_loop_thread
+        if loop.is_closed():
+            return
+        asyncio.run_coroutine_threadsafe(loop.shutdown_asyncgens(), loop).result()
+        atexit.unregister(shutdown_event_loop_in_daemon)
+        shutdown_event_loop_in_daemon(thread, loop)
+        loop.close()
 
     def _save_checkpoint(self, model: Any, trial: Any) -> None:
         path = Path(self._get_output_dir(trial=trial)) / f"checkpoint-{self.state.global_step}"

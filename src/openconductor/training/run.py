@@ -3,7 +3,7 @@
 In: a TrainConfig and a folder. Out: in that folder ``config.toml``, ``environment.json``, ``cold_start/``,
 ``checkpoints/``, ``curves.jsonl``, ``conductor/`` (what ``Conductor`` loads) and ``results.json``; of a second act
 ``widened/`` and ``checkpoints_widened/``. Every file appears whole or not at all; a checkpoint counts only when its
-mark of completeness is there.
+mark of completeness is there. Over a pool file, what the workers said and cost stands in ``journal.sqlite``.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ import json
 import platform
 import time
 from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -24,6 +25,7 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase, PreTrainedTok
 import openconductor
 from openconductor.errors import ConfigError
 from openconductor.gym.workers import gym_pool
+from openconductor.journal import Journal
 from openconductor.pool import WorkerPool
 from openconductor.reward import RewardFunction
 from openconductor.tasks import load_task
@@ -65,7 +67,8 @@ def train(
     Args:
         config: the recipe.
         folder: where the run is written; it must be new or empty, unless ``resume``.
-        resume: go on from the last whole checkpoint; the curve is the one of an uninterrupted run.
+        resume: go on from the last whole checkpoint; the curve is the one of an uninterrupted run, and no call that
+            the run's journal holds is paid for again.
         on_progress: gets lines for people.
 
     Returns:
@@ -90,15 +93,31 @@ def train(
     tiny = not config.model.base or is_tiny(config.model.base)
     if tiny:
         torch.set_num_threads(1)  # a tiny model is up to four times slower on several threads
-    pool = gym_pool(config.seed) if config.pool == "gym" else WorkerPool.from_toml(config.pool)
-    score = RewardFunction(
-        pool,
-        load_task(config.data.task).grader,
-        prompt=config.prompt.options(),
-        max_steps=config.rollout.max_steps,
-        grade_timeout_s=config.reward.grade_timeout_s,
-    )
-    setup = Setup(config, folder, pool, score, on_progress or keep_quiet)
+    with _journal(config, folder) as journal:
+        pool = gym_pool(config.seed)
+        if journal is not None:
+            pool = WorkerPool.from_toml(config.pool).replaying(journal)
+        score = RewardFunction(
+            pool,
+            load_task(config.data.task).grader,
+            prompt=config.prompt.options(),
+            max_steps=config.rollout.max_steps,
+            grade_timeout_s=config.reward.grade_timeout_s,
+            on_event=journal,
+        )
+        return _run(Setup(config, folder, pool, score, on_progress or keep_quiet), tiny=tiny)
+
+
+def _journal(config: TrainConfig, folder: Path) -> AbstractContextManager[Journal | None]:
+    """The journal of what is paid for: calls that it holds are not made again by a resumed run.
+
+    The gym's workers cost nothing and answer a repeated call alike, so nothing is written of them.
+    """
+    return nullcontext() if config.pool == "gym" else Journal(folder / "journal.sqlite")
+
+
+def _run(setup: Setup, *, tiny: bool) -> Record:
+    config, folder = setup.config, setup.folder
     begun = time.perf_counter()
     model, tokenizer = _starting_point(setup)
     started = time.perf_counter()

@@ -7,7 +7,7 @@ from decimal import Decimal
 
 from openconductor.cli.episode_json import episode_json
 from openconductor.conductor import Conductor
-from openconductor.errors import WorkerTimeout
+from openconductor.errors import ConnectionLost, WorkerTimeout
 from openconductor.gym.workers import gym_pool
 from openconductor.pool import Worker, WorkerPool
 from openconductor.prompt import render_workflow
@@ -62,3 +62,42 @@ def test_a_chat_keeps_its_turns() -> None:
     chat = [Message("system", "Be brief."), Message("user", QUESTION)]
     shown = episode_json(Conductor(lambda messages: render_workflow(PLAN), pool=pool).ask_sync(chat), pool)
     assert shown["question"] == [{"role": "system", "content": "Be brief."}, {"role": "user", "content": QUESTION}]
+
+
+def test_attempts_stand_beside_their_step_and_the_wasted_ones_are_summed_up() -> None:
+    class Lost:
+        async def complete(self, messages, sampling, *, call: CallContext, on_text=None) -> Completion:
+            raise ConnectionLost("gone", usage=Usage(10, output_tokens=1))
+
+    price = {"input": 1, "output": 2}
+    pool = WorkerPool([Worker(Lost(), name="lost", price=price), Worker(lambda messages: "yes", name="hand")])
+    plan = render_workflow(Workflow((Step(0, "Say yes."),)))
+    episode = Conductor(lambda messages: plan, pool=pool, fallback=True).ask_sync("Yes?")
+    shown = json.loads(json.dumps(episode_json(episode, pool)))
+    [only] = shown["rounds"]
+    assert [one["outcome"] for one in only["planning"]["attempts"]] == ["answered"]
+    [step] = only["steps"]
+    assert (step["worker_name"], step["answered_by"]) == ("lost", "hand")
+    seen = [(one["worker"], one["attempt"], one["outcome"], one["wasted"]) for one in step["attempts"]]
+    assert seen == [("lost", 0, "connection_lost", True), ("hand", 0, "answered", False)]
+    assert not any(one["replayed"] for one in step["attempts"])
+    assert step["attempts"][0]["usage"]["dollars"] == "0.000012"
+    ledger = shown["ledger"]
+    assert (ledger["wasted"]["attempts"], ledger["wasted"]["dollars"]) == (1, "0.000012")
+    assert ledger["replayed"]["attempts"] == 0
+    assert [entry["who"] for entry in ledger["entries"]] == ["conductor", "hand"]
+    assert [entry["attempts"] for entry in ledger["entries"]] == [1, 2]
+    assert set(ledger["by_worker"]) == {"conductor", "lost", "hand"}
+    assert ledger["total"]["unpriced_calls"] == 2  # the conductor's and the hand's: not known is not nothing
+
+
+def test_a_conductor_that_failed_has_its_attempts_on_record() -> None:
+    async def deaf(messages: list[Message]) -> str:
+        raise WorkerTimeout("too slow")
+
+    pool = gym_pool()
+    shown = episode_json(Conductor(deaf, pool=pool).ask_sync(QUESTION), pool)
+    [only] = shown["rounds"]
+    assert only["conductor"] is None
+    assert [one["outcome"] for one in only["planning"]["attempts"]] == ["timeout"]
+    assert [entry["who"] for entry in shown["ledger"]["entries"]] == ["conductor"]

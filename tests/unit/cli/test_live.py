@@ -9,11 +9,22 @@ import pytest
 from rich.console import Console
 
 from openconductor.cli.live import SHOWN_LINES, EpisodeView, filling_in
-from openconductor.errors import WorkerTimeout, WorkflowError, WorkflowReason
-from openconductor.events import Answered, Planned, RoundEnded, StepEnded, StepStarted, StepText
+from openconductor.errors import RateLimited, WorkerTimeout, WorkflowError, WorkflowReason
+from openconductor.events import Answered, CallEnded, Planned, RoundEnded, StepEnded, StepStarted, StepText
 from openconductor.gym.workers import gym_pool
 from openconductor.prompt import render_workflow
-from openconductor.types import Completion, Episode, Round, Step, StepResult, Transcript, Usage, Workflow
+from openconductor.types import (
+    Call,
+    Completion,
+    Episode,
+    Round,
+    Sampling,
+    Step,
+    StepResult,
+    Transcript,
+    Usage,
+    Workflow,
+)
 
 POOL = gym_pool()
 WORKFLOW = Workflow((Step(1, "try it"), Step(6, "try it, too"), Step(4, "compare the answers", "all")))
@@ -91,6 +102,37 @@ def test_the_bars_stay_in_their_place_while_steps_end(view) -> None:
     before = place()
     view(StepEnded("e", 0, 1.0, 0, answered(WORKFLOW.steps[0], "4", started=0.5, ended=1.0)))
     assert place() == before
+
+
+def failed_call(worker: str, error: Exception) -> Call:
+    return Call(worker, error.outcome, (), Sampling(), error=error)
+
+
+def test_attempts_that_failed_are_named_while_the_step_goes_on_and_after_it(view) -> None:
+    view(CallEnded("e", 0, 0.6, 0, failed_call("counter", RateLimited("slow down"))))
+    view(CallEnded("e", 0, 0.7, 0, failed_call("counter", WorkerTimeout("slow"))))
+    assert "after rate_limited, timeout: " in drawn(view) and "works" in drawn(view)
+    view(StepEnded("e", 0, 1.0, 0, answered(WORKFLOW.steps[0], "4", started=0.5, ended=1.0)))
+    assert "after rate_limited, timeout: → 4" in drawn(view)
+
+
+def test_many_failed_attempts_are_cut_short_and_a_lasting_failure_is_told_once(view) -> None:
+    for _ in range(5):
+        view(CallEnded("e", 0, 0.6, 0, failed_call("counter", WorkerTimeout("slow"))))
+    assert "after …, timeout, timeout: " in drawn(view)
+    view(CallEnded("e", 0, 0.6, 1, failed_call("jack", WorkerTimeout("slow"))))
+    result = StepResult(WORKFLOW.steps[1], error=WorkerTimeout("slow", worker="jack"), worker=6, started=0.5, ended=1.0)
+    view(StepEnded("e", 0, 1.0, 1, result))
+    line = next(line for line in drawn(view).splitlines() if "✗" in line)
+    assert "after" not in line and "slow" in line
+
+
+def test_attempts_of_the_conductor_that_failed_are_named_beside_its_plan() -> None:
+    made = EpisodeView("What is it?", POOL)
+    made(CallEnded("e", 0, 0.1, None, failed_call("conductor", WorkerTimeout("slow"))))
+    assert "after timeout: " in drawn(made) and "writes a workflow" in drawn(made)
+    made(Planned("e", 0, 0.5, PLAN, WORKFLOW))
+    assert "after timeout: ✓ a workflow of 3 steps" in drawn(made)
 
 
 def test_text_is_shown_while_it_streams(view) -> None:

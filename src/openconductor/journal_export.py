@@ -1,0 +1,73 @@
+"""A journal as Parquet, for DuckDB, Polars and notebooks: one file a table.
+
+In: a journal's file. Out: ``episodes.parquet``, ``rounds.parquet``, ``steps.parquet``, ``calls.parquet``, all of one
+moment. Needs pyarrow (the extra ``parquet``); memory stays bounded, whatever the journal's size.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Iterator
+from contextlib import closing
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+from openconductor.errors import ConfigError, JournalError
+from openconductor.journal_schema import explanation, open_for_reading
+
+_BATCH = 1000  # rows
+_ORDER = {
+    "episodes": ("number",),
+    "rounds": ("episode", "round"),
+    "steps": ("episode", "round", "step"),
+    "calls": ("number",),
+}
+
+
+def export_parquet(path: Path, folder: Path) -> list[Path]:
+    """Write the tables of the journal at ``path`` into ``folder``, which is made where it is not there.
+
+    Raises:
+        ConfigError: pyarrow is not installed.
+        JournalError: the journal cannot be read, or the folder not be written to.
+    """
+    try:
+        arrow = import_module("pyarrow")
+        parquet = import_module("pyarrow.parquet")
+    except ImportError as error:
+        raise ConfigError(f'export_parquet: {error}; expected pyarrow: pip install "openconductor[parquet]"') from error
+    with closing(open_for_reading(path)) as connection:
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+            connection.execute("BEGIN")  # one moment for all tables, while the writer goes on
+            written: list[Path] = []
+            for table in _ORDER:
+                written.append(folder / f"{table}.parquet")
+                schema = arrow.schema([(name, _type(arrow, kind)) for name, kind in _columns(connection, table)])
+                with parquet.ParquetWriter(str(written[-1]), schema) as writer:
+                    for columns in _batches(connection, table):
+                        writer.write_batch(arrow.RecordBatch.from_pydict(columns, schema=schema))
+            return written
+        except (sqlite3.Error, OSError) as error:
+            raise JournalError(f"journal {path}: cannot be exported to {folder}: {explanation(error)}") from error
+
+
+def _columns(connection: sqlite3.Connection, table: str) -> list[tuple[str, str]]:
+    """The columns of the table's file, with their types in SQLite; an episode is named by its id."""
+    columns = connection.execute(f"PRAGMA table_info({table})")
+    return [(row["name"], "TEXT" if row["name"] == "episode" else row["type"]) for row in columns]
+
+
+def _batches(connection: sqlite3.Connection, table: str) -> Iterator[dict[str, list[object]]]:
+    names = [name for name, _ in _columns(connection, table)]
+    chosen = ", ".join("episodes.id" if name == "episode" else f"t.{name}" for name in names)
+    joined = "" if table == "episodes" else "JOIN episodes ON episodes.number = t.episode"
+    order = ", ".join(f"t.{column}" for column in _ORDER[table])
+    rows = connection.execute(f"SELECT {chosen} FROM {table} AS t {joined} ORDER BY {order}")  # noqa: S608 - our names
+    while batch := rows.fetchmany(_BATCH):
+        yield {name: [row[index] for row in batch] for index, name in enumerate(names)}
+
+
+def _type(arrow: Any, kind: str) -> Any:
+    return {"INTEGER": arrow.int64, "REAL": arrow.float64, "TEXT": arrow.string}[kind]()

@@ -1,0 +1,108 @@
+"""What a training pays its workers for is written down, and a resumed training does not pay for it again."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+
+import pytest
+
+from openconductor.errors import AuthFailed
+from openconductor.gym.bundled import bundled_folder
+from openconductor.journal import Journal
+from openconductor.training import run
+from openconductor.training.config import TrainConfig
+
+pytestmark = [pytest.mark.train, pytest.mark.timeout(300)]
+
+
+class Server(ThreadingHTTPServer):
+    """Answers every request with 42, until ``left`` have been answered; then the key is wrong."""
+
+    daemon_threads = True
+    request_queue_size = 128
+
+    def __init__(self) -> None:
+        self.left = 10**9
+        self.answered = 0
+        self.lock = threading.Lock()
+        super().__init__(("127.0.0.1", 0), Handler)
+
+
+class Handler(BaseHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"
+    server: Server
+
+    def do_POST(self) -> None:
+        self.rfile.read(int(self.headers["Content-Length"]))
+        with self.server.lock:
+            self.server.left -= 1
+            refused = self.server.left < 0
+            self.server.answered += not refused
+        choice = {"index": 0, "message": {"role": "assistant", "content": "42"}, "finish_reason": "stop"}
+        said = {"choices": [choice], "usage": {"prompt_tokens": 5, "completion_tokens": 1}}
+        body = json.dumps({"error": {"message": "wrong key"}} if refused else said).encode()
+        self.send_response(401 if refused else 200)
+        self.send_header("Content-Type", "application/json")
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, *_: object) -> None:
+        pass
+
+
+@pytest.fixture
+def server() -> Iterator[Server]:
+    server = Server()
+    thread = threading.Thread(target=server.serve_forever, daemon=True)
+    thread.start()
+    yield server
+    server.shutdown()
+    server.server_close()
+    thread.join(10)
+
+
+@pytest.fixture
+def over_http(server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> TrainConfig:
+    """A short training of the bundled Conductor over a pool file; it writes valid workflows from the start."""
+    monkeypatch.setattr(run, "HELD_OUT", 6)
+    monkeypatch.setattr(run, "START_REPEATS", 1)
+    url = f"http://127.0.0.1:{server.server_port}/v1"
+    workers = "".join(
+        f'[[worker]]\nname = "w{i}"\nmodel = "m{i}"\nbase_url = "{url}"\nprice = {{input = 1, output = 2}}\n'
+        for i in range(8)
+    )
+    (tmp_path / "pool.toml").write_text(workers, encoding="utf-8")
+    return TrainConfig.model_validate(
+        {
+            "pool": str(tmp_path / "pool.toml"),
+            "save_every": 1,
+            "model": {"base": str(bundled_folder())},
+            "prompt": {"template": "compact", "access": "index"},
+            "rollout": {"iterations": 3, "questions": 2, "completions": 4, "max_tokens": 72},
+            "optim": {"learning_rate": 1e-4, "micro_batch": 8, "bf16": False},
+        }
+    )
+
+
+def test_a_resumed_training_pays_for_no_call_that_its_journal_holds(
+    over_http: TrainConfig, server: Server, tmp_path: Path
+) -> None:
+    whole = run.train(over_http, tmp_path / "whole")
+    paid = server.answered
+    with Journal.reading(tmp_path / "whole" / "journal.sqlite") as journal:
+        assert journal.totals().spent.usage.input_tokens == 5 * paid
+
+    server.answered, server.left = 0, paid // 2
+    with pytest.raises(AuthFailed):
+        run.train(over_http, tmp_path / "cut")
+    server.left = 10**9
+    resumed = run.train(over_http, tmp_path / "cut", resume=True)
+    assert server.answered == paid
+    assert resumed["greedy"] == whole["greedy"]
+    with Journal.reading(tmp_path / "cut" / "journal.sqlite") as journal:
+        assert journal.totals().spent.usage.input_tokens == 5 * paid

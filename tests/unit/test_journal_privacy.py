@@ -1,0 +1,146 @@
+"""What the journal must not hold: content that is switched off or redacted, and keys."""
+
+from __future__ import annotations
+
+import json
+import sys
+from base64 import b64encode
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+import pytest
+
+sys.path.insert(0, str(Path(__file__).parent))
+from journaled import PLAN, PRICE, Talker, ask, everything_in, key_for, one_call, pool_of, rows, says
+
+from openconductor import Conductor, Worker, WorkerPool
+from openconductor.errors import JournalError, ServerFailed
+from openconductor.events import Asked
+from openconductor.journal import Journal
+from openconductor.journal_privacy import Privacy, forms
+from openconductor.types import Message
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "journal.sqlite"
+
+
+# ── what must not be written ─────────────────────────────────────────────────────────────────────────────────────────
+async def test_without_content_there_are_hashes_and_numbers_and_no_text(path: Path) -> None:
+    words = ("ZEBRA-Q", "ZEBRA-SUB", "ZEBRA-ANSWER", "ZEBRA-ERROR", "ZEBRA-THOUGHT")
+    plan = f"model_id = [0, 0, 1]\nsubtasks = ['{words[1]}', 'b', 'c']\naccess_list = [[], [], []]"
+    answer = says(words[2], reasoning=words[4], body_sent={"model": "m", "messages": [], "x": words[0]})
+    pool = pool_of(Talker(answer), Talker(ServerFailed(words[3])), retries=0)
+    with Journal(path, content="none") as journal:
+        planner = Worker(Talker(says(plan)), name="conductor", price=PRICE)
+        episode = await Conductor(planner, pool=pool).ask(words[0], on_event=journal)
+        calls = list(journal.calls())
+        for call in calls:
+            assert journal.find_completion(call.key or "") is None
+        assert journal.totals().spent.usage.dollars == episode.usage.dollars > 0
+        assert b"ZEBRA" not in everything_in(path.parent)
+    assert b"ZEBRA" not in everything_in(path.parent)
+    assert all(len(call.request_hash) == 32 and call.key for call in calls)
+    assert (calls[-1].error_type, calls[-1].error, calls[-1].messages) == ("ServerFailed", None, None)
+    assert rows(path, "SELECT workers, access FROM rounds") == [("[0,0,1]", "[[],[],[]]")]
+
+
+async def test_redaction_is_done_before_anything_is_written(path: Path) -> None:
+    pool = pool_of(Talker(says("Dear Ms Smith")), Talker(says("4")))
+    with Journal(path, redact=lambda text: text.replace("Smith", "***")) as journal:
+        planner = Worker(Talker(says(PLAN.replace("Think", "Greet Smith"))), name="conductor", price=PRICE)
+        await Conductor(planner, pool=pool).ask(
+            (Message("user", "I am Smith", ({"text": "Smith"},)),), on_event=journal
+        )
+        calls = list(journal.calls())
+        assert b"Smith" not in everything_in(path.parent)
+        assert calls[1].completion is not None
+        assert calls[1].completion.text == "Dear Ms ***"
+        assert journal.find_completion(calls[1].key or "") is None  # not what came
+        found = journal.find_completion(calls[2].key or "")
+        assert found is not None  # as it came
+        assert found.text == "4"
+    assert b"Smith" not in everything_in(path.parent)
+
+
+@pytest.mark.parametrize("redact", [lambda text: 1 / 0, lambda text: None], ids=["raises", "gives no text"])
+async def test_a_redaction_that_fails_stops_the_journal_and_nothing_gets_by(path: Path, redact: Any) -> None:
+    journal = Journal(path, redact=redact)
+    journal(Asked("e1", 0, 0.0, "Smith"))
+    with pytest.raises(JournalError, match="redact"):
+        await journal.wait_durable()
+    with pytest.raises(JournalError, match="redact"):
+        journal.close()
+    assert b"Smith" not in everything_in(path.parent)
+    Journal(path).close()
+
+
+SECRETS = ["sk-canary-7Hq2Zx9LmT4vR8pW", 'od"d\\sécret/with+äll=\tof it', "Ab1" * 40, "p4ssw0rd"]
+
+
+@pytest.mark.parametrize("secret", SECRETS, ids=["usual", "odd", "long", "short"])
+async def test_keys_of_the_environment_never_reach_the_file(
+    path: Path, secret: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SOME_PROVIDERS_API_KEY", secret)
+    shapes = {
+        secret,
+        json.dumps({"k": secret}),
+        json.dumps({"k": secret}, ensure_ascii=False),
+        json.dumps(json.dumps(secret)[1:-1]),
+        quote(secret, safe=""),
+        b64encode(f"user:{secret}".encode()).decode(),
+        b64encode(f"x{secret}y".encode()).decode(),
+        b64encode(f"Bearer {secret}!".encode()).decode(),
+    }
+    echo = " ".join(f"<{shape}>" for shape in sorted(shapes))
+    pool = WorkerPool(
+        [
+            Worker(Talker(says(echo, reasoning=echo, body_sent={secret: [echo], "messages": secret})), name="a"),
+            Worker(Talker(ServerFailed(f"bad key {echo}")), name=f"w {secret}", retries=0),
+        ]
+    )
+    with Journal(path) as journal:
+        planner = Talker(says(PLAN.replace("Think", repr(echo)[1:-1].replace("'", "\\'"))))
+        question = (Message("user", echo, ({secret: {"url": echo}},)),)
+        await Conductor(planner, pool=pool).ask(question, on_event=journal)
+        written = everything_in(path.parent)
+        journal.export_parquet(path.parent / "export")
+    for shape in (secret, *forms(secret)):
+        raw = shape.encode()
+        assert raw not in written
+        assert raw not in everything_in(path.parent)
+        assert json.dumps(shape)[1:-1].encode() not in written
+    assert b"[key]" in written
+
+
+async def test_a_key_that_is_set_while_the_journal_is_open_is_kept_out_too(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with Journal(path) as journal:
+        await ask(journal)
+        monkeypatch.setenv("LATE_TOKEN", "canary-came-late")
+        await ask(journal, pool=pool_of(Talker(says("canary-came-late")), Talker(says("4"))))
+        monkeypatch.delenv("LATE_TOKEN")
+        await ask(journal, pool=pool_of(Talker(says("canary-came-late!")), Talker(says("4"))))
+    assert b"canary" not in everything_in(path.parent)
+
+
+async def test_a_response_that_held_a_key_is_not_found_again(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("A_SECRET", "canary-in-response")
+    event = one_call(says("your key is canary-in-response"))
+    with Journal(path) as journal:
+        journal(Asked("e1", 0, 0.0, "Q"))
+        journal(event)
+        assert journal.find_completion(key_for(event)) is None
+        journal.flush()
+        assert journal.find_completion(key_for(event)) is None
+
+
+def test_short_values_and_other_variables_are_no_secrets(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MY_KEY", "abcdefg")
+    monkeypatch.setenv("HARMLESS", "a rather long value")
+    text = "abcdefg and a rather long value"
+    assert Privacy(None).text(text) is text

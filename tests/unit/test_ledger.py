@@ -1,0 +1,205 @@
+"""The ledger: its sums agree at every level, every attempt stands in it, and what is not known is not nothing."""
+
+from __future__ import annotations
+
+from decimal import Decimal
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from openconductor.conductor import Conductor
+from openconductor.errors import BudgetExceeded, ConnectionLost, RateLimited, WorkerTimeout
+from openconductor.gym.workers import gym_pool
+from openconductor.ledger import draw_up
+from openconductor.pool import Worker, WorkerPool
+from openconductor.prompt import render_workflow
+from openconductor.protocols import CallContext
+from openconductor.types import (
+    Budget,
+    Call,
+    Completion,
+    Episode,
+    Price,
+    Round,
+    Sampling,
+    Step,
+    StepResult,
+    Transcript,
+    Usage,
+    Workflow,
+)
+
+OUTCOMES = ("answered", "cut", "rate_limited", "timeout", "cancelled", "empty")
+
+# Seconds in quarters, so that their sums are exact in whatever order; dollars in the billionths that prices come in.
+usages = st.builds(
+    Usage,
+    input_tokens=st.integers(0, 10**7),
+    cached_tokens=st.integers(0, 10**6),
+    output_tokens=st.integers(0, 10**6),
+    reasoning_tokens=st.integers(0, 10**6),
+    dollars=st.integers(0, 10**13).map(lambda n: Decimal(n).scaleb(-9)),
+    unpriced_calls=st.integers(0, 1),
+    seconds=st.integers(0, 400).map(lambda n: n / 4),
+)
+calls = st.builds(
+    Call,
+    worker=st.sampled_from(("ada", "bob", "eve")),
+    outcome=st.sampled_from(OUTCOMES),
+    messages=st.just(()),
+    sampling=st.just(Sampling()),
+    attempt=st.integers(0, 3),
+    usage=usages,
+    replayed=st.booleans(),
+)
+
+
+def total(usages_) -> Usage:
+    return sum(usages_, Usage())
+
+
+def completed(made: list[Call]) -> Completion | None:
+    return Completion("yes") if any(call.outcome in ("answered", "cut") for call in made) else None
+
+
+@st.composite
+def rounds(draw: st.DrawFn) -> Round:
+    planning = tuple(draw(st.lists(calls, max_size=3)))
+    plan = completed(planning)
+    if plan is None or draw(st.booleans()):
+        return Round(plan, calls=planning)
+    steps = tuple(Step(index, "Say yes.") for index in range(draw(st.integers(1, 5))))
+    results = []
+    for step in steps:
+        made = draw(st.lists(calls, max_size=4))
+        said = completed(made)
+        results.append(
+            StepResult(step, said, worker=step.worker, usage=total(c.usage for c in made), calls=tuple(made))
+        )
+    workflow = Workflow(steps)
+    return Round(plan, workflow, Transcript(workflow, tuple(results)), calls=planning)
+
+
+@given(st.lists(rounds(), max_size=3))
+def test_the_sums_agree_at_every_level_to_the_token_and_the_last_digit(played: list[Round]) -> None:
+    episode = Episode("Yes?", tuple(played), None, None, total(one.usage for one in played), 1.0)
+    ledger = draw_up(episode)
+    made = [call for one in played for call in one.calls]
+    made += [call for one in played if one.transcript for result in one.transcript.results for call in result.calls]
+    assert ledger.total == episode.usage == total(call.usage for call in made)
+    assert ledger.rounds == tuple(one.usage for one in played)
+    assert total(ledger.rounds) == total(entry.usage for entry in ledger.entries) == ledger.total
+    assert ledger.conductor + ledger.workers == ledger.total
+    assert total(usage for _, usage in ledger.by_worker) == ledger.total
+    for entry in ledger.entries:
+        assert entry.usage == total(attempt.usage for attempt in entry.attempts)
+        assert sum(not attempt.wasted for attempt in entry.attempts) <= 1
+    assert len(ledger.attempts) == len(made)
+    assert ledger.wasted == total(attempt.usage for attempt in ledger.attempts if attempt.wasted)
+    assert ledger.replayed == total(call.usage for call in made if call.replayed)
+    assert ledger.total.unpriced_calls == sum(call.usage.unpriced_calls for call in made)
+
+
+class Moody:
+    """Fails as often as it is told, then answers."""
+
+    def __init__(self, *failures: Exception, text: str = "yes", usage: Usage | None = None) -> None:
+        self._failures = list(failures)
+        self._said = Completion(text, usage=usage or Usage(10, output_tokens=4))
+
+    async def complete(self, messages, sampling, *, call: CallContext, on_text=None) -> Completion:
+        if self._failures:
+            raise self._failures.pop(0)
+        return self._said
+
+
+PRICE = Price(Decimal(1), Decimal(2))
+
+
+def asked(*workers: Worker, steps: tuple[Step, ...] = (Step(0, "Say yes."),), **options) -> Episode:
+    plan = render_workflow(Workflow(steps))
+    return Conductor(lambda messages: plan, pool=WorkerPool(workers), **options).ask_sync("Yes?")
+
+
+def test_a_retry_is_an_attempt_of_its_own_and_the_failed_one_is_wasted(monkeypatch) -> None:
+    monkeypatch.setattr("openconductor.providers.retry.FIRST_WAIT_S", 0.0)
+    used = Usage(10, output_tokens=1)
+    lost = ConnectionLost("gone", usage=used)
+    moody = Worker(Moody(RateLimited("slow down"), lost), name="moody", price=PRICE, retries=2)
+    ledger = draw_up(asked(moody))
+    planning, step = ledger.entries
+    assert (planning.who, planning.step, len(planning.attempts)) == ("conductor", None, 1)
+    assert [(one.number, one.outcome, one.wasted) for one in step.attempts] == [
+        (0, "rate_limited", True),
+        (1, "connection_lost", True),
+        (2, "answered", False),
+    ]
+    assert [one.usage.dollars for one in step.attempts] == [0, Decimal("0.000012"), Decimal("0.000018")]
+    assert step.usage.dollars == Decimal("0.00003")
+    assert ledger.wasted.dollars == Decimal("0.000012")
+    assert ledger.wasted.tokens == 11
+
+
+def test_an_answer_that_another_worker_replaced_is_wasted() -> None:
+    cut = Completion(" ", usage=Usage(10, output_tokens=4), finish_reason="length")
+
+    class Thinker:
+        async def complete(self, messages, sampling, *, call: CallContext, on_text=None) -> Completion:
+            return cut
+
+    thinker, other = Worker(Thinker(), name="thinker", price=PRICE), Worker(Moody(), name="other", price=PRICE)
+    ledger = draw_up(asked(thinker, other, fallback=True))
+    step = ledger.entries[1]
+    assert step.who == "other"
+    assert [(one.worker, one.outcome, one.wasted) for one in step.attempts] == [
+        ("thinker", "cut", True),
+        ("other", "answered", False),
+    ]
+    assert dict(ledger.by_worker)["thinker"] == ledger.wasted
+    assert ledger.wasted.dollars == Decimal("0.000018")
+
+
+def test_a_price_that_is_not_known_is_counted_and_is_not_zero() -> None:
+    ledger = draw_up(asked(Worker(Moody(), name="plain"), Worker(Moody(WorkerTimeout("slow")), name="slow")))
+    assert (ledger.workers.dollars, ledger.workers.unpriced_calls) == (0, 1)
+    failed = asked(Worker(Moody(WorkerTimeout("slow")), name="slow", price=PRICE))
+    assert draw_up(failed).wasted.unpriced_calls == 1  # nobody knows what a call that timed out has cost
+
+
+def test_an_episode_that_had_to_stop_has_its_ledger_too() -> None:
+    steps = (Step(0, "Say yes."), Step(0, "Again.", "all"))
+    conductor = Conductor(
+        lambda messages: render_workflow(Workflow(steps)),
+        pool=WorkerPool([Worker(Moody(), name="ada", price=PRICE)]),
+    )
+    with pytest.raises(BudgetExceeded) as stopped:
+        conductor.ask_sync("Yes?", budget=Budget(calls=2))
+    assert stopped.value.episode is not None
+    ledger = draw_up(stopped.value.episode)
+    assert ledger.total == stopped.value.episode.usage
+    assert [(entry.who, len(entry.attempts)) for entry in ledger.entries] == [("conductor", 1), ("ada", 1), ("", 0)]
+
+
+def test_a_conductor_that_could_not_be_reached_is_on_the_bill() -> None:
+    class Deaf:
+        async def complete(self, messages, sampling, *, call: CallContext, on_text=None) -> Completion:
+            raise WorkerTimeout("slow", usage=Usage(7))
+
+    episode = Conductor(Deaf(), pool=gym_pool()).ask_sync("Yes?")
+    [planning] = draw_up(episode).entries
+    assert [(one.outcome, one.wasted, one.usage.input_tokens) for one in planning.attempts] == [("timeout", True, 7)]
+
+
+def test_results_without_calls_on_record_are_one_attempt_each() -> None:
+    workflow = Workflow((Step(3, "Say yes."), Step(1, "Again.")))
+    used = Usage(5, output_tokens=1)
+    results = (StepResult(workflow.steps[0], Completion("yes"), worker=3, usage=used), StepResult(workflow.steps[1]))
+    one = Round(Completion("plan", usage=used), workflow, Transcript(workflow, results))
+    ledger = draw_up(Episode("Yes?", (one,), "yes", None, one.usage, 1.0))
+    assert [(entry.who, entry.usage) for entry in ledger.entries] == [
+        ("conductor", used),
+        ("worker 3", used),
+        ("", Usage()),
+    ]
+    assert ledger.total == one.usage

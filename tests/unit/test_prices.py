@@ -1,0 +1,151 @@
+"""Prices of the list: exact where this house's Price says all of it, unknown with a reason everywhere else."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import tomllib
+from datetime import UTC, datetime, time
+from decimal import Decimal
+
+import pytest
+from genai_prices.data_snapshot import DataSnapshot, set_custom_snapshot
+from genai_prices.types import (
+    ClauseEquals,
+    ConditionalPrice,
+    ModelInfo,
+    ModelPrice,
+    PriceVariant,
+    Provider,
+    StartDateConstraint,
+    Tier,
+    TieredPrices,
+    TimeOfDateConstraint,
+)
+
+from openconductor.cli.pool_init import VENDORS
+from openconductor.config import validate
+from openconductor.pool import PoolFile
+from openconductor.prices import find_price, price_line
+from openconductor.types import Price
+
+URL = "https://api.tokens.test/v1"
+NOW = datetime(2026, 11, 21, 12, tzinfo=UTC)
+FLAT = ModelPrice(input_mtok=Decimal("1.25"), output_mtok=Decimal(10), cache_read_mtok=Decimal("0.125"))
+DEARER = ModelPrice(input_mtok=Decimal(2), output_mtok=Decimal(20))
+
+
+def model(name: str, prices: ModelPrice | list[ConditionalPrice], variants: list[PriceVariant] | None = None):
+    return ModelInfo(id=name, match=ClauseEquals(name), prices=prices, price_variants=variants)
+
+
+def priced(**prices: Decimal | TieredPrices) -> ModelPrice:
+    return ModelPrice(**prices)
+
+
+@pytest.fixture(autouse=True)
+def price_list():
+    """A price list of our own, so that the tests do not change with the world's."""
+    tiered = TieredPrices(base=Decimal(1), tiers=[Tier(start=200_000, price=Decimal(2))])
+    later = [
+        ConditionalPrice(prices=FLAT),
+        ConditionalPrice(StartDateConstraint(start_date=datetime(2026, 12, 1, tzinfo=UTC).date()), prices=DEARER),
+    ]
+    at_night = TimeOfDateConstraint(start_time=time(0, tzinfo=UTC), end_time=time(6, tzinfo=UTC))
+    models = [
+        model("flat", FLAT, [PriceVariant(when={"service_tier": "flex"}, prices=DEARER)]),
+        model("plain", priced(input_mtok=Decimal("0.5"), output_mtok=Decimal("1.5"))),
+        model("searching", priced(input_mtok=Decimal(1), output_mtok=Decimal(2), web_searches_kcount=Decimal(10))),
+        model("tiered", priced(input_mtok=tiered, output_mtok=Decimal(2))),
+        model("hourly", [ConditionalPrice(prices=FLAT), ConditionalPrice(at_night, prices=DEARER)]),
+        model("dated", later),
+        model("gift", priced(input_mtok=Decimal(0), output_mtok=Decimal(0))),
+        model("reader", priced(input_mtok=Decimal(1))),
+        model("per-request", priced(input_mtok=Decimal(1), output_mtok=Decimal(2), requests_kcount=Decimal(5))),
+        model("silent", priced()),
+    ]
+    seller = Provider(id="tokens", name="Tokens", api_pattern=r"https://api\.tokens\.test", models=models)
+    set_custom_snapshot(DataSnapshot(providers=[seller], from_auto_update=False))
+    yield
+    set_custom_snapshot(None)
+
+
+def found(name: str, **options):
+    return find_price(name, base_url=URL, at=NOW, **options)
+
+
+def test_a_listed_price_is_exact_and_names_its_source() -> None:
+    flat = found("flat")
+    assert flat.price == Price(Decimal("1.25"), Decimal(10), Decimal("0.125"))
+    assert (flat.reason, flat.notes) == ("", ())
+    assert flat.source.startswith("genai-prices ") and flat.source.endswith(", tokens")
+    assert find_price("flat", vendor="tokens", at=NOW).price == flat.price
+
+
+def test_without_a_price_of_their_own_cached_tokens_cost_what_input_costs() -> None:
+    assert found("plain").price == Price(Decimal("0.5"), Decimal("1.5"), None)
+
+
+@pytest.mark.parametrize(
+    ("name", "reason"),
+    [
+        ("tiered", "length of the prompt"),
+        ("hourly", "hour"),
+        ("gift", "free"),
+        ("reader", "both input and output"),
+        ("silent", "both input and output"),
+        ("per-request", "requests_kcount"),
+        ("unheard-of", "not on the price list of tokens"),
+    ],
+)
+def test_what_a_price_cannot_say_is_not_known_and_never_nothing(name, reason) -> None:
+    unknown = found(name)
+    assert unknown.price is None
+    assert reason in unknown.reason
+
+
+def test_a_server_of_ones_own_has_no_known_price() -> None:
+    assert "http://localhost:8000/v1" in find_price("flat", base_url="http://localhost:8000/v1").reason
+    assert find_price("flat").price is None
+
+
+def test_what_is_charged_beside_tokens_is_told() -> None:
+    searching = found("searching")
+    assert searching.price == Price(Decimal(1), Decimal(2))
+    assert searching.notes == ("not covered, if you ask for it: web searches",)
+
+
+def test_a_price_is_that_of_the_day_and_its_announced_change_is_told() -> None:
+    today, later = found("dated"), find_price("dated", base_url=URL, at=datetime(2026, 12, 1, tzinfo=UTC))
+    assert today.price == Price(Decimal("1.25"), Decimal(10), Decimal("0.125"))
+    assert today.notes == ("changes on 2026-12-01",)
+    assert later.price == Price(Decimal(2), Decimal(20)) and later.notes == ()
+
+
+def test_a_setting_with_a_price_of_its_own_makes_the_price_unknown() -> None:
+    assert found("flat", body={"reasoning_effort": "low"}).price is not None
+    assert "service_tier" in found("flat", body={"service_tier": "flex"}).reason
+
+
+def test_every_price_that_is_known_comes_back_from_a_pool_file_to_the_last_digit() -> None:
+    from genai_prices.data import providers
+
+    set_custom_snapshot(None)
+    known = [find_price(one.id, vendor=seller.id, at=NOW).price for seller in providers for one in seller.models]
+    prices = [price for price in known if price is not None]
+    assert len(prices) > 1000
+    text = "".join(f'[[worker]]\nname = "w{n}"\nmodel = "m"\n{price_line(one)}\n' for n, one in enumerate(prices))
+    read = validate(tomllib.loads(text), PoolFile, where="pool.toml")
+    assert [worker.price for worker in read.worker] == prices
+
+
+def test_every_model_of_a_first_pool_file_has_a_known_price() -> None:
+    set_custom_snapshot(None)
+    unknown = [name for one in VENDORS for name in one.models if not find_price(name, base_url=one.base_url).price]
+    assert not unknown
+
+
+def test_the_price_list_is_read_only_when_it_is_asked_for() -> None:
+    program = "import sys, openconductor.prices, openconductor.pool; print('genai_prices' in sys.modules)"
+    output = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True).stdout
+    assert output.strip() == "False"
