@@ -51,7 +51,7 @@ if TYPE_CHECKING:
     )
     from openconductor.executor import execute
     from openconductor.parser import parse_workflow, validate_workflow
-    from openconductor.pool import Worker, WorkerPool
+    from openconductor.pool import WorkerPool
     from openconductor.prompt import PromptOptions, render_prompt, render_workflow
     from openconductor.protocols import CallContext, Grader, Orchestrator, Provider, Task
     from openconductor.reward import RewardFunction, Scored, episode_reward, group_advantages
@@ -74,6 +74,7 @@ if TYPE_CHECKING:
         Usage,
         Workflow,
     )
+    from openconductor.worker import Worker
 
     __version__: str
 
@@ -192,7 +193,7 @@ _HOMES = {
     ),
     "executor": ("execute",),
     "parser": ("parse_workflow", "validate_workflow"),
-    "pool": ("Worker", "WorkerPool"),
+    "pool": ("WorkerPool",),
     "prompt": ("PromptOptions", "render_prompt", "render_workflow"),
     "protocols": ("CallContext", "Grader", "Orchestrator", "Provider", "Task"),
     "reward": ("RewardFunction", "Scored", "episode_reward", "group_advantages"),
@@ -215,6 +216,7 @@ _HOMES = {
         "Usage",
         "Workflow",
     ),
+    "worker": ("Worker",),
 }
 _HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
 

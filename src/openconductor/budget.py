@@ -32,9 +32,10 @@ class BudgetMeter:
     """What one question has used, against what it may use.
 
     Calls are counted before they are made, so their limit is exact. Of tokens and dollars a call reserves the most that
-    it is known to be able to use, beside the calls in flight, and is refused where that does not fit: a limit holds
-    where every worker has a ``max_tokens`` and reads no more than the guess (``Worker.most``). What other calls use is
-    known afterwards only: the call that passes a limit is kept and ends the episode.
+    it is known to be able to use; it waits for calls in flight where only what they hold is in its way, and is refused
+    where it does not fit at all: a limit holds where every worker has a ``max_tokens`` and reads no more than the guess
+    (``Worker.most``). What other calls use is known afterwards only: the call that passes a limit is kept and ends the
+    episode.
     """
 
     __slots__ = (
@@ -47,6 +48,7 @@ class BudgetMeter:
         "_reserved_tokens",
         "_started",
         "_tokens",
+        "_waiters",
         "deadline",
     )
 
@@ -60,6 +62,7 @@ class BudgetMeter:
         self._dollars = Decimal(0)
         self._reserved_tokens = 0
         self._reserved_dollars = Decimal(0)
+        self._waiters: list[asyncio.Future[None]] = []
         inherited = parent.meter.deadline if parent is not None else None
         own = None if budget.seconds is None else now + budget.seconds
         self.deadline = min((d for d in (own, inherited) if d is not None), default=None)
@@ -76,8 +79,8 @@ class BudgetMeter:
         """Whether anything at all is limited, here or by a budget that pays for this one."""
         return self._budget != _NO_LIMITS or (self._parent is not None and self._parent.meter.bounded)
 
-    def call(self, most: Usage = _NOTHING) -> PaidCall:
-        """Count one call, and reserve for it.
+    async def call(self, most: Usage = _NOTHING) -> PaidCall:
+        """Count one call, and reserve for it; waits where nothing but what calls in flight hold is in its way.
 
         Args:
             most: the tokens and dollars that the call is known to be able to use.
@@ -85,6 +88,10 @@ class BudgetMeter:
         Raises:
             BudgetExceeded: a limit is used up, or what is left is less than ``most``.
         """
+        while (crowded := self._crowded(most.tokens, most.dollars)) is not None:
+            waiter = asyncio.get_running_loop().create_future()
+            crowded._waiters.append(waiter)
+            await waiter
         self._check_room(most.tokens, most.dollars)
         self._add_call()
         self.reserve(most.tokens, most.dollars)
@@ -105,6 +112,10 @@ class BudgetMeter:
         self._reserved_dollars += dollars
         if self._parent is not None:
             self._parent.meter.reserve(tokens, dollars)
+        if tokens < 0 or dollars < 0:
+            waiters, self._waiters = self._waiters, []
+            for waiter in waiters:
+                waiter.get_loop().call_soon_threadsafe(_wake, waiter)
 
     def charge(self, usage: Usage) -> None:
         """Add what was used; never refuses (``check`` does), for what is used is used."""
@@ -131,7 +142,7 @@ class BudgetMeter:
         """Whether the deadline has passed."""
         return self.deadline is not None and asyncio.get_running_loop().time() + _CLOCK_SLACK_S >= self.deadline
 
-    def exceeded(self, limit: Limit, *, reserved: object = 0, wanted: object = 0) -> BudgetExceeded:
+    def exceeded(self, limit: Limit, *, wanted: object = 0) -> BudgetExceeded:
         """The error for one limit, remembered as ours; ``wanted`` is what a call that was refused may use."""
         used: dict[Limit, object] = {
             "calls": self._calls,
@@ -145,7 +156,7 @@ class BudgetMeter:
             f", {allowed} allowed" if allowed is not None else ""
         )
         if wanted:
-            message += f", {reserved} held for calls in flight; the next call may use {wanted} {limit}"
+            message += f"; the next call may use {wanted} {limit}"
         error = BudgetExceeded(message, limit=limit)
         self._errors.append(error)
         return error
@@ -153,6 +164,26 @@ class BudgetMeter:
     def ended_in(self, error: BaseException) -> bool:
         """Whether an error is this budget's end, and not another one's; steps side by side may each meet it."""
         return any(error is one for one in self._errors)
+
+    def _crowded(self, tokens: int, dollars: Decimal, inside: Usage = _NOTHING) -> BudgetMeter | None:
+        """The meter, this one or one above, that lacks no more room than calls in flight hold.
+
+        ``inside`` is what the call that this one works for holds itself: a call inside it is paid from that.
+        """
+        if self._parent is not None:
+            above = self._parent.meter._crowded(tokens, dollars, self._parent.reserved)
+            if above is not None:
+                return above
+        budget = self._budget
+        if budget.tokens is not None:
+            used = self._tokens + tokens
+            if used <= budget.tokens < used + self._reserved_tokens - inside.tokens:
+                return self
+        if budget.dollars is not None:
+            spent = self._dollars + dollars
+            if spent <= budget.dollars < spent + self._reserved_dollars - inside.dollars:
+                return self
+        return None
 
     def _check_room(self, tokens: int, dollars: Decimal) -> None:
         if self._parent is not None:
@@ -163,14 +194,14 @@ class BudgetMeter:
         if budget.tokens is not None:
             if self._tokens >= budget.tokens:
                 raise self.exceeded("tokens")
-            if self._tokens + self._reserved_tokens + tokens > budget.tokens:
-                raise self.exceeded("tokens", reserved=self._reserved_tokens, wanted=tokens)
+            if self._tokens + tokens > budget.tokens:
+                raise self.exceeded("tokens", wanted=tokens)
         if budget.dollars is not None:
             # A limit of no dollars at all still pays for workers that are free.
             if self._dollars >= budget.dollars > 0:
                 raise self.exceeded("dollars")
-            if self._dollars + self._reserved_dollars + dollars > budget.dollars:
-                raise self.exceeded("dollars", reserved=self._reserved_dollars, wanted=dollars)
+            if self._dollars + dollars > budget.dollars:
+                raise self.exceeded("dollars", wanted=dollars)
         if self.out_of_time():
             raise self.exceeded("seconds")
 
@@ -183,11 +214,11 @@ class BudgetMeter:
 class PaidCall:
     """One reserved call, as a context manager around it: budgets opened inside are charged to this one, too."""
 
-    __slots__ = ("_inner", "_reserved", "_token", "meter")
+    __slots__ = ("_inner", "_token", "meter", "reserved")
 
     def __init__(self, meter: BudgetMeter, reserved: Usage = _NOTHING) -> None:
         self.meter = meter
-        self._reserved = reserved
+        self.reserved = reserved
         self._inner = Usage()
         self._token: Token[PaidCall | None] | None = None
 
@@ -200,7 +231,7 @@ class PaidCall:
     ) -> None:
         if self._token is not None:
             _paying.reset(self._token)
-        self.meter.reserve(-self._reserved.tokens, -self._reserved.dollars)
+        self.meter.reserve(-self.reserved.tokens, -self.reserved.dollars)
 
     def charge(self, usage: Usage) -> None:
         """Charge the bill of one attempt, less what was already charged from inside it."""
@@ -217,6 +248,11 @@ class PaidCall:
         """Charge what a budget opened inside this call has used."""
         self._inner += usage
         self.meter.charge(usage)
+
+
+def _wake(waiter: asyncio.Future[None]) -> None:
+    if not waiter.done():
+        waiter.set_result(None)
 
 
 _paying: ContextVar[PaidCall | None] = ContextVar("openconductor_paying", default=None)

@@ -13,7 +13,7 @@ from copy import copy
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
 from openconductor.budget import BudgetMeter, check_price, open_meter, time_limit
 from openconductor.context import open_context
@@ -34,7 +34,6 @@ from openconductor.pool import Worker, WorkerPool
 from openconductor.prompt import SOLVE_SUBTASK, PromptOptions, render_prompt
 from openconductor.protocols import CallContext, OnEvent, Provider
 from openconductor.providers import WorkerFunction, resolve
-from openconductor.providers.replay import CompletionStore
 from openconductor.types import (
     Budget,
     Call,
@@ -48,6 +47,9 @@ from openconductor.types import (
     Usage,
     Workflow,
 )
+
+if TYPE_CHECKING:
+    from openconductor.providers.replay import CompletionStore
 
 Planner = Provider | Worker | WorkerFunction | str | Path
 """What writes workflows: a Provider, ``"provider:model"``, a checkpoint's folder, a plain function from the messages to
@@ -308,7 +310,7 @@ class _Asking:
             else None,
             previous=self._rounds[-1] if self._rounds else None,
         )
-        paid = meter.call(conductor.asked.most(messages)) if meter is not None else None
+        paid = await meter.call(conductor.asked.most(messages)) if meter is not None else None
         call = replace(self._call, on_event=Hearing(self._call.episode, calls, paid, self._emit))
         try:
             if paid is None:

@@ -19,7 +19,7 @@ from functools import partial
 
 from openconductor.budget import BudgetMeter, check_price, open_meter, time_limit
 from openconductor.context import open_context, step_context
-from openconductor.emit import Emitter, Hearing, open_call
+from openconductor.emit import Emitter, Hearing, asked, open_call
 from openconductor.errors import (
     AuthFailed,
     EmptyResponse,
@@ -27,7 +27,7 @@ from openconductor.errors import (
     Refused,
     WorkerError,
 )
-from openconductor.events import StepEnded, StepStarted, StepText
+from openconductor.events import Answered, RoundEnded, StepEnded, StepStarted, StepText
 from openconductor.parser import validate_workflow
 from openconductor.pool import WorkerPool
 from openconductor.prompt import check_question
@@ -70,9 +70,10 @@ async def execute(
         question: a text, or a chat whose last turn is the user's.
         previous: the previous round's final response, shown to steps whose access is ``"all"``.
         budget: what the execution may cost; exceeding it cancels what runs.
-        on_event: gets StepStarted, StepText and StepEnded in order. It is trusted: an exception that it raises cancels
-            what runs and comes out of here unchanged, and nothing more is sent to it.
-        call: episode, round, sample and depth for the calls; an empty episode is named here.
+        on_event: gets every event in order. It is trusted: an exception that it raises cancels what runs and comes out
+            of here unchanged, and nothing more is sent to it.
+        call: episode, round, sample and depth for the calls. Without an episode, this is one: it is named here, and
+            its beginning and end are events, too.
         fallback: whether a step whose worker failed goes to the next worker that it has not tried (the result's
             ``worker`` says which answered). Off where credit matters: in training and evaluation.
         max_steps: the most steps that the workflow may have; None is no limit.
@@ -92,20 +93,36 @@ async def execute(
     meter = open_meter(budget, now=origin)
     for ordinal in pool.ordinals if fallback else {step.worker for step in workflow}:
         check_price(meter, pool[ordinal])
-    call = replace(call, origin=origin) if call.episode else replace(open_call(origin=origin), sample=call.sample)
-    setting = Setting(pool, call, origin, meter, Emitter(on_event) if on_event else None, fallback)
-    execution = Execution(workflow, setting, opening, previous)
-    try:
-        async with time_limit(meter):
-            return await execution.run()
-    except OpenConductorError as error:
+    whole = not call.episode
+    call = open_call(origin=origin, sample=call.sample) if whole else replace(call, origin=origin)
+    emit = Emitter(on_event) if on_event else None
+    execution = Execution(workflow, Setting(pool, call, origin, meter, emit, fallback), opening, previous)
+
+    async def close(error: OpenConductorError | None) -> Episode:
         transcript = execution.transcript()
+        error = error or transcript.error
         outcome = Round(None, workflow, transcript, error)
         seconds = asyncio.get_running_loop().time() - origin
-        error.episode = Episode(question, (outcome,), None, error, transcript.usage, seconds, call.episode)
-        if setting.emit is not None:
-            setting.emit.check()  # what it raised need not be this error: it can fail while others are closed
+        answer = transcript.answer if error is None else None
+        episode = Episode(question, (outcome,), answer, error, transcript.usage, seconds, call.episode)
+        if emit is not None and whole and emit.failure is None:
+            emit(RoundEnded(call.episode, call.round, seconds, outcome))
+            emit(Answered(call.episode, call.round, seconds, episode))
+            await emit.settle()
+        return episode
+
+    try:
+        if emit is not None and whole:
+            emit(asked(call, question))
+        async with time_limit(meter):
+            await execution.run()
+    except OpenConductorError as error:
+        error.episode = await close(error)
+        if emit is not None:
+            emit.check()  # what it raised need not be this error: it can fail while others are closed
         raise
+    await close(None)
+    return execution.transcript()
 
 
 def find_fault(completion: Completion) -> WorkerError | None:
@@ -148,6 +165,7 @@ class Execution:
     """One valid workflow under way: ``run`` runs it once, ``transcript`` says at any time what has happened."""
 
     __slots__ = (
+        "_begun",
         "_clock",
         "_ended",
         "_failure",
@@ -173,6 +191,7 @@ class Execution:
         self._clock = asyncio.get_running_loop().time
         self._responses = [""] * len(workflow)
         self._results: list[StepResult | None] = [None] * len(workflow)
+        self._begun: list[float | None] = [None] * len(workflow)
         self._unmet: list[int] = []
         self._followers: list[list[int]] = [[] for _ in workflow.steps]
         for index in range(len(workflow)):
@@ -279,19 +298,21 @@ class Execution:
         """Run one step to its result; raises its failure once the result stands."""
         step = self.workflow.steps[index]
         messages = step_context(self.workflow, index, self._opening, self._responses, self._previous)
-        started = self._now()
         calls: list[Call] = []
 
         def result(ordinal: int, said: Completion | None, failed: OpenConductorError | None) -> StepResult:
             spent = sum((call.usage for call in calls), Usage())
-            return StepResult(step, said, failed, messages, ordinal, spent, started, self._now(), tuple(calls))
+            begun = self._begun[index]  # None where it was refused, or cancelled, before anything was sent
+            ended = None if begun is None else self._now()
+            return StepResult(step, said, failed, messages, ordinal, spent, begun, ended, tuple(calls))
 
         failure: OpenConductorError | None = None
         for ordinal in self._candidates(step):
             try:
                 completion = await self._call(index, ordinal, messages, calls)
             except asyncio.CancelledError:
-                self._record_cancelled(index, result(ordinal, None, None))
+                if self._begun[index] is not None:
+                    self._record_cancelled(index, result(ordinal, None, None))
                 raise
             except OpenConductorError as error:
                 failure = error
@@ -318,7 +339,7 @@ class Execution:
         setting = self._setting
         emit, call, meter = setting.emit, setting.call, setting.meter
         worker = setting.pool[ordinal]
-        paid = meter.call(worker.most(messages)) if meter is not None else None
+        paid = await meter.call(worker.most(messages)) if meter is not None else None
         hears = Hearing(call.episode, calls, paid, emit)
         context = CallContext(
             call.episode, call.round, index, 0, call.sample, call.depth, call.deadline, call.path, call.origin, hears
@@ -372,6 +393,8 @@ class Execution:
 
     def _emit_started(self, index: int, ordinal: int, messages: tuple[Message, ...]) -> None:
         emit, call = self._setting.emit, self._setting.call
+        if self._begun[index] is None:
+            self._begun[index] = self._now()
         if emit is not None:
             emit(StepStarted(call.episode, call.round, self._now(), index, ordinal, messages))
 

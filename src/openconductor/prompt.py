@@ -103,7 +103,7 @@ def render_prompt(
         raise ConfigError(f"max_steps: got {max_steps}, expected at least 1")
     workers = _worker_lines(ordinals, cards if options.cards and cards else {})
     turns = _turns(question)
-    parts = tuple(part for turn in turns for part in turn.parts)
+    parts = tuple(part for turn in turns for part in turn.parts if "type" in part)  # not a tool turn's own fields
     if options.template == "compact":
         return (Message("user", _compact(workers, _conversation(turns), previous), parts),)
     asked = _conversation(turns) if previous is None else f"{_conversation(turns)}\n\n{_later_round(previous, options)}"

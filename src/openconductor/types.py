@@ -23,7 +23,11 @@ _NOTHING: Mapping[str, object] = MappingProxyType({})
 
 @dataclass(frozen=True, slots=True)
 class Message:
-    """One turn of a conversation; ``parts`` holds images and other media in the wire's own shape."""
+    """One turn of a conversation; ``parts`` holds images and other media in the wire's own shape.
+
+    A part without a ``type`` is no medium but fields of the turn itself, laid over it as they are: an assistant's
+    ``{"tool_calls": [...]}``, a tool's ``{"tool_call_id": "..."}``.
+    """
 
     role: Role
     content: str

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import asyncio
 import json
+import socket
+import struct
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
@@ -30,11 +32,21 @@ class ChatServer:
     peers: list[object] = field(default_factory=list)
     asked: asyncio.Event = field(default_factory=asyncio.Event)
     hung_up: asyncio.Event = field(default_factory=asyncio.Event)
+    transports: set[asyncio.Transport] = field(default_factory=set[asyncio.Transport])
+
+    def reset(self) -> None:
+        """Break all connections off, with RST."""
+        for transport in self.transports:
+            at_once = struct.pack("ii", 1, 0)
+            transport.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, at_once)
+            transport.abort()
 
     async def handle(self, request: web.Request) -> web.StreamResponse:
         self.bodies.append(await request.json())
         self.headers.append({name.lower(): value for name, value in request.headers.items()})
         self.peers.append(request.transport.get_extra_info("peername") if request.transport else None)
+        if request.transport is not None:
+            self.transports.add(request.transport)
         self.asked.set()
         if not self.answers:
             return web.Response(status=599, text="the script is over")
@@ -85,11 +97,19 @@ def says(body: object, *, status: int = 200, headers: dict[str, str] | None = No
     return answer
 
 
-def raw(body: bytes, *, content_type: str = "application/json", status: int = 200) -> Answer:
+def raw(
+    body: bytes,
+    *,
+    content_type: str = "application/json",
+    status: int = 200,
+    reason: str | None = None,
+    headers: dict[str, str] | None = None,
+) -> Answer:
     """Answer with these bytes."""
 
     async def answer(request: web.Request) -> web.Response:
-        return web.Response(body=body, content_type=content_type, status=status)
+        given = {"Content-Type": content_type, **(headers or {})}
+        return web.Response(body=body, status=status, reason=reason, headers=given)
 
     return answer
 
@@ -108,11 +128,13 @@ def event(data: object) -> bytes:
 DONE = b"data: [DONE]\n\n"
 
 
-def streams(pieces: Sequence[bytes], *, pause: float = 0.0, reset: bool = False) -> Answer:
+def streams(
+    pieces: Sequence[bytes], *, pause: float = 0.0, reset: bool = False, kind: str = "text/event-stream; charset=utf-8"
+) -> Answer:
     """Answer with an event stream, piece by piece; ``reset`` ends it without ending the chunked body."""
 
     async def answer(request: web.Request) -> web.StreamResponse:
-        response = web.StreamResponse(headers={"Content-Type": "text/event-stream; charset=utf-8"})
+        response = web.StreamResponse(headers={"Content-Type": kind})
         await response.prepare(request)
         for piece in pieces:
             await response.write(piece)
@@ -125,13 +147,16 @@ def streams(pieces: Sequence[bytes], *, pause: float = 0.0, reset: bool = False)
     return answer
 
 
-def bytes_on_the_wire(data: bytes) -> Answer:
-    """Write these bytes as the whole HTTP response, whatever HTTP thinks of them, and hang up."""
+def bytes_on_the_wire(*pieces: bytes, pause: float = 0.02, then: float = 0.0) -> Answer:
+    """Write these bytes as the whole HTTP response, whatever HTTP thinks of them; hang up ``then`` seconds later."""
 
     async def answer(request: web.Request) -> web.StreamResponse:
         transport = request.transport
         assert transport is not None
-        transport.write(data)
+        for piece in pieces:
+            transport.write(piece)
+            await asyncio.sleep(pause)
+        await asyncio.sleep(then)
         transport.close()
         return web.Response()
 

@@ -5,14 +5,15 @@ from __future__ import annotations
 import asyncio
 import gc
 import json
+import logging
 import socket
 import sys
 import time
 import traceback
+from base64 import b64encode
 from collections.abc import Awaitable, Callable
-from datetime import UTC, datetime, timedelta
-from email.utils import format_datetime
 from pathlib import Path
+from urllib.parse import quote
 
 import pytest
 
@@ -35,23 +36,31 @@ from chat_server import (
 from openconductor.errors import (
     AuthFailed,
     ConfigError,
+    ConnectionLost,
     ContextTooLong,
     EmptyResponse,
+    MalformedResponse,
     RateLimited,
     Refused,
+    Rejected,
+    ServerFailed,
     TruncatedResponse,
+    Unreachable,
     WorkerError,
     WorkerTimeout,
+    WrongContentType,
 )
 from openconductor.pool import WorkerPool
 from openconductor.protocols import CallContext
-from openconductor.providers import openai_compatible
+from openconductor.providers import create, http_body
 from openconductor.providers.openai_compatible import OpenAICompatibleProvider
-from openconductor.types import Completion, Message, Sampling
+from openconductor.types import Completion, Message, Sampling, Usage
 
-KEY = "not-a-real-key-8f3b1c"
+KEY = "not-a-real-key/8f3b1c+d0=Zq"
 VARIABLE = "OPENCONDUCTOR_TEST_KEY"
 HELLO = (Message("user", "What is 2 + 2?"),)
+USED = Usage(input_tokens=12, output_tokens=5)
+BILL = {"prompt_tokens": 12, "completion_tokens": 5, "total_tokens": 17}
 
 
 @pytest.fixture(autouse=True)
@@ -80,13 +89,17 @@ async def failure(*answers: Answer, stream: bool = False, **options: object) -> 
     with pytest.raises(WorkerError) as caught:
         await ask(*answers, stream=stream, **options)
     error = caught.value
-    shown = "".join(traceback.format_exception(error)) + repr(error) + str(error.args)
-    link: BaseException | None = error
-    while link is not None:
-        shown += repr(link)
-        link = link.__cause__ or link.__context__
-    assert KEY not in shown
+    assert not hides(error)
+    assert error.__cause__ is None
+    assert error.__context__ is None  # aiohttp's errors hold the headers that were sent
     return error
+
+
+def hides(error: WorkerError) -> list[str]:
+    """Where the key is found in an error, in any of the forms in which a server may have echoed it."""
+    forms = [KEY, quote(KEY, safe=""), b64encode(f"Bearer {KEY}".encode()).decode()[10:-4], KEY[:20]]
+    shown = "".join(traceback.format_exception(error)) + repr(error) + str(error) + repr(error.__dict__)
+    return [form for form in forms if form.lower() in shown.lower()]
 
 
 # ── what is sent ─────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -128,6 +141,44 @@ async def test_image_parts_are_passed_through_after_the_text() -> None:
     async with chat_server(says(completion())) as server, provider(server) as client:
         await client.complete((Message("user", "See:", (image,)),), Sampling(), call=CallContext())
     assert server.bodies[0]["messages"] == [{"role": "user", "content": [{"type": "text", "text": "See:"}, image]}]
+
+
+async def test_tools_schemas_and_knobs_go_out_and_a_turn_with_a_tools_result_comes_back() -> None:
+    tool = {"type": "function", "function": {"name": "add", "parameters": {"type": "object"}}}
+    called = {"id": "t1", "type": "function", "function": {"name": "add", "arguments": '{"x": 2}'}}
+    body = {
+        "tools": [tool],
+        "tool_choice": "auto",
+        "response_format": {"type": "json_schema", "json_schema": {"name": "n", "schema": {"type": "object"}}},
+        "reasoning": {"max_tokens": 128},
+    }
+    first, second = says(completion(None, finish="tool_calls", tool_calls=[called])), says(completion("4"))
+    async with chat_server(first, second) as server, provider(server) as client:
+        said = await client.complete(HELLO, Sampling(body=body), call=CallContext())
+        assert said.tool_calls == (called,)
+        turn = Message("assistant", said.text, ({"tool_calls": said.tool_calls},))
+        result = Message("tool", "4", ({"tool_call_id": "t1"},))
+        again = await client.complete((*HELLO, turn, result), Sampling(body=body), call=CallContext())
+    assert server.bodies[0] == {"model": "m", "messages": [{"role": "user", "content": "What is 2 + 2?"}], **body}
+    assert server.bodies[1]["messages"][1:] == [  # type: ignore[index]
+        {"role": "assistant", "content": None, "tool_calls": [called]},
+        {"role": "tool", "content": "4", "tool_call_id": "t1"},
+    ]
+    assert [said.body_sent, again.body_sent] == server.bodies
+
+
+async def test_what_is_on_record_of_a_stream_is_what_was_sent() -> None:
+    said, server, _ = await ask(streams([chunk("4", finish="stop"), DONE]), stream=True)
+    assert said.body_sent == server.bodies[0]
+
+
+@pytest.mark.parametrize("name", ["openai_compatible", "ollama", "vllm", "openrouter"])
+def test_a_provider_is_remote_and_says_what_it_is_and_takes_a_read_timeout(name: str) -> None:
+    made = create(name, "m", timeout_s=9.0, read_timeout_s=3.0)
+    assert isinstance(made, OpenAICompatibleProvider)
+    assert made.remote
+    assert made.identity == f"openai_compatible m {made.base_url}"
+    assert made.identity.count("http") == 1
 
 
 async def test_a_stream_is_asked_for_only_where_someone_listens() -> None:
@@ -224,22 +275,64 @@ STREAM_HEAD = b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nTransfer-E
     [
         pytest.param(streams(CUT_STREAM), True, id="a stream that ends cleanly without a finish reason"),
         pytest.param(streams([*CUT_STREAM, DONE]), True, id="a stream that is done without a finish reason"),
-        pytest.param(streams(CUT_STREAM, reset=True), True, id="a stream that is reset in the middle"),
-        pytest.param(
-            streams([chunk("x", finish="stop"), b'data: {"cho'], reset=True), True, id="a reset after the end"
-        ),
         pytest.param(streams([*CUT_STREAM, b'data: {"choices": [{"del']), True, id="a stream cut within an event"),
         pytest.param(streams([chunk("x"), chunk(finish="error"), DONE]), True, id="a server that breaks off"),
+        pytest.param(streams([]), True, id="a stream without an event"),
         pytest.param(says(completion(finish=None)), False, id="a body without a finish reason"),
         pytest.param(raw(json.dumps(completion()).encode()[:-20]), False, id="JSON that is cut"),
-        pytest.param(bytes_on_the_wire(HEAD + b'Content-Length: 500\r\n\r\n{"choices":'), False, id="a short body"),
-        pytest.param(bytes_on_the_wire(STREAM_HEAD + b"ff\r\ndata: {"), True, id="a chunk that is cut"),
     ],
 )
 async def test_a_response_that_was_cut_is_no_success(answer: Answer, stream: bool) -> None:
     error = await failure(answer, stream=stream)
     assert type(error) is TruncatedResponse
     assert error.retryable
+
+
+@pytest.mark.parametrize(
+    ("answer", "stream"),
+    [
+        pytest.param(streams(CUT_STREAM, reset=True), True, id="a stream that is reset in the middle"),
+        pytest.param(
+            streams([chunk("x", finish="stop"), b'data: {"cho'], reset=True), True, id="a reset after the end"
+        ),
+        pytest.param(bytes_on_the_wire(HEAD + b'Content-Length: 500\r\n\r\n{"choices":'), False, id="a short body"),
+        pytest.param(bytes_on_the_wire(STREAM_HEAD + b"ff\r\ndata: {"), True, id="a chunk that is cut"),
+        pytest.param(bytes_on_the_wire(b"HTTP/1.1 200 OK\r\nContent-Ty"), False, id="headers that are cut"),
+        pytest.param(bytes_on_the_wire(HEAD + b"Content-Length: 500\r\n\r\n"), False, id="no byte of the body"),
+    ],
+)
+async def test_a_connection_that_breaks_off_is_lost(answer: Answer, stream: bool) -> None:
+    error = await failure(answer, stream=stream)
+    assert type(error) is ConnectionLost
+    assert error.retryable
+
+
+GOOD_CHUNK = b'8\r\n{"a": 1}\r\n'
+
+
+@pytest.mark.parametrize("stream", [False, True])
+@pytest.mark.parametrize(
+    "pieces",
+    [
+        pytest.param((b"zz\r\n{\r\n",), id="with the headers"),
+        pytest.param((GOOD_CHUNK, b"zz\r\n{\r\n"), id="after a good one"),
+        pytest.param((GOOD_CHUNK, GOOD_CHUNK[:-2] + b"no", b"more\r\n"), id="without its end"),
+    ],
+)
+async def test_a_chunk_that_is_none_is_found_at_once_and_not_at_the_deadline(
+    pieces: tuple[bytes, ...], stream: bool
+) -> None:
+    first = (STREAM_HEAD if stream else HEAD + b"Transfer-Encoding: chunked\r\n\r\n") + pieces[0]
+    started = time.perf_counter()
+    error = await failure(bytes_on_the_wire(first, *pieces[1:], then=3.0), stream=stream, timeout_s=4.0)
+    assert type(error) is MalformedResponse
+    assert error.retryable
+    assert time.perf_counter() - started < 2
+
+
+async def test_a_body_that_is_not_encoded_as_it_says_is_malformed() -> None:
+    zipped = HEAD + b"Content-Encoding: gzip\r\nContent-Length: 10\r\n\r\n0123456789"
+    assert type(await failure(bytes_on_the_wire(zipped))) is MalformedResponse
 
 
 @pytest.mark.parametrize(
@@ -259,9 +352,7 @@ async def test_success_with_nothing_in_it_is_an_empty_response(answer: Answer, s
 @pytest.mark.parametrize(
     ("answer", "stream"),
     [
-        pytest.param(raw(b"<html>Bad gateway</html>", content_type="text/html"), False, id="HTML"),
         pytest.param(raw(b"<html>Bad gateway</html>"), False, id="HTML that says it is JSON"),
-        pytest.param(raw(b"<html>Bad gateway</html>", content_type="text/html"), True, id="HTML for a stream"),
         pytest.param(raw(b"{'a': 1}"), False, id="JSON that is none"),
         pytest.param(raw(b"[" * 200_000), False, id="JSON nested too deeply"),
         pytest.param(raw(b"\xff\xfe{}"), False, id="no UTF-8"),
@@ -274,21 +365,39 @@ async def test_success_with_nothing_in_it_is_an_empty_response(answer: Answer, s
         pytest.param(says(completion(4)), False, id="content that is a number"),  # type: ignore[arg-type]
         pytest.param(streams([chunk("x"), b"data: {nonsense}\n\n"]), True, id="an event that is no JSON"),
         pytest.param(streams([b"data: 7\n\n"]), True, id="an event that is a number"),
-        pytest.param(raw(b"data: x", content_type="audio/mpeg"), False, id="a content type that nobody asked for"),
     ],
 )
-async def test_garbage_under_success_is_a_worker_error(answer: Answer, stream: bool) -> None:
+async def test_garbage_under_success_is_malformed(answer: Answer, stream: bool) -> None:
     error = await failure(answer, stream=stream)
-    assert type(error) is WorkerError
+    assert type(error) is MalformedResponse
     assert error.status == 200
     assert "expected" in str(error)
 
 
+@pytest.mark.parametrize("stream", [False, True])
+@pytest.mark.parametrize("kind", ["text/html", "audio/mpeg", "image/png; charset=utf-8", "multipart/mixed"])
+async def test_a_body_of_another_kind_is_a_wrong_content_type(kind: str, stream: bool) -> None:
+    error = await failure(raw(b"<html>Sign in</html>", content_type=kind), stream=stream)
+    assert type(error) is WrongContentType
+    assert (error.status, error.retryable) == (200, True)
+    assert kind.partition(";")[0] in str(error)
+    assert "Sign in" in str(error)
+
+
+@pytest.mark.parametrize("kind", ["application/json; charset=utf-8", "APPLICATION/JSON", "text/plain", "x/y+json"])
+async def test_json_is_read_under_each_name_that_servers_give_it(kind: str) -> None:
+    said, _, _ = await ask(raw(json.dumps(completion("4")).encode(), content_type=kind))
+    assert said.text == "4"
+
+
 async def test_an_error_object_inside_a_stream_ends_it() -> None:
     error = await failure(streams([chunk("x"), event({"error": {"message": "overloaded", "code": 503}})]), stream=True)
-    assert type(error) is WorkerError
-    assert (error.status, error.retryable) == (503, True)
+    assert type(error) is TruncatedResponse
+    assert (error.status, error.retryable) == (200, True)
     assert "overloaded" in str(error)
+    error = await failure(streams([event({"error": {"message": "overloaded", "code": 503}})]), stream=True)
+    assert type(error) is ServerFailed
+    assert (error.status, error.retryable) == (503, True)
 
 
 async def test_an_error_object_under_success_has_its_own_kind() -> None:
@@ -298,17 +407,79 @@ async def test_an_error_object_under_success_has_its_own_kind() -> None:
 
 async def test_an_unknown_finish_reason_is_a_failure_that_names_it() -> None:
     error = await failure(says(completion(finish="mystery")))
-    assert type(error) is WorkerError
+    assert type(error) is MalformedResponse
     assert "mystery" in str(error)
     assert not error.retryable
 
 
 async def test_a_response_larger_than_the_limit_is_not_read_to_its_end(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(openai_compatible, "MAX_RESPONSE_BYTES", 10_000)
-    error = await failure(says(completion("x" * 20_000)))
-    assert "10000" in str(error)
-    error = await failure(streams([chunk("x" * 1000)] * 50), stream=True)
-    assert "10000" in str(error)
+    monkeypatch.setattr(http_body, "MAX_RESPONSE_BYTES", 10_000)
+    for answer, stream in (
+        (says(completion("x" * 20_000)), False),
+        (streams([chunk("x" * 1000)] * 50), True),
+        (streams([b" " * 1000] * 50, kind="application/json"), False),
+    ):
+        error = await failure(answer, stream=stream)
+        assert type(error) is MalformedResponse
+        assert not error.retryable
+        assert "10000" in str(error)
+
+
+async def test_an_answer_of_ten_megabytes_is_read() -> None:
+    text = "x" * 10_000_000
+    said, _, _ = await ask(says(completion(text)))
+    assert said.text == text
+    said, _, _ = await ask(streams([chunk(text), chunk(finish="stop"), DONE]), stream=True)
+    assert said.text == text
+
+
+async def test_a_request_of_megabytes_is_sent() -> None:
+    image = {"type": "image_url", "image_url": {"url": "data:image/png;base64," + "A" * 3_000_000}}
+    async with chat_server(says(completion())) as server, provider(server) as client:
+        said = await client.complete((Message("user", "See:", (image,)),), Sampling(), call=CallContext())
+    assert server.bodies[0]["messages"][0]["content"][1] == image  # type: ignore[index]
+    assert said.body_sent == server.bodies[0]
+
+
+# ── what a failed call is known to have used ─────────────────────────────────────────────────────────────────────────
+BILLED = event({"choices": [], "usage": BILL})
+
+
+@pytest.mark.parametrize(
+    ("answer", "stream", "kind"),
+    [
+        pytest.param(says(completion("")), False, EmptyResponse, id="empty"),
+        pytest.param(says(completion(None, refusal="no")), False, Refused, id="refused"),
+        pytest.param(says(completion(finish="mystery")), False, MalformedResponse, id="unknown reason"),
+        pytest.param(says({"choices": [], "usage": BILL}), False, MalformedResponse, id="no choices"),
+        pytest.param(says({"error": {"code": 503}, "usage": BILL}), False, ServerFailed, id="error object"),
+        pytest.param(streams([chunk("x"), BILLED]), True, TruncatedResponse, id="cut"),
+        pytest.param(streams([chunk("x"), BILLED], reset=True), True, ConnectionLost, id="reset"),
+        pytest.param(streams([chunk("x"), BILLED, b"data: {nonsense}\n\n"]), True, MalformedResponse, id="garbage"),
+        pytest.param(streams([chunk(finish="stop"), BILLED, DONE]), True, EmptyResponse, id="empty stream"),
+    ],
+)
+async def test_a_failed_call_carries_the_usage_that_was_reported(
+    answer: Answer, stream: bool, kind: type[WorkerError]
+) -> None:
+    error = await failure(answer, stream=stream)
+    assert type(error) is kind
+    assert error.usage == USED
+
+
+async def test_a_timeout_carries_the_usage_that_was_reported_before_it() -> None:
+    answer = streams([chunk("x"), BILLED, chunk("y")], pause=0.15)
+    error = await failure(answer, stream=True, timeout_s=0.25)
+    assert type(error) is WorkerTimeout
+    assert error.usage == USED
+    error = await failure(streams([chunk("x"), BILLED], pause=1.0), stream=True, read_timeout_s=0.1)
+    assert type(error) is WorkerTimeout
+    assert error.usage is None
+
+
+@pytest.mark.parametrize("status", [400, 429, 500])
+async def test_a_refused_call_that_reports_nothing_has_no_usage(status: int) -> None:
+    assert (await failure(says({}, status=status))).usage is None
 
 
 # ── refusals of the server ───────────────────────────────────────────────────────────────────────────────────────────
@@ -328,16 +499,17 @@ async def test_a_response_larger_than_the_limit_is_not_read_to_its_end(monkeypat
         ),
         (400, {"error": {"message": "prompt is too long: 9 tokens > 8 maximum"}}, ContextTooLong, False),
         (400, {"error": {"code": "content_filter", "message": "filtered"}}, Refused, False),
-        (400, {"error": {"message": "bad temperature"}}, WorkerError, False),
-        (404, {"error": {"message": "no such model"}}, WorkerError, False),
-        (302, {}, WorkerError, False),
-        (408, {}, WorkerError, True),
+        (400, {"error": {"message": "bad temperature"}}, Rejected, False),
+        (404, {"error": {"message": "no such model"}}, Rejected, False),
+        (422, {"detail": [{"msg": "no such field"}]}, Rejected, False),
+        (302, {}, Rejected, False),
+        (408, {}, ServerFailed, True),
         (402, {"error": {"message": "no credit"}}, RateLimited, False),
         (429, {"error": {"message": "slow down"}}, RateLimited, True),
         (429, {"error": {"code": "insufficient_quota", "message": "spent"}}, RateLimited, False),
-        (500, {"error": "oops"}, WorkerError, True),
-        (503, {}, WorkerError, True),
-        (529, {}, WorkerError, True),
+        (500, {"error": "oops"}, ServerFailed, True),
+        (503, {}, ServerFailed, True),
+        (529, {}, ServerFailed, True),
     ],
 )
 async def test_a_status_becomes_the_error_that_it_means(
@@ -348,22 +520,18 @@ async def test_a_status_becomes_the_error_that_it_means(
     assert (error.status, error.retryable) == (status, retryable)
 
 
-async def test_retry_after_is_read_as_seconds() -> None:
-    error = await failure(says({}, status=429, headers={"Retry-After": "3"}))
-    assert isinstance(error, RateLimited)
-    assert error.retry_after == 3.0
+@pytest.mark.parametrize("status", [429, 500, 503, 529])
+@pytest.mark.parametrize(("name", "value", "seconds"), [("Retry-After", "3", 3.0), ("retry-after-ms", "250", 0.25)])
+async def test_the_wait_that_a_server_asks_for_is_in_the_error(
+    status: int, name: str, value: str, seconds: float
+) -> None:
+    error = await failure(says({}, status=status, headers={name: value}))
+    assert isinstance(error, RateLimited | ServerFailed)
+    assert error.retry_after == seconds
 
 
-async def test_retry_after_is_read_as_a_date() -> None:
-    date = format_datetime(datetime.now(UTC) + timedelta(seconds=60), usegmt=True)
-    error = await failure(says({}, status=429, headers={"Retry-After": date}))
-    assert isinstance(error, RateLimited)
-    assert error.retry_after == pytest.approx(60, abs=3)
-
-
-@pytest.mark.parametrize("value", ["soon", "-1", ""])
-async def test_a_retry_after_that_is_neither_is_not_known(value: str) -> None:
-    error = await failure(says({}, status=429, headers={"Retry-After": value}))
+async def test_a_wait_that_is_none_is_not_known() -> None:
+    error = await failure(says({}, status=429, headers={"Retry-After": "soon"}))
     assert isinstance(error, RateLimited)
     assert error.retry_after is None
 
@@ -379,13 +547,58 @@ async def test_a_filtered_answer_with_text_is_a_completion_that_says_so() -> Non
     assert (said.text, said.finish_reason) == ("so far", "content_filter")
 
 
-async def test_a_server_that_echoes_the_key_does_not_get_it_into_an_error() -> None:
-    await failure(says({"error": {"message": f"wrong key {KEY}"}}, status=401))
-    await failure(raw(f"<p>Authorization: Bearer {KEY}</p>".encode(), content_type="text/html"))
-    await failure(raw(f"{'x' * 290}{KEY}".encode(), status=500))
-    await failure(says(completion(None, refusal=f"not with {KEY}")))
-    await failure(streams([event({"error": {"message": KEY}})]), stream=True)
-    await failure(bytes_on_the_wire(f"HTTP/9 {KEY}\r\n\r\n".encode()))
+# ── the key ──────────────────────────────────────────────────────────────────────────────────────────────────────────
+ECHOES = [
+    KEY,
+    f"Authorization: Bearer {KEY}",
+    KEY.upper(),
+    quote(KEY, safe=""),
+    b64encode(f"Bearer {KEY}".encode()).decode(),
+    b64encode(KEY.encode()).decode(),
+    f"{'x' * 290}{KEY}",
+    f"{'x' * 280}{KEY}",
+    f"{KEY[:20]}…",
+]
+
+
+@pytest.mark.parametrize("echo", ECHOES)
+async def test_a_server_that_echoes_the_key_does_not_get_it_into_an_error(
+    echo: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.DEBUG)
+    said, quoted = echo.encode(), quote(echo, safe="/+=:% ").encode()
+    await failure(says({"error": {"message": f"wrong key {echo}", "code": echo}}, status=401))
+    await failure(says({"error": echo, "type": echo}))
+    await failure(raw(b"<p>" + said + b"</p>", content_type="text/html"))
+    await failure(raw(said, content_type=f"text/{echo.replace(' ', '')}".replace("…", ".")))
+    await failure(raw(said, status=500, reason=quoted.decode(), headers={"Retry-After": quoted.decode()}))
+    await failure(raw(said, status=302, headers={"Location": f"http://127.0.0.1:9/{quoted.decode()}"}))
+    await failure(raw(said))
+    await failure(says([echo]))
+    await failure(says(completion(None, refusal=f"not with {echo}")))
+    await failure(says(completion(finish=echo)))
+    await failure(says(completion("", finish=f"content_filter: {echo}")))
+    await failure(streams([event({"error": {"message": echo}})]), stream=True)
+    await failure(streams([chunk("x"), b"data: " + said + b"\n\n"]), stream=True)
+    await failure(bytes_on_the_wire(b"HTTP/9 " + said + b"\r\n\r\n"))
+    await failure(bytes_on_the_wire(b"HTTP/1.1 200 OK\r\n" + said + b"\r\n\r\n"))
+    await failure(bytes_on_the_wire(STREAM_HEAD + said + b"\r\n"), stream=True)
+    assert KEY.lower() not in caplog.text.lower()
+
+
+async def test_the_key_is_not_among_what_the_frames_of_a_failure_hold() -> None:
+    for answer in (says({}, status=500), bytes_on_the_wire(b""), bytes_on_the_wire(b"no"), hangs(), says({})):
+        error = await failure(answer, timeout_s=0.5)
+        shown = traceback.TracebackException.from_exception(error, capture_locals=True)
+        frames = [frame for frame in shown.stack if "providers" in frame.filename]
+        assert any(frame.name == "complete" for frame in frames)
+        assert KEY not in str([frame.locals for frame in frames])
+
+
+async def test_the_key_is_in_nothing_that_a_provider_shows() -> None:
+    async with chat_server(says(completion())) as server, provider(server) as client:
+        said = await client.complete(HELLO, Sampling(), call=CallContext())
+        assert KEY not in repr(client) + repr(vars(client)) + client.identity + repr(said)
 
 
 async def test_the_words_of_a_server_are_shortened() -> None:
@@ -400,8 +613,9 @@ async def test_a_missing_key_is_named_by_its_variable(monkeypatch: pytest.Monkey
 
 
 async def test_a_key_that_no_header_can_hold_is_not_shown(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv(VARIABLE, f"{KEY}\r\nX-Evil: 1")
-    assert type(await failure(says(completion()))) is AuthFailed
+    for key in (f"{KEY}\r\nX-Evil: 1", f"{KEY}é", f"{KEY} {KEY}"):
+        monkeypatch.setenv(VARIABLE, key)
+        assert type(await failure(says(completion()))) is AuthFailed
 
 
 # ── the connection and the clock ─────────────────────────────────────────────────────────────────────────────────────
@@ -410,16 +624,54 @@ async def test_a_refused_connection_is_worth_another_try() -> None:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
     async with OpenAICompatibleProvider("m", base_url=f"http://127.0.0.1:{port}/v1") as client:
-        with pytest.raises(WorkerError) as caught:
+        with pytest.raises(Unreachable) as caught:
             await client.complete(HELLO, Sampling(), call=CallContext())
-    assert type(caught.value) is WorkerError
     assert caught.value.retryable
+    assert caught.value.__context__ is None
 
 
-@pytest.mark.parametrize("wire", [b"", b"nonsense\r\n\r\n", b"HTTP/1.1 200 OK\r\nbroken", STREAM_HEAD + b"zz\r\n{\r\n"])
-async def test_a_connection_that_breaks_http_is_worth_another_try(wire: bytes) -> None:
-    error = await failure(bytes_on_the_wire(wire))
+async def test_a_server_that_does_not_speak_tls_is_unreachable_under_https() -> None:
+    async with chat_server() as server, provider(server, base_url=server.url.replace("http:", "https:")) as client:
+        with pytest.raises(Unreachable) as caught:
+            await client.complete(HELLO, Sampling(), call=CallContext())
+    assert caught.value.__context__ is None
+
+
+@pytest.mark.parametrize("stream", [False, True])
+async def test_a_connection_that_is_closed_before_a_response_is_unreachable(stream: bool) -> None:
+    error = await failure(bytes_on_the_wire(b""), stream=stream)
+    assert type(error) is Unreachable
     assert error.retryable
+
+
+@pytest.mark.parametrize(
+    "wire",
+    [
+        b"nonsense\r\n\r\n",
+        b'{"choices": []}',
+        b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\nContent-Length: 6\r\n\r\n{}",
+        b"HTTP/1.1 200 OK\r\nX: " + b"x" * 100_000 + b"\r\n\r\n",
+    ],
+)
+async def test_an_answer_that_is_no_http_is_malformed(wire: bytes) -> None:
+    error = await failure(bytes_on_the_wire(wire))
+    assert type(error) is MalformedResponse
+    assert error.retryable
+
+
+async def test_a_connection_that_dies_while_it_is_idle_is_not_complained_of() -> None:
+    complaints: list[str] = []
+    asyncio.get_running_loop().set_exception_handler(lambda loop, context: complaints.append(str(context)))
+    script = [streams([chunk("4", finish="stop"), DONE], pause=0.02), says(completion()), says(completion())]
+    async with chat_server(*script) as server, provider(server) as client:
+        for listener in (lambda text: None, None):
+            await client.complete(HELLO, Sampling(), call=CallContext(), on_text=listener)
+        server.reset()
+        await asyncio.sleep(0.05)
+        await client.complete(HELLO, Sampling(), call=CallContext())
+        gc.collect()
+        assert len(set(server.peers)) == 2
+    assert complaints == []
 
 
 async def test_a_dripping_stream_cannot_evade_the_total_deadline() -> None:
@@ -427,6 +679,22 @@ async def test_a_dripping_stream_cannot_evade_the_total_deadline() -> None:
     error = await failure(streams([chunk("x")] * 200, pause=0.02), stream=True, timeout_s=0.2, read_timeout_s=1.0)
     assert type(error) is WorkerTimeout
     assert time.perf_counter() - started < 2
+
+
+@pytest.mark.parametrize(
+    "pieces",
+    [
+        pytest.param([b"HTTP/1.1 200 OK\r\n", *[b"X-Slow: 1\r\n"] * 60], id="headers"),
+        pytest.param([HEAD + b"Content-Length: 5000\r\n\r\n", *[b" "] * 60], id="a body"),
+        pytest.param([STREAM_HEAD, *[b"4\r\n: a\n\r\n"] * 60], id="keep-alive comments"),
+    ],
+)
+async def test_nothing_that_drips_evades_the_total_deadline(pieces: list[bytes]) -> None:
+    started = time.perf_counter()
+    error = await failure(bytes_on_the_wire(*pieces), timeout_s=0.3, read_timeout_s=0.2)
+    assert type(error) is WorkerTimeout
+    assert "deadline" in str(error)
+    assert time.perf_counter() - started < 1
 
 
 async def test_a_server_that_hangs_ends_at_the_deadline_of_the_call() -> None:
@@ -447,6 +715,26 @@ async def test_a_silence_longer_than_the_read_timeout_is_a_timeout() -> None:
     error = await failure(streams([chunk("x"), chunk("y")], pause=1.0), stream=True, read_timeout_s=0.1)
     assert type(error) is WorkerTimeout
     assert type(await failure(hangs(), read_timeout_s=0.1)) is WorkerTimeout
+    half = HEAD + b"Content-Length: 500\r\n\r\n{"
+    assert type(await failure(bytes_on_the_wire(half, then=2.0), read_timeout_s=0.1)) is WorkerTimeout
+
+
+async def test_what_a_listener_raises_is_raised_as_it_is() -> None:
+    def listener(text: str) -> None:
+        raise BrokenPipeError("the page is gone")
+
+    for answer in (streams([chunk("4", finish="stop"), DONE]), says(completion())):
+        async with chat_server(answer) as server, provider(server) as client:
+            with pytest.raises(BrokenPipeError):
+                await client.complete(HELLO, Sampling(), call=CallContext(), on_text=listener)
+
+
+async def test_a_failed_answer_in_one_piece_is_not_heard_in_parts() -> None:
+    pieces: list[str] = []
+    async with chat_server(says(completion("so far", finish=None))) as server, provider(server) as client:
+        with pytest.raises(TruncatedResponse):
+            await client.complete(HELLO, Sampling(), call=CallContext(), on_text=pieces.append)
+    assert pieces == []
 
 
 @pytest.mark.parametrize("stream", [False, True])
@@ -576,6 +864,7 @@ async def test_a_pool_file_reaches_its_server_with_its_body_and_bills_its_tokens
             sampling = {{ temperature = 0.2, max_tokens = 4096 }}
             body = {{ reasoning_effort = "minimal" }}
             timeout_s = 5
+            read_timeout_s = 2
             """
         )
         pool = WorkerPool.from_toml(file)

@@ -345,12 +345,24 @@ async def test_a_call_is_refused_where_it_may_use_more_than_is_left() -> None:
     assert (await execute(ONE_STEP, limited(), "Why?", budget=Budget(tokens=40))).usage.tokens == 10
 
 
-async def test_calls_in_flight_hold_what_they_may_use() -> None:
-    with pytest.raises(BudgetExceeded, match="held for calls in flight"):
-        await execute(PAIR, limited(), "Why?", budget=Budget(tokens=50))  # two at once, 30 each
-    chain = Workflow([Step(0, "Do."), Step(0, "Check.", [0])])
-    transcript = await execute(chain, limited(), "Why?", budget=Budget(tokens=50))  # one after the other
-    assert transcript.usage.tokens == 20
+async def test_a_call_waits_for_those_in_flight_where_only_what_they_hold_is_in_its_way() -> None:
+    worker = Costly(seconds=0.001)
+    pool = WorkerPool([Worker(worker, name="w", sampling=Sampling(max_tokens=30))])
+    transcript = await execute(PAIR, pool, "Why?", budget=Budget(tokens=60))  # two at once would hold 62
+    first, second, _ = transcript.results
+    assert transcript.usage.tokens == 30
+    assert first.ended is not None and second.started is not None and second.started >= first.ended
+
+
+async def test_a_call_that_waits_is_cancelled_with_the_rest() -> None:
+    worker = Costly(seconds=3600.0)
+    pool = WorkerPool([Worker(worker, name="w", sampling=Sampling(max_tokens=30))])
+    task = asyncio.create_task(execute(PAIR, pool, "Why?", budget=Budget(tokens=60)))
+    await asyncio.sleep(0.01)
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    assert (worker.calls, worker.cancelled) == (1, 1)
 
 
 async def test_a_dollar_budget_is_never_passed_where_every_worker_has_a_token_limit() -> None:

@@ -23,10 +23,11 @@ from openconductor.errors import (
     WorkerTimeout,
 )
 from openconductor.journal import call_key
-from openconductor.pool import Worker, WorkerPool, _states
+from openconductor.pool import Worker, WorkerPool
 from openconductor.protocols import CallContext, OnText
 from openconductor.providers.openai_compatible import OpenAICompatibleProvider
 from openconductor.types import Completion, FinishReason, Message, Price, Sampling, Usage
+from openconductor.worker import _states
 
 Runs = Callable[[Coroutine[Any, Any, Any]], Any]
 

@@ -3,4 +3,10 @@
 ``GRADERS`` names them lazily as ``module:attribute``.
 """
 
-GRADERS: dict[str, str] = {"exact": "openconductor.graders.exact:ExactGrader"}
+GRADERS: dict[str, str] = {
+    "choice": "openconductor.graders.choice:ChoiceGrader",
+    "code": "openconductor.graders.code:CodeGrader",
+    "exact": "openconductor.graders.exact:ExactGrader",
+    "freeform": "openconductor.graders.freeform:FreeFormGrader",
+    "math": "openconductor.graders.math:MathGrader",
+}

@@ -28,11 +28,12 @@ PROVIDERS: dict[str, str] = {
     "openai": "openconductor.providers.openai_compatible:OpenAICompatibleProvider",
     "openai_compatible": "openconductor.providers.openai_compatible:OpenAICompatibleProvider",
     "openrouter": "openconductor.providers.openai_compatible:openrouter",
+    "transformers": "openconductor.providers.transformers_lm:TransformersProvider",
     "vllm": "openconductor.providers.openai_compatible:vllm",
 }
 ENTRY_POINTS = "openconductor.providers"
 
-EXTRAS = {"anthropic": "providers", "google": "providers", "mcp": "mcp", "onnx": "gym"}
+EXTRAS = {"anthropic": "providers", "google": "providers", "mcp": "mcp", "onnx": "gym", "transformers": "local"}
 """The extra that brings what a provider imports."""
 
 WorkerFunction = Callable[[list[Message]], str | Awaitable[str]]

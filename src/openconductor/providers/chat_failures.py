@@ -1,23 +1,38 @@
 """What a chat server's failures mean. In: a status, a body, an error object. Out: the WorkerError of the right kind.
 
 The kind decides the fate: what the plan caused (a context too long, a refusal) is graded, what the wire caused is made
-again or masked, a wrong key stops the run. No message ever holds the key.
+again or masked, a wrong key stops the run. No message ever holds the key, in whatever form the server echoed it.
 """
 
 from __future__ import annotations
 
+import html
 import json
 import re
-from collections.abc import Mapping
+from base64 import b64encode
+from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
+from string import ascii_lowercase, ascii_uppercase
 from typing import cast
+from urllib.parse import quote
 
-from openconductor.errors import AuthFailed, ContextTooLong, RateLimited, Refused, WorkerError
+from openconductor.errors import (
+    AuthFailed,
+    ContextTooLong,
+    RateLimited,
+    Refused,
+    Rejected,
+    ServerFailed,
+    WorkerError,
+)
+from openconductor.journal.privacy import MARK, forms, secrets_of_environment
 
 Json = Mapping[str, object]
 
 ECHO_CHARACTERS = 300  # how much of a server's words goes into an error message
+SCANNED_CHARACTERS = 4096  # how much of them is looked through for the key before they are cut to that
+WINDOW = 12  # so many characters of a key in a row are taken for it: a server may have cut what it echoes
 
 _CONTEXT_CODES = ("context_length_exceeded", "exceed_context_size_error", "context_window_exceeded")
 _CONTEXT_WORDS = re.compile(
@@ -31,10 +46,85 @@ _QUOTA_CODES = ("insufficient_quota", "billing_hard_limit_reached")
 _LIMIT_CODES = ("rate_limit_exceeded", "rate_limit_error", *_QUOTA_CODES)
 _KEY_CODES = ("invalid_api_key", "authentication_error")
 _KEY_WORDS = re.compile(r"api key not valid|(invalid|incorrect) api key", re.IGNORECASE)
+_REJECTED_CODES = ("invalid_request_error", "not_found_error", "model_not_found")
+
+_PASSING = (408, 409, 425)  # statuses of the client's that are about this moment, not about the request
+_LASTING = (501, 505)  # and of the server's that are about the request
+
+_KEY_SHAPED = re.compile(
+    r"(\b(sk|rk|pk|gsk|xai|hf|pplx|ghp|glpat)[-_]|\bAIza|\bbearer\s+)(?=[\w.~+/=-]*\d)[\w.~+/=-]{12,}", re.IGNORECASE
+)
+
+_NUMBER = re.compile(r"[0-9]{1,9}(\.[0-9]+)?")
+_SMALL = str.maketrans(ascii_uppercase, ascii_lowercase)
 
 
-def failure(status: int, raw: bytes, *, wait: float | None = None, secret: str = "") -> WorkerError:
-    """The error that a status other than 2xx and its body stand for; ``wait`` is what Retry-After named, in seconds."""
+class Secret:
+    """A key that prints as nothing, and that takes itself out of what a server says.
+
+    ``Secret("")`` is no key and hides nothing.
+    """
+
+    __slots__ = ("_value",)
+
+    def __init__(self, value: str = "") -> None:
+        self._value = value
+
+    def __bool__(self) -> bool:
+        return bool(self._value)
+
+    def __repr__(self) -> str:
+        return "Secret()"
+
+    def reveal(self) -> str:
+        """The key itself, for the header that carries it."""
+        return self._value
+
+    def hide(self, text: str) -> str:
+        """The text with ``[key]`` where the key stood: as it is, URL-quoted, escaped or in base64, whole or a piece.
+
+        >>> Secret("sk-0123456789abcdef").hide("wrong key: SK-0123456789ABC…")
+        'wrong key: [key]…'
+        """
+        if not self._value:
+            return text
+        small = text.translate(_SMALL)  # not lower(), which can change the length
+        hidden = bytearray(len(text))
+        for form in set(self._forms()):
+            width = min(len(form), WINDOW)
+            windows = {form[start : start + width] for start in range(len(form) - width + 1)}
+            for start in range(len(small) - width + 1):
+                if small[start : start + width] in windows:
+                    hidden[start : start + width] = b"\1" * width
+        shown = [character if not gone else "\0" for character, gone in zip(text, hidden, strict=True)]
+        return re.sub("\0+", "[key]", "".join(shown))
+
+    def _forms(self) -> Iterator[str]:
+        """The forms in which servers and proxies echo a header, in small letters."""
+        value, raw = self._value, self._value.encode()
+        escaped = (json.dumps(value)[1:-1], repr(value)[1:-1], html.escape(value))
+        for form in (value, quote(value, safe=""), *escaped, raw.hex()):
+            yield form.lower()
+        for offset, foreign in ((0, 0), (1, 2), (2, 3)):  # base64 of what holds it: its letters hang on where it begins
+            coded = b64encode(b"\0" * offset + raw).decode().lower()[foreign:]
+            if coded.endswith("="):  # its last letter hangs on what follows
+                coded = coded.rstrip("=")[:-1]
+            yield coded
+            yield coded.replace("+", "-").replace("/", "_")
+
+
+NO_SECRET = Secret()
+
+
+def failure(status: int, raw: bytes, *, wait: float | None = None, secret: Secret = NO_SECRET) -> WorkerError:
+    """The error that a status other than 2xx and its body stand for.
+
+    Args:
+        status: the HTTP status.
+        raw: the body, or the start of it.
+        wait: what Retry-After named, in seconds.
+        secret: the key, to be kept out of the message.
+    """
     try:
         data: object = json.loads(raw)
     except (ValueError, RecursionError):
@@ -45,7 +135,7 @@ def failure(status: int, raw: bytes, *, wait: float | None = None, secret: str =
     return _classify(status, code, excerpt(words or raw, secret), wait)
 
 
-def error_object(data: Json, *, secret: str) -> WorkerError:
+def error_object(data: Json, *, secret: Secret) -> WorkerError:
     """The error that an error object under status 200 stands for; its own code counts as the status if it is one."""
     words, code = _error_words(data)
     status = int(code) if code.isdecimal() and 400 <= int(code) < 600 else 200
@@ -60,7 +150,7 @@ def _error_words(data: Json) -> tuple[str, str]:
     inner = cast(Json, error)
     words = inner.get("message") or inner.get("detail")
     code = inner.get("code") or inner.get("type") or ""
-    return (words if isinstance(words, str) else ""), str(code)
+    return (words if isinstance(words, str) else ""), str(code)[:ECHO_CHARACTERS]
 
 
 def _classify(status: int, code: str, words: str, wait: float | None) -> WorkerError:
@@ -77,28 +167,42 @@ def _classify(status: int, code: str, words: str, wait: float | None) -> WorkerE
         return Refused(said, status=status)
     if status == 403:
         return AuthFailed(said, status=status)
-    return WorkerError(said, status=status, retryable=status in (200, 408, 409, 425) or status >= 500)
+    if status >= 500 or status in _PASSING or (status == 200 and code not in _REJECTED_CODES):
+        return ServerFailed(said, status=status, retryable=status not in _LASTING, retry_after=wait)
+    return Rejected(said, status=status)
 
 
-def excerpt(words: str | bytes, secret: str = "") -> str:
-    """A server's words, without the key, on one line, and short."""
-    text = words.decode("utf-8", "replace") if isinstance(words, bytes) else words
-    if secret:
-        text = text.replace(secret, "[key]")
-    line = " ".join(text.split())
+def excerpt(words: str | bytes, secret: Secret = NO_SECRET) -> str:
+    """A server's words without keys, on one line, without characters that steer a terminal, and short.
+
+    Without the worker's own, in any form and any piece of it; without the environment's others; without what has the
+    shape of somebody's.
+    """
+    start = words[: 4 * SCANNED_CHARACTERS]
+    text = start.decode("utf-8", "replace") if isinstance(start, bytes) else start
+    line = " ".join("".join(character if character.isprintable() else " " for character in text).split())
+    line = secret.hide(line[:SCANNED_CHARACTERS])
+    for other in secrets_of_environment():
+        for form in forms(other):
+            line = line.replace(form, MARK)
+    line = _KEY_SHAPED.sub(MARK, line)
     return line if len(line) <= ECHO_CHARACTERS else f"{line[: ECHO_CHARACTERS - 1]}…"
 
 
-def retry_after(header: str | None) -> float | None:
-    """The seconds to wait that a Retry-After header names, as seconds or as an HTTP date (RFC 9110, 10.2.3)."""
-    if header is None:
-        return None
-    text = header.strip()
-    if re.fullmatch(r"\d{1,9}(\.\d+)?", text):
+def retry_after(headers: Mapping[str, str]) -> float | None:
+    """The seconds to wait that a response's headers name, or None.
+
+    ``retry-after-ms`` (OpenAI, Azure) is finer, so it comes first; ``Retry-After`` is in seconds or an HTTP date
+    (RFC 9110, 10.2.3).
+    """
+    milliseconds, text = headers.get("retry-after-ms", "").strip(), headers.get("Retry-After", "").strip()
+    if _NUMBER.fullmatch(milliseconds):
+        return float(milliseconds) / 1000
+    if _NUMBER.fullmatch(text):
         return float(text)
     try:
         when = parsedate_to_datetime(text)
-    except ValueError:
+    except (ValueError, OverflowError):
         return None
     if when.tzinfo is None:
         when = when.replace(tzinfo=UTC)

@@ -7,19 +7,30 @@ that says what was wrong. A finish reason is required: what ends without one was
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from decimal import Decimal
 from typing import cast
 
-from openconductor.errors import ConfigError, EmptyResponse, Refused, TruncatedResponse, WorkerError
+from openconductor.errors import (
+    ConfigError,
+    ContextTooLong,
+    EmptyResponse,
+    MalformedResponse,
+    Refused,
+    TruncatedResponse,
+    WorkerError,
+)
 from openconductor.protocols import OnText
-from openconductor.providers.chat_failures import error_object, excerpt
+from openconductor.providers.chat_failures import NO_SECRET, Secret, error_object, excerpt
+from openconductor.providers.json_body import laid_over
 from openconductor.types import Completion, FinishReason, Message, Sampling, Usage
 
 Json = Mapping[str, object]
 
 LIMIT_KEYS = ("max_tokens", "max_completion_tokens")
+MAX_TOKENS = 10**9
+"""A usage that names more is nonsense, and not counted: no store and no bill could hold it."""
 
 # The reasons that are documented, ours on the right. What is not here is a failure: whether the answer is whole is then
 # not known, and neither guess may decide a reward.
@@ -42,6 +53,11 @@ _FINISH: Mapping[str, FinishReason] = {
 }
 _CUT = ("error", "abort", "network_error", "insufficient_system_resource")
 
+_ENCODE = json.JSONEncoder(allow_nan=False, separators=(",", ":")).encode
+_DECODE = json.JSONDecoder().raw_decode
+_UNREPORTED = Usage()
+_SURROGATE = re.compile("[\ud800-\udfff]")
+
 
 # ── the request ──────────────────────────────────────────────────────────────────────────────────────────────────────
 def request_body(
@@ -51,22 +67,25 @@ def request_body(
 
     Args:
         model: the model's name at the server.
-        messages: the turns; parts follow the text of their turn.
+        messages: the turns. Parts with a ``type`` (images) follow the text of their turn; a part without one holds
+            fields of the turn itself (``tool_calls``, ``tool_call_id``, ``name``), laid over it as they are.
         sampling: what is None is not sent. ``max_tokens`` is not sent where ``body`` names a limit itself.
         stream: whether to ask for an event stream that ends with the usage.
         limit_key: how this server calls the limit of output tokens.
     """
     body: dict[str, object] = {"model": model, "messages": [_turn(message) for message in messages]}
+    over = sampling.body
     if sampling.temperature is not None:
         body["temperature"] = sampling.temperature
-    if sampling.max_tokens is not None and not any(key in sampling.body for key in LIMIT_KEYS):
+    if sampling.max_tokens is not None and not any(key in over for key in LIMIT_KEYS):
         body[limit_key] = sampling.max_tokens
     if sampling.seed is not None:
         body["seed"] = sampling.seed
-    if stream:
+    if stream and over.get("stream", True):
         body["stream"] = True
         body["stream_options"] = {"include_usage": True}
-    body.update(cast("dict[str, object]", _plain(sampling.body)))
+    if over:
+        body.update(cast("dict[str, object]", laid_over(None, over)))
     return body
 
 
@@ -77,55 +96,111 @@ def encode(body: Json) -> bytes:
         ConfigError: a value of ``Sampling.body`` or of a message's parts is none of JSON's.
     """
     try:
-        return json.dumps(body, allow_nan=False, separators=(",", ":")).encode()
-    except (TypeError, ValueError) as error:
+        return _ENCODE(body).encode()
+    except (TypeError, ValueError, RecursionError) as error:
         raise ConfigError(f"request body: {error}; expected values that JSON knows in `body` and in parts") from error
 
 
 def _turn(message: Message) -> dict[str, object]:
     if not message.parts:
         return {"role": message.role, "content": message.content}
+    typed = [laid_over(None, part) for part in message.parts if "type" in part]
+    fields = [laid_over(None, part) for part in message.parts if "type" not in part]
     text: list[object] = [{"type": "text", "text": message.content}] if message.content else []
-    return {"role": message.role, "content": [*text, *(_plain(part) for part in message.parts)]}
+    turn: dict[str, object] = {"role": message.role, "content": [*text, *typed] if typed else message.content}
+    for given in fields:
+        turn.update(cast("dict[str, object]", given))
+    if turn["content"] == "" and "tool_calls" in turn:
+        turn["content"] = None  # as servers themselves say it; some refuse an empty text
+    return turn
 
 
-def _plain(value: object) -> object:
-    """The value in JSON's own types: what is sent is also what is kept on record."""
-    if isinstance(value, Mapping):
-        return {str(key): _plain(item) for key, item in cast("Mapping[object, object]", value).items()}
-    if isinstance(value, list | tuple):
-        return [_plain(item) for item in cast("Sequence[object]", value)]
-    if isinstance(value, Decimal):
-        return int(value) if value == value.to_integral_value() else float(value)
-    return value
-
-
-# ── the response in one piece ────────────────────────────────────────────────────────────────────────────────────────
+# ── the response ──────────────────────────────────────────────────────────────────────────────────────────────────────
 @dataclass(slots=True)
 class Reply:
     """What has been said so far, by one body or by the chunks of a stream; only the first choice is read.
 
-    ``secret`` is the key, to be kept out of messages that quote the server.
+    Attributes:
+        secret: the key, to be kept out of messages that quote the server.
+        on_text: gets each piece of text of a stream.
+        usage: what the server has reported as used; None is nothing yet. It stands also where the answer fails.
     """
 
-    secret: str = ""
+    secret: Secret = NO_SECRET
+    on_text: OnText | None = None
+    usage: Usage | None = None
     text: list[str] = field(default_factory=list[str])
     reasoning: list[str] = field(default_factory=list[str])
     refusal: list[str] = field(default_factory=list[str])
-    tool_calls: dict[int, dict[str, object]] = field(default_factory=dict[int, dict[str, object]])
+    tool_calls: list[dict[str, object]] = field(default_factory=list[dict[str, object]])
     finish: str | None = None
-    usage: Usage = field(default_factory=Usage)
+    _calls: dict[int, dict[str, object]] = field(default_factory=dict[int, dict[str, object]])
+    _half: str = ""  # half a character, whose other half may come with the next piece
 
-    def add(self, data: Json, part: str) -> str:
-        """Take in a body (``part`` is "message") or a chunk ("delta"); returns the text that it brought.
+    def body(self, raw: bytes) -> None:
+        """Take in a response that came in one piece under status 200.
 
         Raises:
-            WorkerError: it is an error object, or has not the shape of a chat completion.
+            EmptyResponse: no byte of content. TruncatedResponse: JSON that was cut.
+            MalformedResponse: no JSON; not the shape of a chat completion.
+            WorkerError: of the kind that an error object stands for.
         """
+        if not raw.strip():
+            raise EmptyResponse("status 200 and an empty body", status=200)
+        self._add(read_object(raw, secret=self.secret), "message")
+
+    def event(self, data: bytes) -> bool:
+        """Take in the data of one event of a stream; returns whether it was the last.
+
+        Raises:
+            MalformedResponse: no JSON; not the shape of a chunk. TruncatedResponse: JSON that was cut; an error object
+                after a part of the answer had come.
+            WorkerError: of the kind that an error object stands for, where nothing had come.
+        """
+        if data == b"[DONE]":
+            return True
+        if data.strip():
+            if data.strip() == b"[DONE]":
+                return True
+            text = self._add(read_object(data, secret=self.secret), "delta")
+            if text and self.on_text is not None:
+                self.on_text(text)
+        return False
+
+    def completion(self, *, seconds: float = 0.0, body_sent: Json | None = None) -> Completion:
+        """The whole answer, of a call that took so long and sent this.
+
+        Raises:
+            TruncatedResponse: no finish reason was given.
+            Refused: the worker refused, or a filter left nothing.
+            EmptyResponse: there is neither text nor a tool call, and no token limit was reached.
+            MalformedResponse: the finish reason is not known.
+        """
+        if self._half:
+            self.text.append("\ufffd")
+            self._half = ""
+        text = "".join(self.text)
+        finish = finish_reason(self.finish, len(text), self.secret)
+        if not (self.tool_calls or text.strip()) and (finish != "length" or self.refusal):
+            raise self._nothing(finish)
+        used = self.usage or _UNREPORTED
+        usage = Usage(used.input_tokens, used.cached_tokens, used.output_tokens, used.reasoning_tokens, seconds=seconds)
+        return Completion(text, _mended("".join(self.reasoning)), tuple(self.tool_calls), usage, finish, body_sent)
+
+    def _nothing(self, finish: FinishReason) -> WorkerError:
+        if self.refusal:
+            return Refused(f"the worker refused: {excerpt(''.join(self.refusal), self.secret)}", status=200)
+        given = excerpt(self.finish or "", self.secret)
+        if finish == "content_filter":
+            return Refused(f"a content filter left nothing of the answer (finish reason {given!r})", status=200)
+        return EmptyResponse(f"status 200, finish reason {given!r}, and neither text nor tool call", status=200)
+
+    def _add(self, data: Json, part: str) -> str:
+        """Take in a body (``part`` is "message") or a chunk ("delta"); returns the text that it brought."""
+        if isinstance(usage := data.get("usage"), dict) and (used := read_usage(cast(Json, usage))).tokens:
+            self.usage = used
         if data.get("error") or data.get("object") == "error":
-            raise error_object(data, secret=self.secret)
-        if isinstance(usage := data.get("usage"), dict):
-            self.usage = read_usage(cast(Json, usage))
+            raise self._error(data)
         choice = _first_choice(data, required=part == "message", secret=self.secret)
         if choice is None:
             return ""
@@ -138,39 +213,39 @@ class Reply:
             raise _garbage(f"`{part}` of a choice", choice, self.secret)
         return self._take(cast(Json, said))
 
-    def completion(self) -> Completion:
-        """The whole answer.
-
-        Raises:
-            TruncatedResponse: no finish reason was given.
-            Refused: the worker refused, or a filter left nothing.
-            EmptyResponse: there is neither text nor a tool call, and no token limit was reached.
-            WorkerError: the finish reason is not known.
-        """
-        text = "".join(self.text)
-        finish = finish_reason(self.finish, len(text))
-        calls = tuple(self.tool_calls[index] for index in sorted(self.tool_calls))
-        if not text.strip() and not calls:
-            if self.refusal:
-                said = excerpt("".join(self.refusal), self.secret)
-                raise Refused(f"the worker refused: {said}", status=200)
-            if finish == "content_filter":
-                raise Refused(
-                    f"a content filter left nothing of the answer (finish reason {self.finish!r})", status=200
-                )
-            if finish != "length":
-                raise EmptyResponse(f"status 200, finish reason {self.finish!r}, and neither text nor tool call")
-        return Completion(text, "".join(self.reasoning), calls, self.usage, finish)
+    def _error(self, data: Json) -> WorkerError:
+        """The failure that an error object stands for: in the middle of an answer it is one that was cut."""
+        error = error_object(data, secret=self.secret)
+        if self.text or self.reasoning or self.refusal or self.tool_calls:
+            if isinstance(error, Refused | ContextTooLong):
+                error.status = 200  # what had come by then was written, and is paid for
+            else:
+                words = f"the server broke off: {error.message}"
+                error = TruncatedResponse(words, status=200, retryable=error.retryable)
+        return error
 
     def _take(self, said: Json) -> str:
         content = said.get("content")
-        text, thought = _texts(content, self.secret) if content is not None else ("", "")
+        text, thought = content if isinstance(content, str) else "", ""
+        if not isinstance(content, str) and content is not None:
+            text, thought = _texts(content, self.secret)
+        if self._half or not (text.isascii() or _SURROGATE.search(text) is None):
+            text = self._half + text
+            self._half = text[-1] if "\ud800" <= text[-1] <= "\udbff" else ""
+            text = _mended(text.removesuffix(self._half) if self._half else text)
+        if text:
+            self.text.append(text)
+        if len(said) > 1 or content is None:
+            self._take_rest(said, thought)
+        elif thought:
+            self.reasoning.append(thought)
+        return text
+
+    def _take_rest(self, said: Json, thought: str) -> None:
         for name in ("reasoning_content", "reasoning"):  # DeepSeek, vLLM; OpenRouter, newer vLLM
             if isinstance(more := said.get(name), str) and more:
                 thought += more
                 break
-        if text:
-            self.text.append(text)
         if thought:
             self.reasoning.append(thought)
         if isinstance(refusal := said.get("refusal"), str) and refusal:
@@ -179,81 +254,95 @@ class Reply:
             for position, call in enumerate(cast("list[object]", calls)):
                 if isinstance(call, dict):
                     self._take_call(cast(Json, call), position)
-        return text
 
     def _take_call(self, call: Json, position: int) -> None:
-        """Lay a piece of a tool call onto what is known of it: names are set, arguments grow."""
+        """Lay a piece of a tool call onto what is known of it: names are set, arguments grow.
+
+        A piece with an id and a name of its own begins another call, also under an index that was there before: some
+        servers (Gemini) give one index to all calls of a stream.
+        """
         index = call.get("index")
-        known = self.tool_calls.setdefault(index if isinstance(index, int) else position, {})
+        index = index if isinstance(index, int) else position
+        given = _inner(call, "function")
+        known = self._calls.get(index)
+        if known is None or (given.get("name") and call.get("id") and known.get("id") not in (None, call.get("id"))):
+            known = self._calls[index] = {}
+            self.tool_calls.append(known)
         for key, value in call.items():
             if key == "function":
-                function = cast("dict[str, object]", known.setdefault("function", {}))
-                for name, piece in cast(Json, value).items() if isinstance(value, dict) else ():
-                    before = function.get(name)
+                named = cast("dict[str, object]", known.setdefault("function", {}))
+                for name, piece in given.items():
+                    before = named.get(name)
                     grows = name == "arguments" and isinstance(before, str) and isinstance(piece, str)
-                    function[name] = f"{before}{piece}" if grows else (piece if piece is not None else before)
+                    named[name] = f"{before}{piece}" if grows else (piece if piece is not None else before)
             elif key != "index" and value is not None:
                 known[key] = value
 
 
-def read_body(raw: bytes, *, secret: str = "") -> Completion:
-    """Read a response that came in one piece under status 200.
+def read_object(raw: bytes, *, secret: Secret = NO_SECRET) -> Json:
+    """A JSON object, or the MalformedResponse or TruncatedResponse that says what stood there instead."""
+    try:  # the common case: one object, and nothing around it
+        text = raw.decode().strip(" \t\r\n")
+        data, end = cast("tuple[object, int]", _DECODE(text))
+        if end == len(text) and isinstance(data, dict):
+            return cast(Json, data)
+    except (ValueError, RecursionError):  # UnicodeDecodeError is a ValueError
+        pass
+    open_end = raw.lstrip()[:1] == b"{" and raw.rstrip()[-1:] != b"}"
+    why, cut = "no object", False
+    try:
+        data = cast(object, json.loads(raw))
+    except json.JSONDecodeError as error:
+        data, why = None, str(error)
+        at_end = error.pos >= len(error.doc.rstrip()) or error.msg.startswith("Unterminated string")
+        cut = error.msg != "Extra data" and (open_end or (at_end and raw.lstrip()[:1] == b"{"))
+    except (ValueError, RecursionError) as error:
+        data, why, cut = None, type(error).__name__, open_end
+    if isinstance(data, dict):
+        return cast(Json, data)
+    if cut:
+        raise TruncatedResponse(f"JSON cut after {len(raw)} bytes", status=200)
+    raise MalformedResponse(f"expected a JSON object, got {excerpt(raw, secret)!r} ({why})", status=200)
+
+
+def finish_reason(reason: str | None, characters: int, secret: Secret = NO_SECRET) -> FinishReason:
+    """Our word for a server's finish reason; ``characters`` of text had come.
 
     Raises:
-        EmptyResponse: no byte of content. TruncatedResponse: JSON that was cut, or no finish reason.
-        WorkerError: an error object; no JSON; not the shape of a chat completion. And as ``Reply.completion``.
+        TruncatedResponse: there is none, or it says that the server broke off.
+        MalformedResponse: it is not known, so that nobody can say whether the answer is whole.
     """
-    if not raw.strip():
-        raise EmptyResponse("status 200 and an empty body", status=200)
-    reply = Reply(secret)
-    reply.add(read_object(raw, secret=secret), "message")
-    return reply.completion()
-
-
-def read_object(raw: bytes, *, secret: str) -> Json:
-    """A JSON object, or the WorkerError that says what stood there instead."""
-    try:
-        data: object = json.loads(raw)
-    except (ValueError, RecursionError) as error:  # UnicodeDecodeError is a ValueError
-        if raw.lstrip().startswith(b"{") and not raw.rstrip().endswith(b"}"):
-            raise TruncatedResponse(f"JSON cut after {len(raw)} bytes", status=200) from None
-        why = type(error).__name__ if isinstance(error, RecursionError) else str(error)
-        raise WorkerError(f"expected JSON, got {excerpt(raw, secret)!r} ({why})", status=200) from None
-    if not isinstance(data, dict):
-        raise WorkerError(f"expected a JSON object, got {excerpt(raw, secret)!r}", status=200)
-    return cast(Json, data)
-
-
-def finish_reason(reason: str | None, characters: int) -> FinishReason:
-    """Our word for a server's finish reason; ``characters`` of text had come."""
     if reason is None:
-        raise TruncatedResponse(f"the response ended without a finish reason, after {characters} characters of text")
-    known = _FINISH.get(reason.lower().partition(":")[0].strip())
+        words = f"the response ended without a finish reason, after {characters} characters of text"
+        raise TruncatedResponse(words, status=200)
+    known = _FINISH.get(reason) or _FINISH.get(reason.lower().partition(":")[0].strip())
     if known is not None:
         return known
     if reason.lower() in _CUT:
-        raise TruncatedResponse(f"the server broke off (finish reason {reason!r}) after {characters} characters")
-    raise WorkerError(
-        f"unknown finish reason {excerpt(reason)!r}; expected one of {', '.join(sorted(_FINISH))}", retryable=False
+        words = f"the server broke off (finish reason {reason!r}) after {characters} characters of text"
+        raise TruncatedResponse(words, status=200)
+    raise MalformedResponse(
+        f"unknown finish reason {excerpt(reason, secret)!r}; expected one of {', '.join(sorted(_FINISH))}",
+        status=200,
+        retryable=False,
     )
 
 
 def read_usage(usage: Json) -> Usage:
     """Tokens used; what is absent counts 0.
 
+    Of a bill with a figure that cannot be (negative, a word) nothing is taken: the rest would pass for all of it.
     The output includes the reasoning: some servers leave it out of ``completion_tokens`` (xAI, Gemini), and there the
     total says so.
     """
-    read = _count(usage, "prompt_tokens")
-    written = max(_count(usage, "completion_tokens"), _count(usage, "total_tokens") - read)
+    figures = [usage.get(name) or 0 for name in ("prompt_tokens", "completion_tokens", "total_tokens")]
+    if not all(type(figure) is int and 0 <= figure <= MAX_TOKENS for figure in figures):
+        return Usage()
+    read, wrote, total = cast("list[int]", figures)
+    written = max(wrote, total - read)
     cached = _count(_inner(usage, "prompt_tokens_details"), "cached_tokens") or _count(usage, "prompt_cache_hit_tokens")
     reasoning = _count(_inner(usage, "completion_tokens_details"), "reasoning_tokens")
-    return Usage(
-        input_tokens=read,
-        cached_tokens=min(cached, read),
-        output_tokens=written,
-        reasoning_tokens=min(reasoning, written),
-    )
+    return Usage(read, min(cached, read), written, min(reasoning, written))
 
 
 def _inner(node: Json, name: str) -> Json:
@@ -263,10 +352,10 @@ def _inner(node: Json, name: str) -> Json:
 
 def _count(node: Json, name: str) -> int:
     value = node.get(name)
-    return value if type(value) is int and value > 0 else 0
+    return value if type(value) is int and 0 < value <= MAX_TOKENS else 0
 
 
-def _first_choice(data: Json, *, required: bool, secret: str) -> Json | None:
+def _first_choice(data: Json, *, required: bool, secret: Secret) -> Json | None:
     choices = data.get("choices")
     if isinstance(choices, list):
         for choice in cast("list[object]", choices):
@@ -276,14 +365,14 @@ def _first_choice(data: Json, *, required: bool, secret: str) -> Json | None:
                 return cast(Json, choice)
         else:
             if not choices and required:
-                raise WorkerError("status 200 and empty `choices`, expected one", status=200)
+                raise MalformedResponse("status 200 and empty `choices`, expected one", status=200)
             return None
     elif choices is None and not required:
         return None  # a keep-alive or a usage chunk
     raise _garbage("`choices`", data, secret)
 
 
-def _texts(content: object, secret: str) -> tuple[str, str]:
+def _texts(content: object, secret: Secret) -> tuple[str, str]:
     """(text, reasoning) of a content: a string, or a list of typed parts as Mistral sends it."""
     if isinstance(content, str):
         return content, ""
@@ -301,71 +390,13 @@ def _texts(content: object, secret: str) -> tuple[str, str]:
     return text, thought
 
 
-def _garbage(what: str, got: object, secret: str) -> WorkerError:
-    return WorkerError(
-        f"expected {what} in the shape of a chat completion, got {excerpt(repr(got), secret)}", status=200
-    )
+def _mended(text: str) -> str:
+    """The text with characters that came in two halves put together; a half alone, which no store takes, is U+FFFD."""
+    if _SURROGATE.search(text) is None:
+        return text
+    return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
 
 
-# ── the response as a stream ─────────────────────────────────────────────────────────────────────────────────────────
-class EventStream:
-    """Splits server-sent events into their data, however the bytes are cut.
-
-    Works on bytes, so a character that is split over two chunks is whole again before it is decoded. Lines end in LF or
-    CRLF (a bare CR, which the specification also allows, is no line end here). Comments and other fields are skipped.
-    """
-
-    def __init__(self) -> None:
-        self._rest: list[bytes] = []  # the pieces of a line whose end has not come
-        self._data: list[bytes] = []
-
-    def feed(self, chunk: bytes) -> list[bytes]:
-        """The data of the events that this chunk ended."""
-        if b"\n" not in chunk:
-            self._rest.append(chunk)
-            return []
-        lines = (b"".join(self._rest) + chunk).split(b"\n")
-        self._rest = [lines.pop()]
-        return [data for line in lines if (data := self._line(line)) is not None]
-
-    def end(self) -> bytes | None:
-        """The data of an event that was not closed by an empty line, if there is one."""
-        self._line(b"".join(self._rest))
-        self._rest = []
-        return self._line(b"")
-
-    def _line(self, line: bytes) -> bytes | None:
-        line = line.removesuffix(b"\r")
-        if not line and self._data:
-            data = b"\n".join(self._data)
-            self._data = []
-            return data
-        if line.startswith(b"data:"):
-            self._data.append(line[5:].removeprefix(b" "))
-        return None
-
-
-class StreamedReply:
-    """Puts a completion together from the data of its events."""
-
-    def __init__(self, on_text: OnText | None, *, secret: str = "") -> None:
-        self._reply = Reply(secret)
-        self._on_text = on_text
-
-    def add(self, data: bytes) -> bool:
-        """Take in one event; returns whether it was the last.
-
-        Raises:
-            WorkerError: an error object in the stream; no JSON; not the shape of a chunk.
-        """
-        if data.strip() == b"[DONE]":
-            return True
-        if data.strip():
-            text = self._reply.add(read_object(data, secret=self._reply.secret), "delta")
-            if text and self._on_text is not None:
-                self._on_text(text)
-        return False
-
-    def completion(self) -> Completion:
-        """The whole answer; raises as ``Reply.completion``."""
-        return self._reply.completion()
+def _garbage(what: str, got: object, secret: Secret) -> MalformedResponse:
+    words = excerpt(repr(got), secret)
+    return MalformedResponse(f"expected {what} in the shape of a chat completion, got {words}", status=200)

@@ -5,6 +5,9 @@ from __future__ import annotations
 import asyncio
 import inspect
 from collections.abc import Awaitable, Callable, Sequence
+from contextlib import suppress
+from contextvars import copy_context
+from threading import Thread
 
 from openconductor.errors import EmptyResponse, OpenConductorError, WorkerError
 from openconductor.protocols import CallContext, OnText
@@ -14,9 +17,10 @@ from openconductor.types import Completion, Message, Sampling
 class FunctionProvider:
     """Calls ``(list[Message]) -> str``.
 
-    An async function is awaited; a sync one runs in a thread of the event loop's default executor, so it must be
-    thread-safe. A thread cannot be cancelled: after a timeout it runs to its end and its answer is dropped. Sampling is
-    not passed on, and nothing is known about tokens or price.
+    An async function is awaited; a sync one runs in a thread, so it must be thread-safe. A thread cannot be cancelled:
+    after a timeout it runs on and its answer is dropped. Each call has one of its own, a daemon: threads that hang hold
+    up neither other calls nor the end of the program. Sampling is not passed on, and nothing is known about tokens or
+    price.
     """
 
     def __init__(self, function: Callable[[list[Message]], str | Awaitable[str]]) -> None:
@@ -62,11 +66,33 @@ class FunctionProvider:
         return Completion(answer)
 
     async def _answer(self, turns: list[Message]) -> object:
-        answer = self._function(turns) if self._is_async else await asyncio.to_thread(self._in_thread, turns)
+        answer = self._function(turns) if self._is_async else await self._in_thread(turns)
         return await answer if inspect.isawaitable(answer) else answer
 
-    def _in_thread(self, turns: list[Message]) -> object:
-        try:
-            return self._function(turns)
-        except StopIteration as error:  # an asyncio future cannot hold one: the caller would wait for ever
-            raise RuntimeError("StopIteration") from error
+    async def _in_thread(self, turns: list[Message]) -> object:
+        loop = asyncio.get_running_loop()
+        answer: asyncio.Future[object] = loop.create_future()
+
+        def settle(said: object, error: BaseException | None) -> None:
+            if answer.done():  # nobody waits any more
+                return
+            if error is None:
+                answer.set_result(said)
+            else:
+                answer.set_exception(error)
+
+        def work() -> None:
+            said: object = None
+            failure: BaseException | None = None
+            try:
+                said = self._function(turns)
+            except StopIteration as error:  # an asyncio future cannot hold one: the caller would wait for ever
+                failure = RuntimeError("StopIteration")
+                failure.__cause__ = error
+            except BaseException as error:  # noqa: BLE001 - a user's function; raised again where its caller waits
+                failure = error
+            with suppress(RuntimeError):  # the loop has closed meanwhile
+                loop.call_soon_threadsafe(settle, said, failure)
+
+        Thread(target=copy_context().run, args=(work,), name=f"openconductor-{self._name}", daemon=True).start()
+        return await answer

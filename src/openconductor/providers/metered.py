@@ -61,7 +61,7 @@ class MeteredProvider:
         Raises:
             EmptyResponse: no text, no tool call, and no token limit reached.
             WorkerTimeout: a deadline passed.
-            WorkerError: as the provider raises it.
+            WorkerError: as the provider raises it; whatever else it raises is the cause of one, not retryable.
         """
         begun = time.perf_counter()
         started = asyncio.get_running_loop().time() - call.origin
@@ -94,6 +94,10 @@ class MeteredProvider:
             if isinstance(error, WorkerError) and not error.worker:
                 error.worker = self._name
             raise
+        except Exception as error:  # the provider wrapper: a fault of a provider's own is a failure of its worker
+            said_so = f"{self._provider!r} raised {type(error).__name__}: {error}"
+            failure = WorkerError(said_so, worker=self._name, retryable=False)
+            raise failure from error
         finally:  # a cancellation comes by here, too: what was sent was sent
             if call.on_event is not None:
                 seconds = time.perf_counter() - begun

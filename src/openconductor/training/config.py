@@ -11,14 +11,17 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from openconductor.config import load_toml
+from openconductor.gym.questions import KINDS
 from openconductor.prompt import PromptOptions
 
 Positive = Annotated[int, Field(gt=0)]
 NonNegative = Annotated[int, Field(ge=0)]
 Fraction = Annotated[float, Field(ge=0.0, le=1.0)]
+Rate = Annotated[float, Field(gt=0.0, allow_inf_nan=False)]
+Weights = tuple[Annotated[float, Field(ge=0.0, allow_inf_nan=False)], ...]
 
 
 class _Section(BaseModel):
@@ -38,7 +41,7 @@ class DataConfig(_Section):
     task: str = "gym"
     seed: int = 0
     curriculum: Fraction = 0.0
-    easy: tuple[float, ...] = ()
+    easy: Weights = ()
 
 
 class ModelConfig(_Section):
@@ -56,7 +59,7 @@ class ModelConfig(_Section):
     layers: Positive = 2
     heads: Positive = 4
     positions: Positive = 256
-    initializer_range: float = 0.05
+    initializer_range: Rate = 0.05
 
 
 class ColdStartConfig(_Section):
@@ -64,7 +67,7 @@ class ColdStartConfig(_Section):
 
     steps: NonNegative = 0
     batch: Positive = 64
-    learning_rate: float = 4e-3
+    learning_rate: Rate = 4e-3
 
 
 class WidenConfig(_Section):
@@ -79,9 +82,9 @@ class WidenConfig(_Section):
 
     steps: NonNegative = 0
     batch: Positive = 64
-    learning_rate: float = 1e-3
+    learning_rate: Rate = 1e-3
     iterations: Positive = 200
-    easy: tuple[float, ...] = ()
+    easy: Weights = ()
 
 
 class PromptConfig(_Section):
@@ -133,7 +136,7 @@ class OptimConfig(_Section):
         grad_clip: the largest norm of a gradient.
     """
 
-    learning_rate: float = 1e-6
+    learning_rate: Rate = 1e-6
     schedule: Literal["cosine", "linear", "constant"] = "cosine"
     warmup: Fraction = 0.03
     epsilon: float = 0.2
@@ -141,7 +144,7 @@ class OptimConfig(_Section):
     kl_until: Fraction = 1.0
     scale: Literal["group", "batch", "none"] = "group"
     micro_batch: Positive = 4
-    grad_clip: float = 1.0
+    grad_clip: Rate = 1.0
     bf16: bool = True
 
 
@@ -160,6 +163,31 @@ class TrainConfig(_Section):
     rollout: RolloutConfig = RolloutConfig()
     reward: RewardConfig = RewardConfig()
     optim: OptimConfig = OptimConfig()
+
+    @model_validator(mode="after")
+    def _fits_together(self) -> TrainConfig:
+        batch = self.rollout.questions * self.rollout.completions
+        if batch % min(self.optim.micro_batch, batch):
+            raise ValueError(
+                f"optim.micro_batch: got {self.optim.micro_batch}, expected a divisor of rollout.questions x "
+                f"rollout.completions = {batch}"
+            )
+        if not self.model.base:
+            if self.model.hidden % self.model.heads:
+                raise ValueError(
+                    f"model.heads: got {self.model.heads}, expected a divisor of hidden = {self.model.hidden}"
+                )
+            if self.rollout.max_tokens >= self.model.positions:
+                raise ValueError(
+                    f"rollout.max_tokens: got {self.rollout.max_tokens}, expected less than model.positions = "
+                    f"{self.model.positions}"
+                )
+        for name, weights in (("data.easy", self.data.easy), ("widen.easy", self.widen.easy)):
+            if self.data.task == "gym" and weights and (len(weights) != len(KINDS) or sum(weights) <= 0):
+                raise ValueError(
+                    f"{name}: got {list(weights)}, expected {len(KINDS)} weights, one for each of {list(KINDS)}"
+                )
+        return self
 
 
 def load_train_config(path: Path, overrides: Sequence[str] = ()) -> TrainConfig:

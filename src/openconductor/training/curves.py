@@ -18,6 +18,7 @@ from typing import Any
 from openconductor.errors import WorkflowError, WorkflowReason
 from openconductor.measures import entropy_bits, topology
 from openconductor.pool import WorkerPool
+from openconductor.training.storage import storing
 from openconductor.types import Episode, Workflow
 
 Record = dict[str, Any]
@@ -116,7 +117,7 @@ class Curve:
     def append(self, record: Record) -> list[str]:
         """Append a record; returns the warnings that it gives rise to."""
         self.records.append(record)
-        with self.path.open("a", encoding="utf-8") as stream:
+        with storing(self.path), self.path.open("a", encoding="utf-8") as stream:
             stream.write(json.dumps(record) + "\n")
         return warnings(self.records)
 

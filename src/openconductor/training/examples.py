@@ -80,8 +80,6 @@ def _mix(config: TrainConfig, iteration: int) -> Mapping[Kind, float]:
     length = config.data.curriculum * config.rollout.iterations
     if not easy or iteration >= length:
         return _even()
-    if len(easy) != len(KINDS) or min(easy) < 0 or sum(easy) <= 0:
-        raise ConfigError(f"data.easy: got {list(easy)}, expected {len(KINDS)} weights, one for each of {list(KINDS)}")
     done = iteration / length
     total = sum(easy)
     return {kind: (1 - done) * weight / total + done / len(KINDS) for kind, weight in zip(KINDS, easy, strict=True)}

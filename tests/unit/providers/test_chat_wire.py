@@ -1,30 +1,62 @@
-"""The chat wire as pure functions: bodies, usage, event streams cut anywhere."""
+"""The chat wire as pure functions: bodies, usage, replies in one piece and in chunks."""
 
 from __future__ import annotations
 
 import json
 from decimal import Decimal
-from itertools import pairwise
 from types import MappingProxyType
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from openconductor.errors import ConfigError, TruncatedResponse, WorkerError
-from openconductor.providers.chat_failures import excerpt, failure
+from openconductor.errors import (
+    ConfigError,
+    ContextTooLong,
+    EmptyResponse,
+    MalformedResponse,
+    RateLimited,
+    Refused,
+    ServerFailed,
+    TruncatedResponse,
+    WorkerError,
+)
+from openconductor.providers.chat_failures import Secret
 from openconductor.providers.chat_wire import (
-    EventStream,
-    StreamedReply,
+    Reply,
     encode,
     finish_reason,
-    read_body,
+    read_object,
     read_usage,
     request_body,
 )
-from openconductor.types import Message, Sampling
+from openconductor.types import Completion, Message, Sampling, Usage
+
+USAGE = {"prompt_tokens": 12, "completion_tokens": 5, "total_tokens": 17}
+USED = Usage(input_tokens=12, output_tokens=5)
+TOOLS = [
+    {"type": "function", "function": {"name": "add", "parameters": {"type": "object", "properties": {"x": {}}}}},
+]
 
 
+def read_body(raw: bytes) -> Completion:
+    reply = Reply()
+    reply.body(raw)
+    return reply.completion()
+
+
+def read_stream(*chunks: object) -> Completion:
+    reply = Reply()
+    for chunk in chunks:
+        assert not reply.event(json.dumps(chunk).encode())
+    return reply.completion()
+
+
+def delta(said: object, finish: str | None = None, **top: object) -> dict[str, object]:
+    return {"choices": [{"index": 0, "delta": said, "finish_reason": finish}], **top}
+
+
+# ── what is sent ─────────────────────────────────────────────────────────────────────────────────────────────────────
 def test_the_body_on_record_is_made_of_plain_json_types() -> None:
     body = MappingProxyType({"budget": Decimal(128), "top_p": Decimal("0.5"), "stop": ("a", "b"), "x": None})
     made = request_body("m", (), Sampling(body=body), stream=False)
@@ -43,16 +75,93 @@ def test_a_turn_of_images_alone_has_no_text_part() -> None:
     assert made["messages"] == [{"role": "user", "content": [{"type": "image_url"}]}]
 
 
+def test_a_part_without_a_type_holds_fields_of_the_turn_itself() -> None:
+    calls = ({"id": "t1", "type": "function", "function": {"name": "add", "arguments": "{}"}},)
+    image = {"type": "image_url", "image_url": {"url": "data:,"}}
+    turns = (
+        Message("user", "See:", (image, {"name": "ada"})),
+        Message("assistant", "", ({"tool_calls": calls, "reasoning_content": "hm"},)),
+        Message("tool", "4", ({"tool_call_id": "t1"},)),
+        Message("system", "Be brief.", ({"role": "developer"},)),
+        Message("assistant", "", ()),
+    )
+    assert request_body("m", turns, Sampling(), stream=False)["messages"] == [
+        {"role": "user", "content": [{"type": "text", "text": "See:"}, image], "name": "ada"},
+        {"role": "assistant", "content": None, "tool_calls": list(calls), "reasoning_content": "hm"},
+        {"role": "tool", "content": "4", "tool_call_id": "t1"},
+        {"role": "developer", "content": "Be brief."},
+        {"role": "assistant", "content": ""},
+    ]
+
+
+def test_a_tool_call_goes_back_as_it_came() -> None:
+    call = {"id": "t1", "type": "function", "function": {"name": "add", "arguments": '{"x": 1}'}, "extra": {"s": "x"}}
+    body = {"choices": [{"message": {"content": None, "tool_calls": [call]}, "finish_reason": "tool_calls"}]}
+    said = read_body(json.dumps(body).encode())
+    turn = Message("assistant", said.text, ({"tool_calls": said.tool_calls},))
+    sent = request_body("m", (turn,), Sampling(), stream=False)["messages"]
+    assert sent == [{"role": "assistant", "content": None, "tool_calls": [call]}]
+
+
+def test_tools_schemas_and_reasoning_knobs_go_out_as_they_are() -> None:
+    schema = {"type": "json_schema", "json_schema": {"name": "n", "strict": True, "schema": {"type": "object"}}}
+    body = {
+        "tools": TOOLS,
+        "tool_choice": {"type": "function", "function": {"name": "add"}},
+        "response_format": schema,
+        "reasoning_effort": "minimal",
+        "reasoning": {"max_tokens": 128, "exclude": False},
+        "thinking": {"type": "enabled", "budget_tokens": 1024},
+        "extra_body": {"google": {"thinking_config": {"thinking_budget": 128}}},
+        "chat_template_kwargs": {"enable_thinking": False},
+        "temperature": 1,
+    }
+    made = request_body("m", (), Sampling(temperature=0.2, body=body), stream=False)
+    assert made == {"model": "m", "messages": [], **body}
+
+
+def test_what_is_changed_after_the_call_does_not_change_its_record() -> None:
+    body: dict[str, object] = {"stop": ["a"]}
+    part: dict[str, object] = {"type": "image_url", "image_url": {"url": "data:,"}}
+    made = request_body("m", (Message("user", "", (part,)),), Sampling(body=body), stream=False)
+    sent = encode(made)
+    body["stop"].append("b")  # type: ignore[attr-defined]
+    part["image_url"]["url"] = "other"  # type: ignore[index]
+    assert encode(made) == sent
+
+
+def test_a_body_that_forbids_a_stream_is_not_asked_for_its_usage() -> None:
+    made = request_body("m", (), Sampling(body={"stream": False}), stream=True)
+    assert made == {"model": "m", "messages": [], "stream": False}
+    made = request_body("m", (), Sampling(body={"stream_options": None}), stream=True)
+    assert made == {"model": "m", "messages": [], "stream": True, "stream_options": None}
+
+
+VALUES = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text(max_size=5),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=4), inner, max_size=3),
+    max_leaves=12,
+)
+
+
+@given(body=st.dictionaries(st.text(max_size=6), VALUES, max_size=4), text=st.text(max_size=20))
+def test_the_record_of_a_body_is_exactly_what_is_sent(body: dict[str, object], text: str) -> None:
+    turns = (Message("user", text, ({"type": "x", "y": body},)),)
+    made = request_body("m", turns, Sampling(0.5, 7, 1, body), stream=False)
+    assert json.loads(encode(made)) == made
+
+
 def test_a_lone_surrogate_can_be_sent() -> None:
     assert b"\\ud800" in encode(request_body("m", (Message("user", "\ud800"),), Sampling(), stream=False))
 
 
-@pytest.mark.parametrize("value", [object(), {1, 2}, float("inf"), b"x"], ids=repr)
+@pytest.mark.parametrize("value", [object(), {1, 2}, float("inf"), Decimal("nan"), b"x"], ids=repr)
 def test_a_value_that_json_does_not_know_is_a_config_error(value: object) -> None:
     with pytest.raises(ConfigError):
         encode({"x": value})
 
 
+# ── what comes back ──────────────────────────────────────────────────────────────────────────────────────────────────
 @pytest.mark.parametrize(
     ("usage", "expected"),
     [
@@ -72,6 +181,10 @@ def test_a_value_that_json_does_not_know_is_a_config_error(value: object) -> Non
         ({"prompt_tokens": 10, "prompt_tokens_details": {"cached_tokens": 99}}, (10, 10, 0, 0)),
         ({"prompt_tokens": -1, "completion_tokens": True, "prompt_tokens_details": None}, (0, 0, 0, 0)),
         ({"prompt_tokens": "10", "completion_tokens": 1.5}, (0, 0, 0, 0)),
+        # one figure that cannot be: the others are no bill
+        ({"prompt_tokens": 10**30, "completion_tokens": 7, "total_tokens": 10**30}, (0, 0, 0, 0)),
+        ({"prompt_tokens": 12, "completion_tokens": -3}, (0, 0, 0, 0)),
+        ({"prompt_tokens": 12, "completion_tokens": "3", "total_tokens": 15}, (0, 0, 0, 0)),
     ],
 )
 def test_usage_is_read_and_made_consistent(usage: dict[str, object], expected: tuple[int, ...]) -> None:
@@ -95,11 +208,14 @@ def test_documented_finish_reasons_have_our_word(reason: str, ours: str) -> None
     assert finish_reason(reason, 0) == ours
 
 
-def test_no_finish_reason_is_a_cut_and_an_unknown_one_a_failure() -> None:
+def test_no_finish_reason_is_a_cut_and_an_unknown_one_is_nobodys_guess() -> None:
     with pytest.raises(TruncatedResponse):
         finish_reason(None, 10)
-    with pytest.raises(WorkerError, match="mystery"):
+    with pytest.raises(TruncatedResponse):
+        finish_reason("network_error", 10)
+    with pytest.raises(MalformedResponse, match="mystery") as caught:
         finish_reason("mystery", 10)
+    assert not caught.value.retryable
 
 
 def test_content_in_typed_parts_is_text_and_reasoning() -> None:
@@ -114,76 +230,142 @@ def test_content_in_typed_parts_is_text_and_reasoning() -> None:
 
 
 def test_a_tool_call_whose_function_is_no_object_breaks_nothing() -> None:
-    reply = StreamedReply(None)
-    for function in ("f", None, {"name": "f", "arguments": 3}, {"arguments": "{}"}, 7):
-        call = {"index": 0, "id": "a", "function": function}
-        choice = {"delta": {"tool_calls": [call, "nonsense"]}, "finish_reason": "tool_calls"}
-        reply.add(json.dumps({"choices": [choice]}).encode())
-    assert reply.completion().tool_calls == ({"id": "a", "function": {"name": "f", "arguments": "{}"}},)
+    pieces = ("f", None, {"name": "f", "arguments": 3}, {"arguments": "{}"}, 7)
+    calls = [{"index": 0, "id": "a", "function": function} for function in pieces]
+    said = read_stream(*(delta({"tool_calls": [call, "nonsense"]}, "tool_calls") for call in calls))
+    assert said.tool_calls == ({"id": "a", "function": {"name": "f", "arguments": "{}"}},)
 
 
 def test_only_the_first_choice_is_read() -> None:
-    reply = StreamedReply(None)
-    for index, text in ((1, "other"), (0, "mine")):
-        choice = {"index": index, "delta": {"content": text}, "finish_reason": "stop"}
-        assert not reply.add(json.dumps({"choices": [choice]}).encode())
-    assert reply.completion().text == "mine"
+    choices = [
+        {"index": index, "delta": {"content": text}, "finish_reason": "stop"}
+        for index, text in ((1, "other"), (0, "mine"))
+    ]
+    assert read_stream({"choices": choices}).text == "mine"
+    assert read_stream(*({"choices": [choice]} for choice in choices)).text == "mine"
 
 
-@given(
-    texts=st.lists(st.text(min_size=1, max_size=8), min_size=1, max_size=6),
-    cuts=st.lists(st.integers(min_value=0, max_value=2000), max_size=30),
-    newline=st.sampled_from([b"\n", b"\r\n"]),
-    space=st.sampled_from([b"", b" "]),
-    comments=st.booleans(),
+def test_calls_under_one_index_are_told_apart_by_id_and_name() -> None:
+    pieces = [
+        {"index": 0, "id": "a", "function": {"name": "f", "arguments": "{}"}},
+        {"index": 0, "id": "a", "function": {"name": "", "arguments": ""}},
+        {"id": "b", "function": {"name": "f", "arguments": '{"x":'}},
+        {"id": None, "function": {"arguments": "1}"}},
+    ]
+    said = read_stream(*(delta({"tool_calls": [piece]}) for piece in pieces), delta({}, "tool_calls"))
+    assert [call["function"]["arguments"] for call in said.tool_calls] == ["{}", '{"x":1}']  # type: ignore[index]
+
+
+def test_a_character_that_comes_in_two_halves_is_put_together_and_a_half_alone_replaced() -> None:
+    heard: list[str] = []
+    reply = Reply(on_text=heard.append)
+    for data in (rb"a\ud83d", rb"\ude00b", rb"\ude00", rb"\ud83d", "é".encode()):
+        reply.event(b'{"choices": [{"delta": {"content": "%s", "reasoning": "\\ud83d"}}]}' % data)
+    reply.event(b'{"choices": [{"delta": {"content": "\\ud83d"}, "finish_reason": "stop"}]}')
+    said = reply.completion()
+    assert said.text == "a😀b\ufffd\ufffdé\ufffd"
+    assert "".join(heard) == "a😀b\ufffd\ufffdé"
+    assert said.reasoning == "\ufffd" * 5
+    (said.text + said.reasoning).encode()
+
+
+# ── failures, and what they are known to have used ───────────────────────────────────────────────────────────────────
+@pytest.mark.parametrize(
+    ("message", "finish", "kind"),
+    [
+        ({"content": ""}, "stop", EmptyResponse),
+        ({"content": "", "refusal": "no"}, "length", Refused),
+        ({"content": " "}, "content_filter", Refused),
+        ({"content": "so far"}, None, TruncatedResponse),
+        ({"content": "so far"}, "mystery", MalformedResponse),
+        ({"content": 7}, "stop", MalformedResponse),
+        ("4", "stop", MalformedResponse),
+    ],
 )
-def test_an_event_stream_is_the_same_wherever_it_is_cut(
-    texts: list[str], cuts: list[int], newline: bytes, space: bytes, comments: bool
+def test_a_failed_answer_leaves_its_usage_behind(message: object, finish: str | None, kind: type[WorkerError]) -> None:
+    for raw in (
+        {"choices": [{"message": message, "finish_reason": finish}], "usage": USAGE},
+        {"choices": [{"delta": message, "finish_reason": finish}], "usage": USAGE},
+    ):
+        reply, data = Reply(), json.dumps(raw).encode()
+        with pytest.raises(kind) as caught:  # noqa: PT012
+            reply.body(data) if b"message" in data else reply.event(data)
+            reply.completion()
+        assert type(caught.value) is kind
+        assert reply.usage == USED
+
+
+def test_the_last_usage_counts_and_one_of_nothing_is_none() -> None:
+    reply = Reply()
+    reply.event(json.dumps(delta({"content": "4"}, "stop", usage={**USAGE, "completion_tokens": 1})).encode())
+    reply.event(json.dumps({"choices": [], "usage": USAGE}).encode())
+    reply.event(json.dumps({"choices": [], "usage": {"prompt_tokens": 0, "completion_tokens": 0}}).encode())
+    assert reply.completion(seconds=2.0).usage == Usage(input_tokens=12, output_tokens=5, seconds=2.0)
+    reply = Reply()
+    reply.event(json.dumps(delta({"content": "4"}, usage=dict.fromkeys(USAGE, 0))).encode())
+    assert reply.usage is None
+
+
+@pytest.mark.parametrize(
+    ("error", "at_first", "later"),
+    [
+        ({"message": "busy", "code": 503}, ServerFailed, TruncatedResponse),
+        ({"message": "slow down", "code": 429}, RateLimited, TruncatedResponse),
+        ({"message": "filtered", "code": "content_filter"}, Refused, Refused),
+        ({"message": "no", "code": "context_length_exceeded"}, ContextTooLong, ContextTooLong),
+    ],
+)
+def test_an_error_in_a_stream_is_a_refusal_of_the_call_or_a_cut_of_the_answer(
+    error: dict[str, object], at_first: type[WorkerError], later: type[WorkerError]
 ) -> None:
-    wire = b""
-    for text in texts:
-        wire += (b": ping" + newline + b"event: x" + newline) if comments else b""
-        wire += b"data:" + space + json.dumps(text, ensure_ascii=False).encode("utf-8", "surrogatepass") + newline * 2
-    edges = [0, *sorted(min(cut, len(wire)) for cut in cuts), len(wire)]
-    events = EventStream()
-    pieces = [wire[start:end] for start, end in pairwise(edges)]
-    found = [data for piece in pieces for data in events.feed(piece)]
-    assert [json.loads(data.decode("utf-8", "surrogatepass")) for data in found] == texts
-    assert events.end() is None
+    data = json.dumps({"error": error}).encode()
+    with pytest.raises(at_first) as caught:
+        Reply().event(data)
+    assert type(caught.value) is at_first
+    reply = Reply()
+    reply.event(json.dumps(delta({"content": "4"})).encode())
+    with pytest.raises(later) as caught:
+        reply.event(data)
+    assert type(caught.value) is later
+    assert caught.value.status == 200  # what had come is paid for
+    assert str(error["message"]) in str(caught.value)
 
 
-def test_lines_of_one_event_are_joined_and_the_last_needs_no_blank_line() -> None:
-    events = EventStream()
-    assert events.feed(b'data: {"a":\ndata: 1}\n\ndata: x') == [b'{"a":\n1}']
-    assert events.end() == b"x"
-    assert events.end() is None
+@pytest.mark.parametrize("end", range(1, 60))
+def test_json_that_is_cut_anywhere_is_called_so(end: int) -> None:
+    whole = b'{"choices": [{"message": {"content": "4"}}], "n": -1.5e3}   '
+    with pytest.raises(TruncatedResponse) if end < len(whole.strip()) else pytest.raises(WorkerError):
+        read_body(whole[:end])
 
 
-def test_a_long_line_in_small_pieces_is_joined_once() -> None:
-    events = EventStream()
-    for _ in range(50_000):
-        assert events.feed(b"y") == []
-    assert events.end() is None
-    events = EventStream()
-    events.feed(b"data: ")
-    for _ in range(50_000):
-        events.feed(b"y")
-    assert events.feed(b"\n\n") == [b"y" * 50_000]
+@pytest.mark.parametrize(
+    "raw", [b"{'a': 1}", b'{"a": 1} x', b"[1]", b"7", b"nonsense", b"\xff{}", b"{" + b"[" * 100_000 + b"}", b'{"a": }']
+)
+def test_what_is_no_object_is_malformed_and_drags_nothing_along(raw: bytes) -> None:
+    with pytest.raises(MalformedResponse) as caught:
+        read_object(raw)
+    assert caught.value.__context__ is None
 
 
-def test_a_key_is_scrubbed_before_the_words_are_cut() -> None:
-    secret = "k" * 40
-    said = excerpt("x" * 280 + secret, secret)
-    assert "kk" not in said
-    assert len(said) <= 300
-    assert "kk" not in str(failure(500, f"<p>{secret}".encode(), secret=secret))
+def test_an_object_may_stand_between_blanks_and_after_a_mark() -> None:
+    assert read_object(b' \r\n{"a": 1}\n') == {"a": 1}
+    assert read_object(b'\xef\xbb\xbf{"a": 1}') == {"a": 1}
 
 
-@given(raw=st.binary(max_size=60), status=st.integers(min_value=300, max_value=599))
-def test_any_body_of_a_failure_is_a_typed_error(raw: bytes, status: int) -> None:
-    error = failure(status, raw)
-    assert isinstance(error, WorkerError)
-    assert error.status == status
+def test_a_finish_reason_and_a_refusal_do_not_show_the_key() -> None:
+    secret = Secret("sk-0123456789abcdef")
+    for message, finish in (
+        ({"content": "4"}, secret.reveal()),
+        ({"content": ""}, f"content_filter: {secret.reveal()}"),
+        ({"refusal": secret.reveal()}, "stop"),
+        ({"content": {"x": secret.reveal()}}, "stop"),
+    ):
+        reply = Reply(secret)
+        with pytest.raises(WorkerError) as caught:  # noqa: PT012
+            reply.body(json.dumps({"choices": [{"message": message, "finish_reason": finish}]}).encode())
+            reply.completion()
+        assert "[key]" in str(caught.value)
+        assert "0123456789" not in str(caught.value)
 
 
 KEYS = st.sampled_from(
@@ -199,8 +381,14 @@ JSON = st.recursive(
 @given(data=JSON)
 def test_any_json_is_a_completion_or_a_typed_error(data: object) -> None:
     raw = json.dumps(data).encode()
-    for read in (read_body, lambda data: (reply := StreamedReply(None)).add(data) or reply.completion()):
+    for read in (read_body, lambda raw: (reply := Reply()).event(raw) or reply.completion()):
         try:
             read(raw)
         except WorkerError:
             continue
+
+
+@given(raw=st.binary(max_size=40))
+def test_any_bytes_are_a_typed_error(raw: bytes) -> None:
+    with pytest.raises(WorkerError):
+        read_body(raw)

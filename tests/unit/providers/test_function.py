@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import threading
+import time
 from collections.abc import Awaitable, Callable
 from functools import partial
 
 import pytest
 
-from openconductor.errors import EmptyResponse, RateLimited, WorkerError
+from openconductor.errors import EmptyResponse, RateLimited, WorkerError, WorkerTimeout
+from openconductor.pool import Worker
 from openconductor.protocols import CallContext
 from openconductor.providers.function import FunctionProvider
 from openconductor.types import Completion, Message, Sampling
@@ -103,3 +105,25 @@ async def test_sync_functions_run_at_the_same_time() -> None:
 
     said = await asyncio.gather(call(answer), call(answer))
     assert [completion.text for completion in said] == ["met", "met"]
+
+
+def test_a_function_that_hangs_holds_up_neither_other_calls_nor_the_end_of_the_loop() -> None:
+    gate = threading.Event()
+
+    def hang(messages: list[Message]) -> str:
+        gate.wait(30)
+        return "late"
+
+    async def many() -> list[object]:
+        hung = [Worker(hang, name="hung", timeout_s=0.05) for _ in range(40)]
+        quick = Worker(lambda messages: "42", name="quick", timeout_s=5)
+        turns = [Message("user", "2 + 2")]
+        calls = [worker.complete(turns, call=CallContext()) for worker in (*hung, quick)]
+        return list(await asyncio.gather(*calls, return_exceptions=True))
+
+    begun = time.monotonic()
+    *failed, said = asyncio.run(many())
+    assert all(isinstance(one, WorkerTimeout) for one in failed)
+    assert isinstance(said, Completion) and said.text == "42"
+    assert time.monotonic() - begun < 20
+    gate.set()

@@ -210,7 +210,7 @@ def test_each_attempt_counts_against_the_budget_which_may_refuse_it(in_virtual_t
     async def run() -> None:
         meter = open_meter(Budget(calls=3), now=asyncio.get_running_loop().time())
         assert meter is not None
-        with meter.call(), pytest.raises(BudgetExceeded):
+        with await meter.call(), pytest.raises(BudgetExceeded):
             await ask(faulty, 9)
 
     in_virtual_time(run())

@@ -49,3 +49,20 @@ def test_there_are_at_most_sixty_fields() -> None:
         return sum(count(f.annotation) if hasattr(f.annotation, "model_fields") else 1 for f in fields)
 
     assert count(TrainConfig) <= 60
+
+
+@pytest.mark.parametrize(
+    ("override", "says"),
+    [
+        ("optim.micro_batch=100", r"micro_batch.*divisor"),
+        ("model.heads=7", r"heads.*divisor of hidden"),
+        ("optim.learning_rate=nan", r"learning_rate"),
+        ("rollout.max_tokens=4096", r"max_tokens.*positions"),
+        ("data.easy=[1.0, 1.0]", r"data\.easy.*4 weights"),
+        ("widen.easy=[0.0, 0.0, 0.0, 0.0]", r"widen\.easy.*4 weights"),
+        ("data.easy=[1.0, 1.0, 1.0, -1.0]", r"data\.easy"),
+    ],
+)
+def test_settings_that_cannot_work_together_are_refused_before_anything_runs(override: str, says: str) -> None:
+    with pytest.raises(ConfigError, match=says):
+        load_train_config(RECIPES / "gym.toml", [override])

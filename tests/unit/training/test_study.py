@@ -41,7 +41,9 @@ def test_controls_are_compared_with_their_own_cold_start_and_count_as_no_seed() 
 
 
 def test_a_run_that_fails_ends_the_study_with_what_it_said(tmp_path: Path) -> None:
-    broken = TrainConfig.model_validate({"model": {"base": ""}, "cold_start": {"steps": 0}})
+    broken = TrainConfig.model_validate(
+        {"model": {"base": ""}, "cold_start": {"steps": 0}, "rollout": {"max_tokens": 72}}
+    )
     with pytest.raises(OpenConductorError, match=r"cold_start\.steps"):
         study(broken, tmp_path / "study", seeds=[1, 2], controls=False, jobs=2)
     assert not (tmp_path / "study" / "study.json").exists()

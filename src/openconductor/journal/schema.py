@@ -9,15 +9,16 @@ journal, which the system releases however the process ends. ``synchronous=FULL`
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Generator
+from collections.abc import Generator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from urllib.parse import quote
+from typing import Any, cast
 
 from openconductor.errors import JournalError
+from openconductor.journal.text import dumps, loads, unpacked
 
 APPLICATION_ID = 0x4F434A4C  # "OCJL"
-LOCK_SUFFIX = "-lock"
+_LOCK_SUFFIX = "-lock"
 _BUSY_SECONDS = 30.0  # a reader's checkpoint, a backup: they end
 _PAGE_BYTES = 8192  # a call's row is some kB: on smaller pages it would be in many pieces
 _CHECKPOINT_PAGES = 4096  # 32 MiB of log before it is moved into the file
@@ -46,7 +47,13 @@ _VERSION_1 = (
     number INTEGER PRIMARY KEY, episode INTEGER NOT NULL, round INTEGER NOT NULL, step INTEGER, attempt INTEGER,
     worker TEXT, identity TEXT, outcome TEXT, nested INTEGER, replayed INTEGER, replayable INTEGER, key TEXT,
     request_hash TEXT, started REAL, {_USAGE},
-    price TEXT, finish_reason TEXT, error_type TEXT, error TEXT, body_sent TEXT, response TEXT, request TEXT)""",
+    price TEXT, finish_reason TEXT, text INTEGER, reasoning INTEGER, error_type TEXT, error TEXT, request TEXT,
+    tool_calls TEXT, body_sent TEXT)""",
+    # What was said and shown, each text once, however many later steps saw it: calls name it by its number.
+    "CREATE TABLE texts (number INTEGER PRIMARY KEY, text TEXT)",
+    """CREATE VIEW turns AS SELECT calls.number AS call, turn.key AS turn, json_extract(turn.value, '$.role') AS role,
+    texts.text AS content FROM calls JOIN json_each(calls.request, '$.messages') AS turn
+    JOIN texts ON texts.number = json_extract(turn.value, '$.content')""",
     "CREATE INDEX calls_by_episode ON calls (episode)",
     "CREATE INDEX calls_by_key ON calls (key)",
 )
@@ -69,7 +76,7 @@ def open_for_writing(path: Path) -> sqlite3.Connection:
         JournalError: the file cannot be opened, is no journal, or is a later version's.
     """
     with _explained(path, "opened for writing"):
-        connection = _connect(f"file:{quote(str(path))}?mode=rwc")
+        connection = _connect(path, "mode=rwc")
         try:
             _check(connection, path)
             connection.execute(f"PRAGMA page_size = {_PAGE_BYTES}")  # of a new file only
@@ -94,14 +101,14 @@ def open_for_reading(path: Path) -> sqlite3.Connection:
         raise JournalError(f"journal {path}: there is no such file")
     with _explained(path, "opened for reading"):
         try:
-            connection = _connect(f"file:{quote(str(path))}?mode=ro")
+            connection = _connect(path, "mode=ro")
             version = _checked_version(connection, path)
         except sqlite3.OperationalError:
             # A folder that cannot be written to has no place for the reader's own bookkeeping. Where no log lies
             # beside the file, the file is whole and nobody writes to it.
             if Path(f"{path}-wal").exists():
                 raise
-            connection = _connect(f"file:{quote(str(path))}?mode=ro&immutable=1")
+            connection = _connect(path, "mode=ro&immutable=1")
             version = _checked_version(connection, path)
         if version < VERSION:
             connection.close()
@@ -122,7 +129,7 @@ def lock(path: Path) -> sqlite3.Connection:
         JournalError: another one is its writer, or the folder does not let us lock.
     """
     with _explained(path, "locked"):
-        holder = _connect(f"file:{quote(str(path) + LOCK_SUFFIX)}?mode=rwc", timeout=0.0)
+        holder = _connect(Path(f"{path}{_LOCK_SUFFIX}"), "mode=rwc", timeout=0.0)
         try:
             holder.execute("PRAGMA journal_mode = OFF")  # nothing is ever written there
             holder.execute("BEGIN EXCLUSIVE")
@@ -136,13 +143,36 @@ def lock(path: Path) -> sqlite3.Connection:
         return holder
 
 
+def next_text(connection: sqlite3.Connection) -> int:
+    """The number of the next text."""
+    return connection.execute("SELECT coalesce(max(number), 0) + 1 FROM texts").fetchone()[0]
+
+
+def turns_of(call: sqlite3.Row) -> list[dict[str, Any]]:
+    """The turns of a call's request, in which numbers stand for the texts; none where they are not kept."""
+    request = None if call["request"] is None else loads(call["request"])
+    return cast("dict[str, list[dict[str, Any]]]", request)["messages"] if isinstance(request, dict) else []
+
+
+def texts_of(connection: sqlite3.Connection, calls: Sequence[sqlite3.Row]) -> dict[int, str]:
+    """The texts that rows of calls name, by number."""
+    numbers: set[int] = set()
+    for call in calls:
+        numbers.update(number for number in (call["text"], call["reasoning"]) if number is not None)
+        for turn in turns_of(call):
+            numbers.update(turn[name] for name in ("content", "parts") if name in turn)
+    query = "SELECT number, text FROM texts WHERE number IN (SELECT value FROM json_each(?))"
+    return {row["number"]: unpacked(row["text"]) for row in connection.execute(query, (dumps(sorted(numbers)),))}
+
+
 def explanation(error: BaseException) -> str:
     """What went wrong, with SQLite's name for it where it has one."""
     name = getattr(error, "sqlite_errorname", None)
     return f"{error} ({name})" if name else f"{type(error).__name__}: {error}"
 
 
-def _connect(uri: str, *, timeout: float = _BUSY_SECONDS) -> sqlite3.Connection:
+def _connect(path: Path, mode: str, *, timeout: float = _BUSY_SECONDS) -> sqlite3.Connection:
+    uri = f"{path.absolute().as_uri()}?{mode}"
     return sqlite3.connect(uri, uri=True, timeout=timeout, isolation_level=None, check_same_thread=False)
 
 

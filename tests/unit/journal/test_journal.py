@@ -182,7 +182,33 @@ async def test_a_body_that_repeats_the_messages_is_kept_whole_and_written_once(p
         found = journal.find_completion(key_for(event))
         assert found is not None
         assert found.body_sent == sent
-    assert b"What is" not in rows(path, "SELECT body_sent FROM calls")[0][0].encode()
+    assert rows(path, "SELECT body_sent FROM calls") == [('{"messages":null,"model":"m","stream":true}',)]
+
+
+async def test_a_text_that_many_calls_saw_is_written_once(path: Path) -> None:
+    said, thought = "Two and two, which is to say " * 9, "Let me see, what can that be? " * 9
+    pool = pool_of(Talker(says(said, reasoning=thought)), Talker(says("4")))
+    with Journal(path) as journal:
+        for _ in range(3):
+            await ask(journal, pool=pool, max_rounds=1)
+        calls = list(journal.calls())
+    for text in (said, thought):
+        assert rows(path, f"SELECT count(*) FROM texts WHERE text = '{text}'") == [(1,)]
+    for call in (one for one in calls if one.step == 1):
+        assert call.messages is not None
+        assert call.messages[-2].content == said
+    turns = rows(path, "SELECT turn, role, content FROM turns JOIN calls ON call = calls.number WHERE step = 1 LIMIT 3")
+    assert turns == [(index, turn.role, turn.content) for index, turn in enumerate(calls[2].messages or ())]
+
+
+async def test_texts_that_were_forgotten_are_written_again(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("openconductor.journal.rows._REMEMBERED", 20)
+    with Journal(path) as journal:
+        episodes = [await ask(journal) for _ in range(3)]
+        calls = [list(journal.calls(one.id)) for one in episodes]
+    said = [[(call.messages, call.completion and call.completion.text) for call in one] for one in calls]
+    assert said[0] == said[1] == said[2]
+    assert said[0][2][1] == "4"
 
 
 async def test_numbers_and_bodies_that_no_file_can_hold_break_nothing(path: Path) -> None:
@@ -219,6 +245,22 @@ async def test_an_id_that_was_heard_before_keeps_its_row(path: Path) -> None:
     assert rows(path, "SELECT count(*) FROM episodes") == [(1,)]
     joined = "SELECT count(*) FROM calls JOIN episodes ON episodes.number = calls.episode"
     assert rows(path, joined) == [(4,)]
+
+
+async def test_episodes_that_were_forgotten_meanwhile_keep_their_calls(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("openconductor.journal._OPEN_EPISODES", 2)
+    monkeypatch.setattr("openconductor.journal.writing._OPEN_EPISODES", 2)
+    with Journal(path) as journal:
+        for number in range(5):
+            journal(Asked(f"e{number}", 0, 0.0, "Q", number))
+        for number in range(5):
+            journal(one_call(episode=f"e{number}"))
+        journal.flush()
+        keyed = [(call.episode, call.key is not None) for call in journal.calls()]
+        assert len(list(journal.episodes())) == 5
+    assert keyed == [("e0", False), ("e1", False), ("e2", False), ("e3", True), ("e4", True)]
 
 
 async def test_many_episodes_at_once_are_told_apart(path: Path) -> None:
@@ -367,7 +409,7 @@ async def test_what_was_handed_over_is_written_by_closing(path: Path) -> None:
 async def test_an_error_of_the_writing_itself_reaches_everyone_who_uses_the_journal(path: Path) -> None:
     journal = Journal(path)
     journal(one_call(worker=3))  # type: ignore[arg-type] - no such event comes from here
-    with pytest.raises(JournalError):
+    with pytest.raises(JournalError, match="the writer ended in"):
         await asyncio.wait_for(journal.wait_durable(), 60)
     with pytest.raises(JournalError):
         journal.close()

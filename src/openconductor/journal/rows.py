@@ -8,27 +8,29 @@ Not covered: StepStarted and StepText (a step is written when it ended), and whe
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
-from typing import cast
+from typing import NamedTuple, cast
 
 from openconductor.errors import OpenConductorError, WorkerError, WorkflowError
 from openconductor.events import Answered, Asked, CallEnded, Planned, RoundEnded, StepEnded
-from openconductor.journal_privacy import Privacy
-from openconductor.journal_text import (
+from openconductor.journal.privacy import Privacy
+from openconductor.journal.text import (
     CallPath,
-    Quotes,
     access_text,
     digest,
     dumps,
     key_of,
+    loads,
+    packed,
     price_text,
-    request_text,
+    request_hash,
+    sampling_text,
     storable,
-    turns_text,
 )
-from openconductor.types import Call, Completion, Message, Question, StepResult, Usage, Workflow
+from openconductor.types import Call, Completion, Question, StepResult, Usage, Workflow
 
-Value = str | int | float | None
+Value = str | int | float | bytes | None
 Row = tuple[Value, ...]
 
 _USAGE = (
@@ -50,10 +52,11 @@ STEPS = (
     *("episode", "round", "step", "worker", "answered_by", "outcome", "started", "ended"),
     *(*_USAGE, "error_type", "error", "access", "subtask"),
 )
+TEXTS = ("number", "text")
 CALLS = (
     *("episode", "round", "step", "attempt", "worker", "identity", "outcome", "nested", "replayed", "replayable"),
-    *("key", "request_hash", "started", *_USAGE, "price", "finish_reason", "status", "error_type", "error"),
-    *("body_sent", "response", "request"),
+    *("key", "request_hash", "started", *_USAGE, "price", "finish_reason", "text", "reasoning", "status"),
+    *("error_type", "error", "request", "tool_calls", "body_sent"),
 )
 
 SUCCESSES = frozenset({"answered", "cut", "refused"})
@@ -64,20 +67,102 @@ IN_REQUEST = None
 """What stands for a sent body's messages where these are the request's, word by word."""
 
 
+_REMEMBERED = 16_000_000  # characters of texts whose numbers are known, until these are forgotten
+
+
+class _Stored(NamedTuple):
+    """A text's place: its number (None: not kept), the digest of what it was, and whether it is that in the file."""
+
+    number: int | None
+    digest: str
+    whole: bool
+
+
+class Texts:
+    """The texts of turns and responses, each written once for all calls that name it (until it is forgotten here).
+
+    Args:
+        privacy: cleans every text.
+        content: whether texts are kept at all.
+        first: the number of the first text that is new.
+    """
+
+    __slots__ = ("_characters", "_content", "_new", "_next", "_privacy", "_stored", "_verbatim")
+
+    def __init__(self, privacy: Privacy, *, content: bool, first: int) -> None:
+        self._privacy = privacy
+        self._content = content
+        self._next = first
+        self._stored: dict[str, _Stored] = {}
+        self._verbatim: dict[str, int] = {}
+        self._characters = 0
+        self._new: list[Row] = []
+
+    def of(self, text: str) -> _Stored:
+        """The text's place in the file; a new one comes out of ``new_rows`` next time."""
+        stored = self._stored.get(text)
+        if stored is None:
+            self._make_room(text)
+            cleaned = self._privacy.text(text) if self._content else ""
+            number = self._add(cleaned) if self._content else None
+            stored = self._stored[text] = _Stored(number, digest(text), cleaned is text)
+        return stored
+
+    def verbatim(self, text: str) -> int:
+        """The number of a text that has been cleaned."""
+        number = self._verbatim.get(text)
+        if number is None:
+            self._make_room(text)
+            number = self._verbatim[text] = self._add(text)
+        return number
+
+    def digest(self, text: str) -> str:
+        """The digest of the text as it was."""
+        return self.of(text).digest
+
+    def new_rows(self) -> list[Row]:
+        """The rows of the texts that are new since this was asked last."""
+        rows, self._new = self._new, []
+        return rows
+
+    def forget(self) -> None:
+        """Take every text that comes for a new one."""
+        self._stored.clear()
+        self._verbatim.clear()
+        self._characters = 0
+
+    def _make_room(self, text: str) -> None:
+        self._characters += len(text)
+        if self._characters > _REMEMBERED:
+            self.forget()
+
+    def _add(self, text: str) -> int:
+        number = self._next
+        self._next += 1
+        self._new.append((number, packed(text)))
+        return number
+
+
 class Rows:
-    """Makes the rows.
+    """Makes the rows. Calls and texts may be asked for by several threads, one at a time; the rest by one thread.
 
     Args:
         privacy: cleans every text.
         content: whether texts are written at all; hashes and numbers always are.
+        first_text: the number of the first text that is new.
     """
 
-    __slots__ = ("_content", "_quote", "privacy")
+    __slots__ = ("_content", "_privacy", "texts")
 
-    def __init__(self, privacy: Privacy, *, content: bool) -> None:
-        self.privacy = privacy
+    def __init__(self, privacy: Privacy, *, content: bool, first_text: int = 1) -> None:
+        self._privacy = privacy
         self._content = content
-        self._quote = Quotes()
+        self.texts = Texts(privacy, content=content, first=first_text)
+
+    def refresh(self) -> None:
+        """Look again for secrets that must not be written."""
+        if self._privacy.refresh():
+            self.texts.forget()
 
     def asked(self, event: Asked, started: float) -> Row:
         """The episode's row as it begins, from its id on; ``started`` is in seconds since 1970."""
@@ -126,36 +211,37 @@ class Rows:
             event: the call.
             place: its episode's sample and path; None is not known, and then it has no key.
         """
-        call = event.call
-        asked = request_text(call.messages, call.sampling, self._quote)
-        request_hash = digest(asked)
+        call, said = event.call, event.call.completion
+        asked = request_hash(call.messages, call.sampling, self.texts.digest)
         key = None
         if place is not None:
             sample, path = place
             key = key_of(
-                request_hash, call.worker, call.identity, sample=sample, round=event.round, step=event.step, path=path
+                asked, call.worker, call.identity, sample=sample, round=event.round, step=event.step, path=path
             )
-        response, whole = self._response(call.completion)
+        text, reasoning, tools, whole = self._response(said)
         replayable = key is not None and whole and not call.replayed and call.outcome in SUCCESSES
-        price = None if call.price is None else price_text(call.price)
         row = (
-            *(event.round, event.step, call.attempt, self._name(call.worker)),
-            *(self._name(call.identity), call.outcome, call.nested, call.replayed, replayable, key, request_hash),
-            *(call.started, *_usage(call.usage), price, call.completion.finish_reason if call.completion else None),
-            *(_status(call.error), *self._error(call.error), self._body(call), response),
-            self._request(call, asked),
+            *(event.round, event.step, call.attempt, self._name(call.worker), self._name(call.identity)),
+            *(call.outcome, call.nested, call.replayed, replayable, key, asked, call.started, *_usage(call.usage)),
+            *(None if call.price is None else price_text(call.price), said.finish_reason if said else None),
+            *(text, reasoning, _status(call.error), *self._error(call.error), self._request(call)),
+            *(tools, self._body(call)),
         )
         return row, key if replayable else None
 
     # ── texts ────────────────────────────────────────────────────────────────────────────────────────────────────────
     def _text(self, text: str | None) -> str | None:
-        return storable(self.privacy.text(text)) if self._content and text is not None else None
+        return storable(self._privacy.text(text)) if self._content and text is not None else None
 
     def _value(self, value: object) -> str | None:
-        return dumps(self.privacy.value(value)) if self._content and value is not None else None
+        return self._cleaned(value) if self._content and value is not None else None
+
+    def _cleaned(self, value: object) -> str:
+        return dumps(self._privacy.value(value))
 
     def _name(self, name: str) -> str:
-        return storable(self.privacy.scrub(name))
+        return storable(self._privacy.scrub(name))
 
     def _error(self, error: OpenConductorError | None) -> tuple[str | None, str | None]:
         """The error's class and its message, which may echo what was sent."""
@@ -181,45 +267,40 @@ class Rows:
         )
 
     def _question(self, question: Question) -> str | None:
-        if not self._content:
-            return None
         if isinstance(question, str):
-            return self._quote(self.privacy.text(question))
-        return turns_text([self._cleaned(turn) for turn in question], self._quote)
+            return self._value(question)
+        turns: list[dict[str, object]] = []
+        for turn in question:
+            value: dict[str, object] = {"role": turn.role, "content": turn.content}
+            turns.append({**value, "parts": turn.parts} if turn.parts else value)
+        return self._value(turns)
 
-    def _request(self, call: Call, asked: str) -> str | None:
-        """What was asked, of which ``asked`` is the text as it was."""
+    def _request(self, call: Call) -> str | None:
+        """What was asked, as JSON in which numbers stand for the texts."""
         if not self._content:
             return None
-        cleaned = [self._cleaned(turn) for turn in call.messages]
-        sampling, body = call.sampling, call.sampling.body
-        if not self.privacy.idle and body:
-            sampling = replace(sampling, body=cast("dict[str, object]", self.privacy.value(body)))
-        if sampling is call.sampling and all(new is old for new, old in zip(cleaned, call.messages, strict=True)):
-            return asked
-        return request_text(cleaned, sampling, self._quote)
+        turns: list[str] = []
+        for turn in call.messages:
+            parts = f',"parts":{self.texts.verbatim(self._cleaned(turn.parts))}' if turn.parts else ""
+            turns.append(f'{{"content":{self.texts.of(turn.content).number}{parts},"role":{dumps(turn.role)}}}')
+        sampling = call.sampling
+        if sampling.body:
+            sampling = replace(sampling, body=cast("Mapping[str, object]", self._privacy.value(sampling.body)))
+        return f'{{"messages":[{",".join(turns)}],"sampling":{sampling_text(sampling)}}}'
 
-    def _cleaned(self, turn: Message) -> Message:
-        text = self.privacy.text(turn.content)
-        if text is turn.content and (self.privacy.idle or not turn.parts):
-            return turn
-        return Message(turn.role, text, tuple(cast("list[dict[str, object]]", self.privacy.value(turn.parts))))
-
-    def _response(self, said: Completion | None) -> tuple[str | None, bool]:
-        """The response as JSON, and whether it is what came, word by word."""
+    def _response(self, said: Completion | None) -> tuple[int | None, int | None, str | None, bool]:
+        """The response's text, reasoning and tool calls, and whether they are what came, word by word."""
         if said is None or not self._content:
-            return None, False
-        privacy = self.privacy
-        text, reasoning = privacy.text(said.text), privacy.text(said.reasoning)
-        whole = text is said.text and reasoning is said.reasoning
-        kept = f'{{"text":{self._quote(text)}'
-        if reasoning:
-            kept += f',"reasoning":{self._quote(reasoning)}'
+            return None, None, None, False
+        text, reasoning, tools = self.texts.of(said.text), None, None
+        whole = text.whole
+        if said.reasoning:
+            stored = self.texts.of(said.reasoning)
+            reasoning, whole = stored.number, whole and stored.whole
         if said.tool_calls:
-            calls = dumps(privacy.value(said.tool_calls))
-            kept += f',"tool_calls":{calls}'
-            whole = whole and (privacy.idle or calls == dumps(said.tool_calls))
-        return kept + "}", whole
+            tools = self._value(said.tool_calls)
+            whole = whole and tools is not None and loads(tools) == list(said.tool_calls)
+        return text.number, reasoning, tools, whole
 
     def _body(self, call: Call) -> str | None:
         """What was sent, without the messages where these are the request's: they would double every row."""

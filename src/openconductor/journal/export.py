@@ -11,12 +11,14 @@ from collections.abc import Iterator
 from contextlib import closing
 from importlib import import_module
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from openconductor.errors import ConfigError, JournalError
-from openconductor.journal_schema import explanation, open_for_reading
+from openconductor.journal.schema import explanation, open_for_reading, texts_of
+from openconductor.journal.text import dumps, loads, storable
 
-_BATCH = 1000  # rows
+_BATCH = 500  # rows
+_NAMING = ("episode", "text", "reasoning")
 _ORDER = {
     "episodes": ("number",),
     "rounds": ("episode", "round"),
@@ -45,7 +47,7 @@ def export_parquet(path: Path, folder: Path) -> list[Path]:
             for table in _ORDER:
                 written.append(folder / f"{table}.parquet")
                 schema = arrow.schema([(name, _type(arrow, kind)) for name, kind in _columns(connection, table)])
-                with parquet.ParquetWriter(str(written[-1]), schema) as writer:
+                with parquet.ParquetWriter(str(written[-1]), schema, compression="zstd") as writer:
                     for columns in _batches(connection, table):
                         writer.write_batch(arrow.RecordBatch.from_pydict(columns, schema=schema))
             return written
@@ -54,19 +56,37 @@ def export_parquet(path: Path, folder: Path) -> list[Path]:
 
 
 def _columns(connection: sqlite3.Connection, table: str) -> list[tuple[str, str]]:
-    """The columns of the table's file, with their types in SQLite; an episode is named by its id."""
+    """The columns of the table's file, with their types in SQLite; numbers that name something are texts there."""
     columns = connection.execute(f"PRAGMA table_info({table})")
-    return [(row["name"], "TEXT" if row["name"] == "episode" else row["type"]) for row in columns]
+    return [(row["name"], "TEXT" if row["name"] in _NAMING else row["type"]) for row in columns]
 
 
 def _batches(connection: sqlite3.Connection, table: str) -> Iterator[dict[str, list[object]]]:
     names = [name for name, _ in _columns(connection, table)]
-    chosen = ", ".join("episodes.id" if name == "episode" else f"t.{name}" for name in names)
+    chosen = ", ".join("episodes.id AS episode" if name == "episode" else f"t.{name}" for name in names)
     joined = "" if table == "episodes" else "JOIN episodes ON episodes.number = t.episode"
     order = ", ".join(f"t.{column}" for column in _ORDER[table])
     rows = connection.execute(f"SELECT {chosen} FROM {table} AS t {joined} ORDER BY {order}")  # noqa: S608 - our names
     while batch := rows.fetchmany(_BATCH):
-        yield {name: [row[index] for row in batch] for index, name in enumerate(names)}
+        columns: dict[str, list[object]] = {name: [row[name] for row in batch] for name in names}
+        if table == "calls":
+            texts = texts_of(connection, batch)
+            for name in ("text", "reasoning"):
+                columns[name] = [None if row[name] is None else storable(texts[row[name]]) for row in batch]
+            columns["request"] = [_request(row, texts) for row in batch]
+        yield columns
+
+
+def _request(call: sqlite3.Row, texts: dict[int, str]) -> str | None:
+    """The request as JSON with its texts in their places."""
+    if call["request"] is None:
+        return None
+    request = cast("dict[str, object]", loads(call["request"]))
+    for turn in cast("list[dict[str, object]]", request["messages"]):
+        turn["content"] = texts[cast(int, turn["content"])]
+        if "parts" in turn:
+            turn["parts"] = loads(texts[cast(int, turn["parts"])])
+    return dumps(request)
 
 
 def _type(arrow: Any, kind: str) -> Any:

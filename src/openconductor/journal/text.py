@@ -18,7 +18,6 @@ from openconductor.types import Message, Price, Sampling
 _DECIMAL = "$decimal"
 _DIGEST_BYTES = 16  # 2**64 calls until a collision is likely
 _CHUNK = 2047  # bytes; hashlib lets go of the interpreter from 2048 on, and the journal's thread waits to get it back
-_REMEMBERED = 4_000_000  # characters of quoted texts, until these are forgotten
 
 CallPath = Sequence[Sequence[int | None]]
 """The (round, step) of each call above one, outermost first."""
@@ -58,42 +57,6 @@ def storable(text: str) -> str:
     return text if _storable(text) else text.encode("utf-8", "backslashreplace").decode()
 
 
-class Quotes:
-    """Texts as JSON strings. Those of late are remembered: a step's response comes back in the turns of later steps."""
-
-    __slots__ = ("_characters", "_quoted")
-
-    def __init__(self) -> None:
-        self._quoted: dict[str, str] = {}
-        self._characters = 0
-
-    def __call__(self, text: str) -> str:
-        """The text as ``dumps`` writes it."""
-        quoted = self._quoted.get(text)
-        if quoted is None:
-            quoted = dumps(text)
-            self._characters += len(text)
-            if self._characters > _REMEMBERED:
-                self._quoted.clear()
-                self._characters = len(text)
-            self._quoted[text] = quoted
-        return quoted
-
-
-def request_text(messages: Sequence[Message], sampling: Sampling, quote: Callable[[str], str] = dumps) -> str:
-    """What was asked, as canonical JSON: ``{"messages": [...], "sampling": {...}}``; what is not set is left out."""
-    return f'{{"messages":{turns_text(messages, quote)},"sampling":{_sampling_text(sampling)}}}'
-
-
-def turns_text(messages: Sequence[Message], quote: Callable[[str], str] = dumps) -> str:
-    """The turns as canonical JSON."""
-    turns: list[str] = []
-    for message in messages:
-        parts = f',"parts":{dumps(message.parts)}' if message.parts else ""
-        turns.append(f'{{"content":{quote(message.content)}{parts},"role":{quote(message.role)}}}')
-    return f"[{','.join(turns)}]"
-
-
 def digest(text: str) -> str:
     """The BLAKE2b digest of a text, 32 hexadecimal digits."""
     raw = text.encode("utf-8", "surrogatepass")
@@ -103,8 +66,17 @@ def digest(text: str) -> str:
     return hashed.hexdigest()
 
 
+def request_hash(messages: Sequence[Message], sampling: Sampling, text_digest: Callable[[str], str] = digest) -> str:
+    """The digest of what was asked; ``text_digest`` is a ``digest`` that may remember those of the turns' texts."""
+    turns = [
+        (message.role, text_digest(message.content), digest(dumps(message.parts)) if message.parts else "")
+        for message in messages
+    ]
+    return digest(f"{turns!a}{sampling_text(sampling)}")
+
+
 def key_of(
-    request_hash: str,
+    request: str,
     worker: str,
     identity: str,
     *,
@@ -113,8 +85,15 @@ def key_of(
     step: int | None,
     path: CallPath,
 ) -> str:
-    """The key of a call: what was asked (by its digest), of whom, and where in which sample it stands."""
-    return digest(ascii((request_hash, worker, identity, sample, round, step, tuple(map(tuple, path)))))
+    """The key of a call: what was asked (by its hash), of whom, and where in which sample it stands."""
+    return digest(ascii((request, worker, identity, sample, round, step, tuple(map(tuple, path)))))
+
+
+def sampling_text(sampling: Sampling) -> str:
+    """How to sample, as canonical JSON; what is not set is left out."""
+    if not sampling.body:
+        return _plain_sampling_text(sampling.temperature, sampling.max_tokens, sampling.seed)
+    return dumps({**_set(sampling.temperature, sampling.max_tokens, sampling.seed), "body": sampling.body})
 
 
 @lru_cache(4096)
@@ -130,12 +109,6 @@ def price_text(price: Price) -> str:
     return dumps(value if price.cached is None else {**value, "cached": str(price.cached)})
 
 
-def _sampling_text(sampling: Sampling) -> str:
-    if not sampling.body:
-        return _plain_sampling_text(sampling.temperature, sampling.max_tokens, sampling.seed)
-    return dumps({**_set(sampling.temperature, sampling.max_tokens, sampling.seed), "body": sampling.body})
-
-
 @lru_cache(4096, typed=True)  # 1 is not 1.0 in JSON
 def _plain_sampling_text(temperature: float | None, max_tokens: int | None, seed: int | None) -> str:
     return dumps(_set(temperature, max_tokens, seed))
@@ -144,6 +117,16 @@ def _plain_sampling_text(temperature: float | None, max_tokens: int | None, seed
 def _set(temperature: float | None, max_tokens: int | None, seed: int | None) -> dict[str, object]:
     settings = {"temperature": temperature, "max_tokens": max_tokens, "seed": seed}
     return {name: value for name, value in settings.items() if value is not None}
+
+
+def packed(text: str) -> str | bytes:
+    """The text as SQLite can hold it, nothing lost: one with a lone surrogate as bytes."""
+    return text if _storable(text) else text.encode("utf-8", "surrogatepass")
+
+
+def unpacked(value: str | bytes) -> str:
+    """The text that ``packed`` packed."""
+    return value if isinstance(value, str) else value.decode("utf-8", "surrogatepass")
 
 
 def _storable(text: str) -> bool:

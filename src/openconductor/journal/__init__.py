@@ -31,12 +31,12 @@ from typing import Literal
 
 from openconductor.errors import ConfigError, JournalError
 from openconductor.events import Answered, Asked, CallEnded, Event, Planned, RoundEnded, StepEnded
-from openconductor.journal_privacy import Privacy
-from openconductor.journal_reading import JournaledCall, JournaledEpisode, JournalReader, Spending, Totals
-from openconductor.journal_rows import Rows
-from openconductor.journal_schema import explanation, lock, open_for_writing
-from openconductor.journal_text import CallPath, digest, key_of, request_text
-from openconductor.journal_writing import BatchWriter, Begun, CallRecord, Item, Recent
+from openconductor.journal.privacy import Privacy
+from openconductor.journal.reading import JournaledCall, JournaledEpisode, JournalReader, Spending, Totals
+from openconductor.journal.rows import Rows
+from openconductor.journal.schema import explanation, lock, next_text, open_for_writing
+from openconductor.journal.text import CallPath, key_of, request_hash
+from openconductor.journal.writing import BatchWriter, Begun, CallRecord, Item, Recent
 from openconductor.protocols import CallContext
 from openconductor.types import Completion, Message, Sampling
 
@@ -60,7 +60,7 @@ def call_key(worker: str, identity: str, messages: Sequence[Message], sampling: 
         sampling: how it is to sample, ``body`` included.
         call: its round, step, sample and path count.
     """
-    asked = digest(request_text(messages, sampling))
+    asked = request_hash(messages, sampling)
     return key_of(asked, worker, identity, sample=call.sample, round=call.round, step=call.step, path=call.path)
 
 
@@ -94,11 +94,11 @@ class Journal(JournalReader):
         if content not in ("full", "none"):
             raise ConfigError(f"Journal.content: got {content!r}, expected 'full' or 'none'")
         path = Path(path)
-        rows = Rows(Privacy(redact), content=content == "full")
         self._lock = lock(path)
         try:
             connection = open_for_writing(path)
             try:
+                rows = Rows(Privacy(redact), content=content == "full", first_text=next_text(connection))
                 super().__init__(path)
             except BaseException:
                 connection.close()
@@ -261,17 +261,19 @@ class _Writer:
             raise self._end.error()
 
     def _run(self, connection: sqlite3.Connection, rows: Rows, recent: Recent) -> None:
-        end = _End(f"journal {self._path}: the writer ended in an error of its own", RuntimeError("see its traceback"))
+        end = _End(f"journal {self._path}: is closed")
         try:
             writer = BatchWriter(connection, rows, recent)
             while self._write_next(writer):
                 pass
-            end = _End(f"journal {self._path}: is closed")
         except (sqlite3.Error, OSError) as error:
             why = f"could not be written: {explanation(error)}; what was acknowledged before stands in it"
             end = _End(f"journal {self._path}: {why}", error)
         except JournalError as error:
             end = _End(f"journal {self._path}: {error}", error)
+        except BaseException as error:  # a fault of ours, or an event that no orchestrator sends
+            end = _End(f"journal {self._path}: the writer ended in {explanation(error)}", error)
+            raise
         finally:  # whatever ended it, nobody waits for ever
             connection.close()
             with self._gate:

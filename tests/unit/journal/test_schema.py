@@ -15,7 +15,7 @@ from journaled import ASKED, ask, one_call, rows
 
 from openconductor.errors import ConfigError, JournalError, ServerFailed
 from openconductor.journal import Journal
-from openconductor.journal_schema import MIGRATIONS, VERSION
+from openconductor.journal.schema import MIGRATIONS, VERSION
 from openconductor.types import Usage
 
 
@@ -54,7 +54,7 @@ def test_a_migration_that_fails_leaves_the_file_as_it_was(path: Path, monkeypatc
     old.executescript(VERSION_1)
     old.close()
     broken = (MIGRATIONS[0], (*MIGRATIONS[1], "ALTER TABLE nowhere ADD COLUMN nothing"))
-    monkeypatch.setattr("openconductor.journal_schema.MIGRATIONS", broken)
+    monkeypatch.setattr("openconductor.journal.schema.MIGRATIONS", broken)
     with pytest.raises(JournalError, match="nowhere"):
         Journal(path)
     monkeypatch.undo()
@@ -109,11 +109,22 @@ def test_a_place_that_is_not_there_is_named(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
-async def test_a_journal_that_was_closed_is_one_file(path: Path) -> None:
+def test_a_journal_that_was_closed_is_one_file(path: Path) -> None:
     with Journal(path) as journal:
-        await ask(journal)
+        journal(one_call())
     assert {file.name for file in path.parent.iterdir()} == {path.name, f"{path.name}-lock"}
     assert Path(f"{path}-lock").stat().st_size == 0
+
+
+def test_a_journal_is_found_again_from_another_working_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("pyarrow", reason="needs the extra 'parquet'")
+    monkeypatch.chdir(tmp_path)
+    with Journal("journal.sqlite") as journal:
+        (tmp_path / "elsewhere").mkdir()
+        monkeypatch.chdir(tmp_path / "elsewhere")
+        journal(one_call())
+        journal.flush()
+        assert len(journal.export_parquet("export")) == 4
 
 
 def test_a_path_may_hold_any_characters(tmp_path: Path) -> None:
@@ -136,8 +147,11 @@ async def test_every_table_is_exported_to_parquet(path: Path) -> None:
     assert {name: len(table) for name, table in tables.items()} == {"episodes": 1, "rounds": 1, "steps": 2, "calls": 3}
     assert {row.get("episode", row.get("id")) for table in tables.values() for row in table} == {episode.id}
     assert sum(Decimal(row["dollars"]) for row in tables["calls"]) == episode.usage.dollars
-    assert json.loads(tables["calls"][2]["response"]) == {"text": "4"}
-    assert tables["calls"][2]["step"] == 1
+    last = tables["calls"][2]
+    assert (last["text"], last["reasoning"], last["step"], last["status"]) == ("4", None, 1, None)
+    asked = json.loads(last["request"])["messages"][-1]
+    assert asked["role"] == "user"
+    assert asked["content"].endswith("Say it.")
 
 
 def test_export_without_pyarrow_names_the_extra(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -170,7 +184,12 @@ CREATE TABLE calls (number INTEGER PRIMARY KEY, episode INTEGER NOT NULL, round 
     attempt INTEGER, worker TEXT, identity TEXT, outcome TEXT, nested INTEGER, replayed INTEGER, replayable INTEGER,
     key TEXT, request_hash TEXT, started REAL, input_tokens INTEGER, cached_tokens INTEGER, output_tokens INTEGER,
     reasoning_tokens INTEGER, dollars TEXT, unpriced_calls INTEGER, work_seconds REAL, price TEXT, finish_reason TEXT,
-    error_type TEXT, error TEXT, body_sent TEXT, response TEXT, request TEXT);
+    text INTEGER, reasoning INTEGER, error_type TEXT, error TEXT, request TEXT, tool_calls TEXT, body_sent TEXT);
+CREATE TABLE texts (number INTEGER PRIMARY KEY, text TEXT);
+CREATE VIEW turns AS SELECT calls.number AS call, turn.key AS turn, json_extract(turn.value, '$.role') AS role,
+    texts.text AS content FROM calls JOIN json_each(calls.request, '$.messages') AS turn
+    JOIN texts ON texts.number = json_extract(turn.value, '$.content');
+INSERT INTO texts VALUES (1, 'What is 2 + 2?'), (2, '4');
 CREATE INDEX calls_by_episode ON calls (episode);
 CREATE INDEX calls_by_key ON calls (key);
 INSERT INTO episodes VALUES (1, 'e1', '', '[]', 0, 1e9, 'answered', 1.5, 100, 0, 7, 0, '0.000195', 0, 0.5, NULL, NULL,
@@ -178,10 +197,10 @@ INSERT INTO episodes VALUES (1, 'e1', '', '[]', 0, 1e9, 'answered', 1.5, 100, 0,
 INSERT INTO steps VALUES (1, 0, 0, 0, 0, 'answered', 0.1, 0.6, 100, 0, 7, 0, '0.000195', 0, 0.5, NULL, NULL, '[]',
     'Do.');
 INSERT INTO calls VALUES (1, 1, 0, 0, 1, 'w0', 'i', 'answered', 0, 0, 1, 'k1', 'h1', 0.1, 100, 0, 7, 0, '0.000195', 0,
-    0.5, '{"input":"1.25","output":"10"}', 'stop', NULL, NULL, NULL, '{"text":"4"}',
-    '{"messages":[{"content":"What is 2 + 2?","role":"user"}],"sampling":{}}');
+    0.5, '{"input":"1.25","output":"10"}', 'stop', 2, NULL, NULL, NULL,
+    '{"messages":[{"content":1,"role":"user"}],"sampling":{}}', NULL, NULL);
 INSERT INTO calls VALUES (2, 1, 0, 0, 0, 'w0', 'i', 'timeout', 0, 0, 0, 'k2', 'h1', 0.0, 0, 0, 0, 0, '0', 1, 0.1, NULL,
-    NULL, 'WorkerTimeout', 'too slow', NULL, NULL, NULL);
+    NULL, NULL, NULL, 'WorkerTimeout', 'too slow', NULL, NULL, NULL);
 PRAGMA application_id = 1329809996;
 PRAGMA user_version = 1;
 """

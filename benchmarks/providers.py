@@ -1,0 +1,423 @@
+"""What a call to a worker costs in CPU: our client beside bare aiohttp, the openai SDK and litellm, in one run.
+
+    python -m benchmarks.providers [--json] [--repeats 7]
+
+In: nothing but this machine. Out: CPU microseconds a call and a stream chunk, and the bars that ours are held against.
+
+Every client is a process of its own, so that no client's imports weigh on another's; so is the server, which answers
+on loopback at once. A figure is the client process's CPU time (``time.process_time``) over its calls. Repeats are
+interleaved, client after client; their best and their median are reported. The bars are held against the median of the
+ratios of neighbours, one ratio a repeat, for a machine's speed changes more between repeats than within one.
+
+- bare_aiohttp: one session, a post, json.loads, the text picked out; for streams `iter_any`, split at blank lines,
+  json.loads of each event, the text picked out. No deadline, no check: less than anybody's code does.
+- ours: the OpenAI-compatible provider with its deadline, a typed failure for everything that can be wrong.
+- ours_as_worker: the same through a Worker with its usual wrappers: priced, within its deadline, told of as a Call.
+- openai_sdk, litellm: as their manuals say. Optional: `pip install openai litellm`.
+
+A stream comes in two ways: *burst*, its events in pieces of 16 kB, which shows what parsing costs; and *paced*, one
+event a write, 2 ms apart, as tokens come from a model.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import contextlib
+import gc
+import json
+import os
+import platform
+import statistics
+import subprocess
+import sys
+import time
+from collections.abc import Awaitable, Callable, Iterator
+from importlib.metadata import PackageNotFoundError, version
+from importlib.util import find_spec
+from itertools import product
+from typing import IO, Literal
+
+Mode = Literal["whole", "burst", "paced"]
+Once = Callable[[Mode], Awaitable[str]]
+
+MODES: tuple[Mode, ...] = ("whole", "burst", "paced")
+SYSTEM = "You are a careful mathematician. Answer with one number and a sentence that says why. " * 3
+QUESTION = "How many primes are there below one hundred, and which of them is the largest? " * 4
+MESSAGES = [{"role": "system", "content": SYSTEM}, {"role": "user", "content": QUESTION}]
+OPTIONS = {"messages": MESSAGES, "max_tokens": 256, "temperature": 0.2}
+STREAM = {"stream": True, "stream_options": {"include_usage": True}}
+CHUNKS = 400
+PIECES = [f" word{index}" for index in range(CHUNKS)]
+ANSWER = "".join(PIECES[:60])
+STREAMED = "".join(PIECES)
+PACE_SECONDS = 0.002
+SLOW = 4  # the SDKs make so many times fewer calls: what they cost is seen all the same
+BURST_BYTES = 16 * 1024
+
+SETTINGS: dict[str, tuple[Mode, int, int]] = {  # what is measured: mode, in flight, calls
+    "call_1": ("whole", 1, 400),
+    "call_64": ("whole", 64, 2560),
+    "call_512": ("whole", 512, 4096),
+    "chunk_burst": ("burst", 8, 64),
+    "chunk_paced": ("paced", 8, 16),
+}
+
+
+# --- the server -------------------------------------------------------------------------------------------------------
+
+
+def as_event(delta: dict[str, str], finish: str | None = None) -> bytes:
+    choice = {"index": 0, "delta": delta, "logprobs": None, "finish_reason": finish}
+    head = {"id": "chatcmpl-x", "object": "chat.completion.chunk", "created": 1, "model": "m", "usage": None}
+    return b"data: %s\n\n" % json.dumps({**head, "choices": [choice]}).encode()
+
+
+USAGE = {"prompt_tokens": 200, "completion_tokens": 120, "total_tokens": 320}
+USAGE |= {"prompt_tokens_details": {"cached_tokens": 0}, "completion_tokens_details": {"reasoning_tokens": 0}}  # type: ignore[dict-item]
+MESSAGE = {"role": "assistant", "content": ANSWER, "refusal": None}
+WHOLE = {
+    "id": "chatcmpl-x",
+    "object": "chat.completion",
+    "created": 1,
+    "model": "m",
+    "choices": [{"index": 0, "message": MESSAGE, "logprobs": None, "finish_reason": "stop"}],
+    "usage": USAGE,
+}
+EVENTS = [
+    *(as_event({"content": piece}) for piece in PIECES),
+    as_event({}, "stop"),
+    b"data: %s\n\n" % json.dumps({**WHOLE, "object": "chat.completion.chunk", "choices": []}).encode(),
+    b"data: [DONE]\n\n",
+]
+
+
+class ChatServer(asyncio.Protocol):
+    """As little HTTP as the clients need; a request whose model is "paced" gets its stream an event a write."""
+
+    body = json.dumps(WHOLE).encode()
+    reply = b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n%s" % (len(body), body)
+    stream_head = b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nTransfer-Encoding: chunked\r\n\r\n"
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        assert isinstance(transport, asyncio.Transport)
+        self.transport = transport
+        self.buffer = b""
+
+    def data_received(self, data: bytes) -> None:
+        self.buffer += data
+        while b"\r\n\r\n" in self.buffer:
+            head, rest = self.buffer.split(b"\r\n\r\n", 1)
+            fields = (line.partition(b":") for line in head.lower().split(b"\r\n"))
+            length = next(int(value) for name, _, value in fields if name == b"content-length")
+            if len(rest) < length:
+                return
+            self.buffer = rest[length:]
+            request = json.loads(rest[:length])
+            if not request.get("stream"):
+                self.transport.write(self.reply)
+            elif request["model"].endswith("paced"):
+                self.transport.write(self.stream_head)
+                self.go_on(0)
+            else:
+                events = b"".join(EVENTS)
+                pieces = [events[i : i + BURST_BYTES] for i in range(0, len(events), BURST_BYTES)]
+                self.transport.write(self.stream_head + b"".join(map(as_chunk, pieces)) + b"0\r\n\r\n")
+
+    def go_on(self, index: int) -> None:
+        if index < len(EVENTS):
+            self.transport.write(as_chunk(EVENTS[index]))
+            asyncio.get_running_loop().call_later(PACE_SECONDS, self.go_on, index + 1)
+        else:
+            self.transport.write(b"0\r\n\r\n")
+
+
+def as_chunk(data: bytes) -> bytes:
+    return b"%x\r\n%s\r\n" % (len(data), data)
+
+
+async def serve() -> None:
+    server = await asyncio.get_running_loop().create_server(ChatServer, "127.0.0.1", 0, backlog=1024)
+    print(server.sockets[0].getsockname()[1], flush=True)
+    async with server:
+        await asyncio.to_thread(sys.stdin.read)  # until who started it is gone
+
+
+# --- the clients: each returns the text of an answer ------------------------------------------------------------------
+
+
+@contextlib.asynccontextmanager
+async def bare_aiohttp(url: str):
+    import aiohttp
+
+    headers = {"Authorization": "Bearer none"}
+    async with aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=0)) as session:
+
+        async def once(mode: Mode) -> str:
+            payload = {"model": mode, **OPTIONS}
+            if mode == "whole":
+                async with session.post(f"{url}/chat/completions", json=payload, headers=headers) as response:
+                    return json.loads(await response.read())["choices"][0]["message"]["content"]
+            payload |= STREAM
+            said: list[str] = []
+            rest = b""
+            async with session.post(f"{url}/chat/completions", json=payload, headers=headers) as response:
+                async for piece in response.content.iter_any():
+                    *events, rest = (rest + piece).split(b"\n\n")
+                    for event in events:
+                        data = event[6:]
+                        if data != b"[DONE]":
+                            said += [one["delta"].get("content", "") for one in json.loads(data)["choices"]]
+            return "".join(said)
+
+        yield once
+
+
+@contextlib.asynccontextmanager
+async def ours(url: str):
+    from openconductor.protocols import CallContext
+    from openconductor.providers.openai_compatible import OpenAICompatibleProvider
+    from openconductor.types import Message, Sampling
+
+    turns = (Message("system", SYSTEM), Message("user", QUESTION))
+    sampling = Sampling(temperature=0.2, max_tokens=256)
+    providers = {
+        mode: OpenAICompatibleProvider(mode, base_url=url, api_key_env="OPENAI_API_KEY", timeout_s=60) for mode in MODES
+    }
+
+    async def once(mode: Mode) -> str:
+        listener = None if mode == "whole" else lambda text: None
+        return (await providers[mode].complete(turns, sampling, call=CallContext(), on_text=listener)).text
+
+    yield once
+    for provider in providers.values():
+        await provider.aclose()
+
+
+@contextlib.asynccontextmanager
+async def ours_as_worker(url: str):
+    from openconductor import Worker
+    from openconductor.protocols import CallContext
+    from openconductor.providers.openai_compatible import OpenAICompatibleProvider
+    from openconductor.types import Message, Sampling
+
+    turns = (Message("system", SYSTEM), Message("user", QUESTION))
+    workers = {
+        mode: Worker(
+            OpenAICompatibleProvider(mode, base_url=url, api_key_env="OPENAI_API_KEY"),
+            name=mode,
+            price={"input": "1.25", "output": "10"},  # type: ignore[arg-type]
+            sampling=Sampling(temperature=0.2, max_tokens=256),
+            timeout_s=60,
+        )
+        for mode in MODES
+    }
+    told: list[object] = []
+
+    async def once(mode: Mode) -> str:
+        listener = None if mode == "whole" else lambda text: None
+        call = CallContext(episode="e", step=0, on_event=told.append)
+        said = await workers[mode].complete(turns, call=call, on_text=listener)
+        told.clear()
+        return said.text
+
+    yield once
+    for worker in workers.values():
+        await worker.provider.aclose()  # type: ignore[union-attr]
+
+
+@contextlib.asynccontextmanager
+async def openai_sdk(url: str):
+    from openai import AsyncOpenAI
+
+    async with AsyncOpenAI(base_url=url, api_key="none", timeout=60) as client:
+
+        async def once(mode: Mode) -> str:
+            if mode == "whole":
+                said = await client.chat.completions.create(model=mode, **OPTIONS)  # type: ignore[call-overload]
+                return said.choices[0].message.content
+            stream = await client.chat.completions.create(model=mode, **OPTIONS, **STREAM)  # type: ignore[call-overload]
+            pieces = [choice.delta.content or "" async for chunk in stream for choice in chunk.choices]
+            return "".join(pieces)
+
+        yield once
+
+
+@contextlib.asynccontextmanager
+async def litellm(url: str):
+    os.environ["LITELLM_LOCAL_MODEL_COST_MAP"] = "True"  # else its import asks the network for prices
+    from litellm import acompletion
+
+    options = {**OPTIONS, "api_base": url, "api_key": "none"}
+
+    async def once(mode: Mode) -> str:
+        if mode == "whole":
+            return (await acompletion(model=f"openai/{mode}", **options)).choices[0].message.content
+        stream = await acompletion(model=f"openai/{mode}", **options, **STREAM)
+        pieces = [choice.delta.content or "" async for chunk in stream for choice in chunk.choices]
+        return "".join(pieces)
+
+    yield once
+
+
+CLIENTS = {  # and the package that each needs
+    "bare_aiohttp": (bare_aiohttp, "aiohttp"),
+    "ours": (ours, "openconductor"),
+    "ours_as_worker": (ours_as_worker, "openconductor"),
+    "openai_sdk": (openai_sdk, "openai"),
+    "litellm": (litellm, "litellm"),
+}
+
+
+SDKS = ("openai_sdk", "litellm")
+
+
+async def be_client(name: str, url: str) -> None:
+    """Measure what is asked for on standard input, a setting a line, until it ends."""
+    async with CLIENTS[name][0](url) as once:
+        while setting := sys.stdin.readline().strip():
+            mode, in_flight, calls = SETTINGS[setting]
+            calls = max(in_flight, calls // SLOW) if name in SDKS else calls
+            expected = ANSWER if mode == "whole" else STREAMED
+
+            async def lane(count: int, mode: Mode = mode, expected: str = expected) -> None:
+                for _ in range(count):
+                    assert await once(mode) == expected
+
+            gc.collect()
+            begun = time.process_time()
+            await asyncio.gather(*(lane(calls // in_flight) for _ in range(in_flight)))
+            spent = time.process_time() - begun
+            print(1e6 * spent / (calls if mode == "whole" else calls * CHUNKS), flush=True)
+
+
+# --- measuring --------------------------------------------------------------------------------------------------------
+
+
+@contextlib.contextmanager
+def process(*arguments: str) -> Iterator[tuple[IO[str], IO[str]]]:
+    """This script in a process of its own; yields what to write to it and to read from it."""
+    environment = {**os.environ, "OPENAI_API_KEY": "none"}
+    command = [sys.executable, __file__, *arguments]
+    pipe = subprocess.PIPE
+    with subprocess.Popen(command, stdin=pipe, stdout=pipe, text=True, env=environment) as running:
+        assert running.stdin is not None
+        assert running.stdout is not None
+        try:
+            yield running.stdin, running.stdout
+        finally:
+            running.terminate()
+
+
+def measure(repeats: int, clients: list[str]) -> dict[str, dict[str, list[float]]]:
+    """{client: {setting: microseconds of CPU, a repeat each}}; a first round that is not counted warms all up."""
+    spent: dict[str, dict[str, list[float]]] = {name: {setting: [] for setting in SETTINGS} for name in clients}
+    with contextlib.ExitStack() as stack:
+        url = f"http://127.0.0.1:{int(stack.enter_context(process('--serve'))[1].readline())}/v1"
+        pipes = {name: stack.enter_context(process("--client", name, "--url", url)) for name in clients}
+        # Setting by setting, so that the clients that are compared are neighbours; the SDKs come last, they take long.
+        turns = sorted(product(SETTINGS, pipes), key=lambda turn: turn[1] in SDKS)
+        for repeat in range(repeats + 1):
+            for setting, name in turns:
+                question, answer = pipes[name]
+                question.write(f"{setting}\n")
+                question.flush()
+                microseconds = float(answer.readline())
+                if repeat:
+                    spent[name][setting].append(microseconds)
+    return spent
+
+
+# --- the report -------------------------------------------------------------------------------------------------------
+
+
+def installed(package: str) -> str | None:
+    with contextlib.suppress(PackageNotFoundError):
+        return version(package)
+    return None
+
+
+def report(spent: dict[str, dict[str, list[float]]], repeats: int) -> dict[str, object]:
+    def ratio(mine: list[float], other: list[float]) -> float:
+        return statistics.median(a / b for a, b in zip(mine, other, strict=True))
+
+    bare, bars = spent["bare_aiohttp"], list[tuple[str, float, float]]()
+    grown = ratio(bare["call_512"], bare["call_64"])
+    for name in ("ours", "ours_as_worker"):
+        mine = spent[name]
+        bars += [
+            (f"{name}: CPU a call / bare aiohttp's, 64 in flight", ratio(mine["call_64"], bare["call_64"]), 2.0),
+            (f"{name}: CPU a call / bare aiohttp's, 512 in flight", ratio(mine["call_512"], bare["call_512"]), 2.0),
+            (
+                f"{name}: CPU a call at 512 in flight / at 64 (bare aiohttp's own: {grown:.3f})",
+                ratio(mine["call_512"], mine["call_64"]),
+                1.3,
+            ),
+            (f"{name}: CPU a chunk of a burst / bare aiohttp's", ratio(mine["chunk_burst"], bare["chunk_burst"]), 2.0),
+            (f"{name}: CPU a paced chunk / bare aiohttp's", ratio(mine["chunk_paced"], bare["chunk_paced"]), 2.0),
+        ]
+    return {
+        "bars": [{"what": w, "value": round(v, 4), "at_most": bar, "held": v <= bar} for w, v, bar in bars],
+        "cpu_us": {
+            name: {
+                setting: {"best": round(min(values), 2), "median": round(statistics.median(values), 2)}
+                for setting, values in mine.items()
+            }
+            for name, mine in spent.items()
+        },
+        "versions": {"python": platform.python_version()}
+        | {package: installed(package) for package in ("openconductor", "aiohttp", "openai", "litellm")},
+        "machine": {
+            "system": platform.platform(),
+            "cpus": os.cpu_count(),
+            "load_average": [round(load, 2) for load in os.getloadavg()],
+        },
+        "repeats": repeats,
+    }
+
+
+def show(result: dict[str, object], spent: dict[str, dict[str, list[float]]]) -> None:
+    bare = {setting: statistics.median(values) for setting, values in spent["bare_aiohttp"].items()}
+    print(f"{'CPU us: best (median) ratio':28}" + "".join(f"{setting:>24}" for setting in SETTINGS))
+    for name, mine in spent.items():
+        cells = (
+            f"{min(values):9.1f} ({statistics.median(values):6.0f}) {statistics.median(values) / bare[setting]:5.2f}x"
+            for setting, values in mine.items()
+        )
+        print(f"{name:28}" + "".join(f"{cell:>24}" for cell in cells))
+    for bar in result["bars"]:  # type: ignore[attr-defined]
+        print(
+            f"{'held  ' if bar['held'] else 'MISSED'}  {bar['value']:6.3f}  (at most {bar['at_most']})  {bar['what']}"
+        )
+    for key in ("versions", "machine"):
+        print(f"{key}: {json.dumps(result[key])}")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--json", action="store_true", help="print one object instead of a table")
+    parser.add_argument("--repeats", type=int, default=7, help="interleaved repeats (default 7)")
+    parser.add_argument("--serve", action="store_true", help=argparse.SUPPRESS)
+    parser.add_argument("--client", choices=CLIENTS, help=argparse.SUPPRESS)
+    parser.add_argument("--url", help=argparse.SUPPRESS)
+    options = parser.parse_args()
+    if options.serve:
+        asyncio.run(serve())
+        return
+    if options.client:
+        asyncio.run(be_client(options.client, options.url))
+        return
+    here = [name for name, (_, package) in CLIENTS.items() if find_spec(package)]
+    for name in CLIENTS.keys() - set(here):
+        package = CLIENTS[name][1]
+        print(f"{name} is left out, for {package} is not installed: pip install {package}", file=sys.stderr)
+    spent = measure(options.repeats, here)
+    result = report(spent, options.repeats)
+    if options.json:
+        print(json.dumps(result, indent=2))
+    else:
+        show(result, spent)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,401 @@
+"""A tool of an MCP server as a worker (extra ``mcp``). In: turns. Out: what the tool answered, as text.
+
+Through the official SDK. The text of the last user's turn is one argument of the tool; ``Sampling.body`` holds further
+ones. A server's session is opened at the first call and kept, one an event loop, by a task of its own (the SDK's
+contexts must be left by the task that entered them); what breaks it is a failure of the calls that it carried, and the
+next call opens another.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import json
+import os
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from contextlib import AsyncExitStack
+from dataclasses import dataclass, field
+from types import TracebackType
+from typing import Self, cast
+
+import anyio
+import httpx2
+import mcp_types
+from mcp import Client, MCPError, StdioServerParameters, stdio_client
+from mcp.client.streamable_http import streamable_http_client
+
+from openconductor.config import nearest
+from openconductor.errors import (
+    ConfigError,
+    ConnectionLost,
+    EmptyResponse,
+    MalformedResponse,
+    Rejected,
+    ServerFailed,
+    Unreachable,
+    WorkerError,
+    WorkerTimeout,
+)
+from openconductor.protocols import CallContext, OnText
+from openconductor.providers.chat_failures import Secret, excerpt, failure
+from openconductor.providers.http_session import checked_seconds, checked_url, checked_variable, key_of
+from openconductor.providers.json_body import laid_over
+from openconductor.types import Completion, Message, Sampling, Usage
+
+CONNECT_SECONDS = 30.0
+MOST_PAGES = 100  # of a server's list of tools
+
+_BROKEN = (
+    MCPError,
+    OSError,
+    ValueError,  # pydantic's ValidationError is one
+    RuntimeError,
+    httpx2.HTTPError,
+    anyio.BrokenResourceError,
+    anyio.ClosedResourceError,
+    anyio.EndOfStream,
+    ExceptionGroup,
+)
+"""What the SDK raises of a server, a session or a call."""
+
+
+@dataclass(slots=True, eq=False)
+class _Session:
+    """An open session with a server, or one that is being opened."""
+
+    opened: asyncio.Future[Client]
+    closing: asyncio.Event = field(default_factory=asyncio.Event)
+    owner: asyncio.Task[None] | None = None
+    schema: Mapping[str, object] = field(default_factory=dict[str, object])
+    refusals: int = 0
+    status: int = 0
+
+    @property
+    def over(self) -> bool:
+        return self.closing.is_set() or self.owner is None or self.owner.done()
+
+
+class McpToolProvider:
+    """Calls one tool of a server, over stdio or streamable HTTP.
+
+    Nothing is known about tokens or price. A session is closed by ``aclose``, at the end of ``async with``, or else
+    when ``asyncio.run`` (or whoever runs the event loop) cancels the tasks that are left; a cancelled call leaves it
+    open. A step's subtask is the text of its last turn; where it sees no other step, the question stands before it.
+
+    Args:
+        tool: the tool's name at the server.
+        command: starts a server that speaks over its standard input and output: a program and its arguments. It gets
+            the few environment variables that it needs to run (PATH, HOME …) and those in ``env``; what it writes to
+            its standard error goes to ours.
+        url: where a server speaks streamable HTTP; exactly one of ``command`` and ``url`` is given.
+        argument: the tool's argument that gets the text; None: the only required one that is a string.
+        api_key_env: the environment variable whose value goes to ``url`` as a bearer token; None is none.
+        env: further environment variables that ``command`` gets, by name.
+        timeout_s: total deadline of a call, in seconds; None is none. ``call.deadline`` holds beside it.
+
+    Attributes:
+        tool: as given.
+        identity: what stands behind a worker's name; a command's arguments, which may hold what is private, are in it
+            as a digest.
+        remote: whether the server is behind a network.
+
+    Raises:
+        ConfigError: an option is wrong, or both or none of ``command`` and ``url`` are given.
+    """
+
+    def __init__(
+        self,
+        tool: str,
+        *,
+        command: Sequence[str] | None = None,
+        url: str | None = None,
+        argument: str | None = None,
+        api_key_env: str | None = None,
+        env: Sequence[str] = (),
+        timeout_s: float | None = 600.0,
+    ) -> None:
+        if not tool.strip():
+            raise ConfigError("model: got a blank name, expected a tool's name at the server")
+        if (command is None) == (url is None):
+            raise ConfigError("command, url: expected exactly one of a server's command and its URL")
+        self.tool = tool
+        self._command = None if command is None else _checked_command(command)
+        self._url = None if url is None else checked_url(url)
+        self._argument = argument
+        self.api_key_env = checked_variable(api_key_env)
+        self._env = tuple(cast(str, checked_variable(name)) for name in env)
+        if self._url is None and self.api_key_env is not None:
+            raise ConfigError("api_key_env: a command gets its keys by `env`, expected none beside `command`")
+        self._timeout_s = checked_seconds("timeout_s", timeout_s)
+        self._sessions: dict[asyncio.AbstractEventLoop, _Session] = {}
+
+    @property
+    def remote(self) -> bool:
+        """Whether the server is behind a network."""
+        return self._url is not None
+
+    @property
+    def identity(self) -> str:
+        """What stands behind a worker's name."""
+        return f"mcp {self.tool} {self._server}"
+
+    @property
+    def _server(self) -> str:
+        if self._command is None:
+            return cast(str, self._url)
+        digest = hashlib.blake2b("\0".join(self._command).encode(), digest_size=4).hexdigest()
+        return f"{self._command[0]}#{digest}"
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self.tool!r} of {self._server})"
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.aclose()
+
+    async def aclose(self) -> None:
+        """Close the running event loop's session and end its server; a later call opens another."""
+        held = self._sessions.pop(asyncio.get_running_loop(), None)
+        if held is not None and held.owner is not None:
+            held.closing.set()
+            await asyncio.wait({held.owner})
+
+    async def complete(
+        self,
+        messages: Sequence[Message],
+        sampling: Sampling,
+        *,
+        call: CallContext,
+        on_text: OnText | None = None,
+    ) -> Completion:
+        """Call the tool; ``on_text`` gets the answer in one piece, ``body_sent`` is the call's name and arguments.
+
+        Texts of the answer are joined by line breaks; of images and other media there is a note of their kind.
+
+        Raises:
+            WorkerError: of the kinds below; the tool itself failed (not retryable).
+            ConfigError: the server has no such tool; ``argument`` is none of its, or none is named and it has not
+                exactly one that is required and a string.
+            Rejected: the turn has parts (images); the server refuses the arguments.
+            AuthFailed, RateLimited, ServerFailed: the HTTP server said so.
+            Unreachable: no server; ConnectionLost: it went away; WorkerTimeout: the deadline passed.
+            MalformedResponse: it does not speak MCP; EmptyResponse: the tool answered nothing.
+        """
+        started = time.perf_counter()
+        scope = asyncio.timeout_at(self._deadline(call))
+        try:
+            secret = key_of(self.api_key_env)
+            async with scope:
+                arguments, text = await self._call(messages, sampling, secret)
+        except WorkerError as error:
+            error.message = f"tool {self.tool!r} of {self._server}: {error.message}"
+            error.args = (error.message,)
+            raise
+        except TimeoutError:
+            if not scope.expired():
+                raise
+        else:
+            if on_text is not None:
+                on_text(text)
+            usage = Usage(seconds=time.perf_counter() - started)
+            return Completion(text, usage=usage, body_sent={"name": self.tool, "arguments": arguments})
+        # Raised out here, so that no error hangs on it as its context.
+        seconds = time.perf_counter() - started
+        raise WorkerTimeout(f"tool {self.tool!r} of {self._server}: no answer by the deadline, after {seconds:.1f} s")
+
+    def _deadline(self, call: CallContext) -> float | None:
+        now = asyncio.get_running_loop().time()
+        ends = [end for end in (call.deadline, self._timeout_s and now + self._timeout_s) if end is not None]
+        deadline = min(ends, default=None)
+        if deadline is not None and deadline <= now:
+            said = f"tool {self.tool!r} of {self._server}: the deadline had passed before the call began"
+            raise WorkerTimeout(said, usage=Usage())
+        return deadline
+
+    async def _call(
+        self, messages: Sequence[Message], sampling: Sampling, secret: Secret
+    ) -> tuple[dict[str, object], str]:
+        """(arguments, answer) of one call."""
+        turn = next((message for message in reversed(messages) if message.role == "user"), Message("user", ""))
+        if turn.parts:
+            raise Rejected("got a turn with parts (images), expected text alone")
+        held = self._session(secret)
+        client = await asyncio.shield(held.opened)  # others may wait for it too
+        arguments = cast("dict[str, object]", laid_over({}, sampling.body))
+        arguments[self._argument_of(held.schema, arguments)] = turn.content
+        before = held.refusals
+        try:
+            result = await client.call_tool(self.tool, arguments)
+        except _BROKEN as error:
+            failed = self._failed(error, held.status if held.refusals > before else 0, secret)
+        else:
+            return arguments, _answer(result, secret)
+        if isinstance(failed, ConnectionLost):
+            held.closing.set()
+        raise failed
+
+    def _argument_of(self, schema: Mapping[str, object], given: Mapping[str, object]) -> str:
+        """The argument that gets the text."""
+        properties = cast("Mapping[str, Mapping[str, object]]", schema.get("properties") or {})
+        if self._argument is not None:
+            if properties and self._argument not in properties:
+                raise ConfigError(
+                    f"tool {self.tool!r}: no argument {self._argument!r}; the nearest is "
+                    f"{nearest(self._argument, list(properties))!r}"
+                )
+            return self._argument
+        required = [name for name in cast("Sequence[str]", schema.get("required") or ()) if name not in given]
+        texts = [name for name in required if properties.get(name, {}).get("type") == "string"]
+        if len(texts) != 1:
+            listed = ", ".join(properties) or "none"
+            raise ConfigError(
+                f"tool {self.tool!r}: {len(texts)} required arguments are strings ({', '.join(texts) or 'none'}), "
+                f"expected one, or `argument` to name one of its arguments ({listed})"
+            )
+        return texts[0]
+
+    # ── the session ──────────────────────────────────────────────────────────────────────────────────────────────────
+    def _session(self, secret: Secret) -> _Session:
+        """The running event loop's session; a new one where there is none."""
+        loop = asyncio.get_running_loop()
+        for other in [other for other in list(self._sessions) if other.is_closed()]:
+            self._sessions.pop(other, None)
+        held = self._sessions.get(loop)
+        if held is None or held.over:
+            held = self._sessions[loop] = _Session(loop.create_future())
+            held.opened.add_done_callback(_seen)
+            held.owner = loop.create_task(self._hold(held, secret), name=f"openconductor-mcp-{self.tool}")
+        return held
+
+    async def _hold(self, held: _Session, secret: Secret) -> None:
+        """Open a session, keep it until it is to be closed, and close it; its failures are those of its calls."""
+        try:
+            async with AsyncExitStack() as stack:
+                async with asyncio.timeout(CONNECT_SECONDS):
+                    if self._command is not None:
+                        transport = stdio_client(self._server_of(self._command), errlog=sys.__stderr__ or sys.stderr)
+                    else:
+                        http = await stack.enter_async_context(_http_client(held, secret))
+                        transport = streamable_http_client(cast(str, self._url), http_client=http)
+                    client = await stack.enter_async_context(Client(transport))
+                    tool = await self._described(client)
+                if isinstance(tool, ConfigError):
+                    held.opened.set_exception(tool)
+                    return
+                held.schema = cast("Mapping[str, object]", tool.input_schema)
+                held.opened.set_result(client)
+                await held.closing.wait()
+        except _BROKEN as error:
+            if not held.opened.done():
+                held.opened.set_exception(self._failed(error, held.status, secret, opening=True))
+        finally:
+            if not held.opened.done():
+                held.opened.set_exception(Unreachable("the session was ended before it was open"))
+
+    def _server_of(self, command: Sequence[str]) -> StdioServerParameters:
+        passed = {name: os.environ[name] for name in self._env if name in os.environ}
+        return StdioServerParameters(command=command[0], args=list(command[1:]), env=passed)
+
+    async def _described(self, client: Client) -> mcp_types.Tool | ConfigError:
+        """The tool as the server describes it."""
+        names: list[str] = []
+        cursor: str | None = None
+        for _ in range(MOST_PAGES):
+            page = await client.list_tools(cursor=cursor)
+            for tool in page.tools:
+                if tool.name == self.tool:
+                    return tool
+                names.append(tool.name)
+            cursor = page.next_cursor
+            if cursor is None:
+                break
+        near = f"; the nearest is {nearest(self.tool, names)!r}" if names else ""
+        return ConfigError(f"model: {self._server} has no tool {self.tool!r}{near}")
+
+    def _failed(self, error: Exception, status: int, secret: Secret, *, opening: bool = False) -> WorkerError:
+        """What an error of the SDK means."""
+        while isinstance(error, ExceptionGroup):
+            error = cast("ExceptionGroup[Exception]", error).exceptions[0]
+        words = excerpt(f"{type(error).__name__}: {error}", secret)
+        if status:
+            return failure(status, b"", secret=secret)
+        if isinstance(error, TimeoutError):
+            return Unreachable(f"no session within {CONNECT_SECONDS} s")
+        if isinstance(error, MCPError):
+            return _refused(error, excerpt(str(error), secret), opening=opening)
+        if isinstance(error, ValueError):
+            return MalformedResponse(f"it does not speak MCP: {words}")
+        if opening:
+            absent = isinstance(error, FileNotFoundError | PermissionError)
+            return Unreachable(f"no server: {words}", retryable=not absent)
+        return ConnectionLost(f"the session broke: {words}")
+
+
+def _refused(error: MCPError, words: str, *, opening: bool) -> WorkerError:
+    """What an error that the server, or the SDK in its place, sent back means."""
+    if error.code == mcp_types.CONNECTION_CLOSED:
+        return Unreachable(f"the server went away: {words}") if opening else ConnectionLost(words)
+    if error.code == mcp_types.REQUEST_TIMEOUT:
+        return WorkerTimeout(words)
+    if error.code == mcp_types.INTERNAL_ERROR:
+        return ServerFailed(words, status=None)
+    if opening or error.code == mcp_types.PARSE_ERROR:
+        return MalformedResponse(f"it does not speak MCP: {words}")
+    return Rejected(words)
+
+
+def _answer(result: mcp_types.CallToolResult, secret: Secret) -> str:
+    """The text of an answer."""
+    text = "\n".join(_text_of(block) for block in result.content)
+    if result.is_error:
+        raise WorkerError(f"it reported an error: {excerpt(text, secret)}", retryable=False)
+    if not text and result.structured_content is not None:
+        text = json.dumps(result.structured_content, ensure_ascii=False)
+    if not text.strip():
+        raise EmptyResponse("it answered nothing")
+    return text
+
+
+def _text_of(block: mcp_types.ContentBlock) -> str:
+    if isinstance(block, mcp_types.TextContent):
+        return block.text
+    if isinstance(block, mcp_types.EmbeddedResource):
+        resource = block.resource
+        return resource.text if isinstance(resource, mcp_types.TextResourceContents) else f"[{resource.uri}]"
+    return f"[{block.uri}]" if isinstance(block, mcp_types.ResourceLink) else f"[{block.mime_type}]"
+
+
+def _http_client(held: _Session, secret: Secret) -> httpx2.AsyncClient:
+    """The HTTP client of a session; it notes the statuses that the SDK keeps to itself."""
+
+    async def note(response: httpx2.Response) -> None:
+        if response.status_code >= 400:
+            held.refusals += 1
+            held.status = response.status_code
+
+    headers = {"User-Agent": "openconductor"}
+    if secret:
+        headers["Authorization"] = f"Bearer {secret.reveal()}"
+    timeout = httpx2.Timeout(None, connect=CONNECT_SECONDS)  # a call's deadline ends it
+    return httpx2.AsyncClient(headers=headers, timeout=timeout, event_hooks={"response": [note]})
+
+
+def _checked_command(command: Sequence[str]) -> tuple[str, ...]:
+    given = cast(object, command)
+    if isinstance(given, str) or not all(isinstance(word, str) and word for word in cast("Sequence[object]", given)):
+        raise ConfigError(f"command: got {given!r}, expected a list of a program and its arguments")
+    if not command:
+        raise ConfigError("command: got nothing, expected a program and its arguments")
+    return tuple(command)
+
+
+def _seen(opened: asyncio.Future[Client]) -> None:
+    """Nobody may be left who waits: a failure is then no news to asyncio either."""
+    if not opened.cancelled():
+        opened.exception()

@@ -1,0 +1,243 @@
+"""A worker: a provider with what its calls need: sampling, price, deadlines, retries, limits, a circuit.
+
+In: whatever can be called, and a name. Out: a Worker, whose every attempt is billed in one place, so that each is
+priced, or counted as not priced. What belongs to the thing behind a name (limits, circuit) is one in the whole process.
+"""
+
+from __future__ import annotations
+
+import math
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from copy import copy
+from dataclasses import KW_ONLY, dataclass, field, replace
+from decimal import Decimal, InvalidOperation
+from typing import TYPE_CHECKING, TypeVar, cast
+from weakref import WeakValueDictionary
+
+from openconductor.errors import ConfigError, WorkerError
+from openconductor.protocols import CallContext, OnText, Provider
+from openconductor.providers import ProviderLike, resolve
+from openconductor.providers.limit import LimitProvider, Limits, most_tokens
+from openconductor.providers.metered import MeteredProvider
+from openconductor.types import Completion, Message, Price, Sampling, Usage
+
+if TYPE_CHECKING:
+    from openconductor.providers.breaker import Circuit
+    from openconductor.providers.replay import CompletionStore
+
+REMOTE_RETRIES = 2
+
+S = TypeVar("S")
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Worker:
+    """A provider with a name and what its calls need.
+
+    Attributes:
+        provider: a Provider, a ``"provider:model"`` string, a checkpoint folder, an Orchestrator, or a plain function
+            ``(list[Message]) -> str``; a Provider once the worker is made.
+        name: how pools, errors and tables call it; not shown to the Conductor.
+        description: what it is good at; shown to the Conductor only where cards are on.
+        price: US dollars a million tokens (a Price, or a mapping with its fields); None is not known, never free.
+        tags: free words to choose workers by.
+        sampling: how each call samples.
+        timeout_s: total deadline of one attempt, in seconds from when it is sent.
+        read_timeout_s: the longest silence of its server, in seconds, for a provider that is made here and takes one.
+        retries: further attempts at a call that failed in a way that may heal; None is 2 for a worker behind a network,
+            else none.
+        max_concurrency: calls at once; further ones wait.
+        rpm: calls begun in any minute; further ones wait.
+        tpm: tokens of the calls begun in any minute; further ones wait.
+
+    Limits hold over the whole process, and so does the circuit that a worker behind a network has: workers of one name
+    share both where the same thing is behind them (their providers' ``identity``, or else one provider object), the
+    limits where these are the same, too.
+
+    Raises:
+        ConfigError: a value is out of its range, or the provider cannot be made.
+    """
+
+    provider: ProviderLike
+    _: KW_ONLY
+    name: str
+    description: str = ""
+    price: Price | None = None
+    tags: tuple[str, ...] = ()
+    sampling: Sampling = field(default_factory=Sampling)
+    timeout_s: float | None = None
+    read_timeout_s: float | None = None
+    retries: int | None = None
+    max_concurrency: int | None = None
+    rpm: int | None = None
+    tpm: int | None = None
+    _chain: Provider = field(init=False, repr=False)
+    _circuit: Circuit | None = field(init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        if not isinstance(cast(object, self.name), str) or not self.name.strip():
+            raise ConfigError(f"worker: name {self.name!r}, expected a name that is not blank")
+        for limit in ("timeout_s", "read_timeout_s"):
+            seconds: float | None = getattr(self, limit)
+            if seconds is not None and not 0 < seconds < math.inf:
+                raise ConfigError(f"worker {self.name!r}: {limit} {seconds!r}, expected seconds above 0")
+        for limit in ("max_concurrency", "rpm", "tpm"):
+            value: object = getattr(self, limit)
+            if value is not None and (type(value) is not int or value < 1):
+                raise ConfigError(f"worker {self.name!r}: {limit} {value!r}, expected a whole number from 1")
+        if self.retries is not None and (type(self.retries) is not int or self.retries < 0):
+            raise ConfigError(f"worker {self.name!r}: retries {self.retries!r}, expected a whole number from 0")
+        if isinstance(self.tags, str):
+            raise ConfigError(f"worker {self.name!r}: tags {self.tags!r}, expected a sequence of strings")
+        try:
+            provider = resolve(self.provider, timeout_s=self.timeout_s, read_timeout_s=self.read_timeout_s)
+            price = _price(self.price)
+        except ConfigError as error:
+            raise ConfigError(f"worker {self.name!r}: {error}") from error
+        if price is not None and getattr(provider, "prices_itself", False):
+            raise ConfigError(f"worker {self.name!r}: a price, but an orchestrator costs what its workers cost")
+        if getattr(provider, "nests", False) and (self.max_concurrency or self.rpm or self.tpm):
+            # It could wait for itself, where its pool holds it again.
+            raise ConfigError(f"worker {self.name!r}: a limit, but an orchestrator is limited by its workers' limits")
+        object.__setattr__(self, "provider", provider)
+        object.__setattr__(self, "price", price)
+        object.__setattr__(self, "tags", tuple(self.tags))
+        object.__setattr__(self, "_circuit", self._found_circuit(provider))
+        object.__setattr__(self, "_chain", self._composed(provider, price))
+
+    async def complete(
+        self, messages: Sequence[Message], *, call: CallContext, on_text: OnText | None = None
+    ) -> Completion:
+        """Ask the worker, with its sampling, within its limits and deadlines.
+
+        The deadline ``timeout_s`` begins when an attempt is sent, with each attempt anew; ``call.deadline`` is that of
+        the whole question: waits for a limit or for a further attempt end by it, too.
+
+        Returns:
+            The completion, with ``usage.seconds`` and either ``usage.dollars`` or ``usage.unpriced_calls`` filled in.
+
+        Raises:
+            WorkerError: as the provider raises it, with this worker's name where it names none.
+            WorkerTimeout: a deadline passed.
+            EmptyResponse: no text, no tool call, and no token limit reached.
+            CircuitOpen: the worker has failed too often just now; nothing was sent.
+            BudgetExceeded: the budget has no room for a further attempt.
+        """
+        try:
+            return await self._chain.complete(messages, self.sampling, call=call, on_text=on_text)
+        except WorkerError as error:
+            if not error.worker:
+                error.worker = self.name
+            raise
+
+    @property
+    def healthy(self) -> bool:
+        """Whether a call would be sent now: whether the worker's circuit is closed."""
+        return self._circuit is None or self._circuit.closed
+
+    @property
+    def identity(self) -> str:
+        """What the worker is behind its name, as its provider says it; "" where that says nothing."""
+        return str(getattr(self.provider, "identity", ""))
+
+    def most(self, messages: Sequence[Message]) -> Usage:
+        """The tokens and dollars that one call can use, as far as that is known: nothing without a token limit.
+
+        The input is guessed at four characters a token.
+        """
+        read, written = most_tokens(messages, self.sampling)
+        if not written or getattr(self.provider, "nests", False):  # an orchestrator's workers reserve for themselves
+            return Usage()
+        usage = Usage(input_tokens=read, output_tokens=written)
+        return usage if self.price is None else replace(usage, dollars=self.price.dollars(usage))
+
+    def wrapped(self, wrap: Callable[[Provider], Provider]) -> Worker:
+        """The same worker with one more wrapper around all that it has; limits and circuit stay shared."""
+        other = copy(self)
+        object.__setattr__(other, "_chain", wrap(self._chain))
+        return other
+
+    def replaying(self, journal: CompletionStore) -> Worker:
+        """The same worker, answering from a journal what stands there: paid for before, and not again.
+
+        Of a worker that is an orchestrator, a call that had ended is replayed as a whole. One that had not is made
+        again, and what had ended below it is replayed, where the orchestrator can do that (``Conductor.replaying``).
+        """
+        from openconductor.providers.replay import ReplayProvider
+
+        nested = bool(getattr(self.provider, "nests", False))
+        worker, replaying = self, getattr(self.provider, "replaying", None)
+        if replaying is not None:
+            worker, below = copy(self), cast("Provider", replaying(journal))
+            object.__setattr__(worker, "provider", below)
+            object.__setattr__(worker, "_chain", self._composed(below, self.price))
+        return worker.wrapped(
+            lambda chain: ReplayProvider(
+                chain, journal, worker=self.name, identity=self.identity, price=self.price, nested=nested
+            )
+        )
+
+    def _composed(self, provider: Provider, price: Price | None) -> Provider:
+        """The wrappers, from the inside out; a worker that runs here without limits needs the first one only."""
+        remote = self._circuit is not None
+        chain: Provider = MeteredProvider(provider, name=self.name, price=price, timeout_s=self.timeout_s)
+        settings = {"max_concurrency": self.max_concurrency, "rpm": self.rpm, "tpm": self.tpm}
+        if remote or any(settings.values()):
+            limits = _shared((*self._thing(provider), *settings.values()), lambda: Limits(**settings))
+            chain = LimitProvider(chain, limits, circuit=self._circuit)
+        if self._circuit is not None:
+            from openconductor.providers.breaker import BreakerProvider
+
+            chain = BreakerProvider(chain, self._circuit)
+        retries = self.retries if self.retries is not None else REMOTE_RETRIES if remote else 0
+        if retries:
+            from openconductor.providers.retry import RetryProvider
+
+            chain = RetryProvider(chain, retries=retries)
+        return chain
+
+    def _found_circuit(self, provider: Provider) -> Circuit | None:
+        if not getattr(provider, "remote", False):
+            return None
+        from openconductor.providers.breaker import Circuit
+
+        return _shared(self._thing(provider), Circuit)
+
+    def _thing(self, provider: Provider) -> tuple[object, ...]:
+        """What limits and circuit belong to. An object's id stays its own as long as a chain holds it, and a state."""
+        return self.name, self.identity or id(provider)
+
+
+_states: WeakValueDictionary[tuple[object, ...], object] = WeakValueDictionary()
+_states_lock = threading.Lock()
+
+
+def _shared(key: tuple[object, ...], make: Callable[[], S]) -> S:
+    """The one state of this key in the process, made where no worker holds it."""
+    with _states_lock:
+        state = cast("S | None", _states.get(key))
+        if state is None:
+            _states[key] = state = make()
+        return state
+
+
+def _price(given: object) -> Price | None:
+    """A checked Price, of a Price or a mapping with its fields."""
+    if given is None:
+        return None
+    if isinstance(given, Mapping):
+        fields = cast("Mapping[str, object]", given)
+        wrong = sorted(set(fields) - {"input", "output", "cached"})
+        if wrong or not {"input", "output"} <= set(fields):
+            raise ConfigError(f"price {dict(fields)!r}, expected input, output and, if it differs, cached")
+        try:
+            given = Price(**{name: Decimal(str(value)) for name, value in fields.items() if value is not None})
+        except InvalidOperation:
+            raise ConfigError(f"price {dict(fields)!r}, expected US dollars a million tokens") from None
+    if not isinstance(given, Price):
+        raise ConfigError(f"price {given!r}, expected a Price")
+    for amount in (given.input, given.output, given.cached):
+        if amount is not None and not (amount.is_finite() and amount >= 0):
+            raise ConfigError(f"price {amount}, expected US dollars a million tokens, from 0")
+    return given

@@ -1,0 +1,335 @@
+"""Tools of MCP servers as workers, against a real server of the official SDK, over stdio and HTTP on loopback."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytest.importorskip("mcp", reason="needs the extra 'mcp': pip install 'openconductor[mcp]'")
+
+sys.path.insert(0, str(Path(__file__).parent))
+from aiohttp import web
+from mcp_tools import serving
+
+import openconductor as oc
+from openconductor.errors import (
+    AuthFailed,
+    ConfigError,
+    ConnectionLost,
+    EmptyResponse,
+    MalformedResponse,
+    RateLimited,
+    Rejected,
+    ServerFailed,
+    Unreachable,
+    WorkerError,
+    WorkerTimeout,
+)
+from openconductor.protocols import CallContext
+from openconductor.providers import create
+from openconductor.providers.chat_failures import NO_SECRET
+from openconductor.types import Completion, Message, Sampling
+
+COMMAND = [sys.executable, str(Path(__file__).parent / "mcp_tools.py")]
+
+
+async def ask(
+    provider: Any, text: str = "hi", *, body: dict[str, object] | None = None, deadline_s: float | None = None
+) -> Completion:
+    now = asyncio.get_running_loop().time()
+    call = CallContext(deadline=None if deadline_s is None else now + deadline_s)
+    turns = (Message("user", "before"), Message("assistant", "yes?"), Message("user", text))
+    return await provider.complete(turns, Sampling(body=body or {}), call=call)
+
+
+async def once(tool: str, text: str = "hi", *, body: dict[str, object] | None = None, **options: Any) -> Completion:
+    """One call of a tool of a server of its own."""
+    provider: Any = create("mcp", tool, **{"command": COMMAND, **options})
+    async with provider:
+        return await ask(provider, text, body=body)
+
+
+def lives(pid: str) -> bool:
+    try:
+        os.kill(int(pid), 0)
+    except ProcessLookupError:
+        return False
+    return True
+
+
+# ── calls ────────────────────────────────────────────────────────────────────────────────────────────────────────────
+async def test_the_last_turns_text_is_the_argument_and_the_answer_is_text() -> None:
+    heard: list[str] = []
+    provider: Any = create("mcp", "shout", command=COMMAND)
+    async with provider:
+        got = await provider.complete((Message("user", "hi"),), Sampling(), call=CallContext(), on_text=heard.append)
+    assert (got.text, heard) == ("HI!", ["HI!"])
+    assert got.body_sent == {"name": "shout", "arguments": {"text": "hi"}}
+    assert got.usage.seconds > 0
+
+
+async def test_a_server_behind_a_url_is_called_the_same_way() -> None:
+    async with serving() as url:
+        provider: Any = create("mcp", "shout", url=url)
+        assert provider.remote
+        assert provider.identity == f"mcp shout {url}"
+        async with provider:
+            texts = await asyncio.gather(*(ask(provider, f"n{index}") for index in range(5)))
+    assert [got.text for got in texts] == [f"N{index}!" for index in range(5)]
+
+
+async def test_a_tool_is_a_worker_of_a_workflow() -> None:
+    pool = oc.WorkerPool(
+        [
+            oc.Worker(lambda messages: "two words", name="writer"),
+            oc.Worker(create("mcp", "shout", command=COMMAND), name="shouter"),
+        ]
+    )
+    workflow = oc.Workflow((oc.Step(0, "Write."), oc.Step(1, "shout this", [0])))
+    transcript = await oc.execute(workflow, pool, "What do you say?")
+    await pool.aclose()
+    assert transcript.answer == "SHOUT THIS!"
+
+
+async def test_further_arguments_come_from_the_body() -> None:
+    assert (await once("shout", body={"marks": 3})).text == "HI!!!"
+    assert (await once("join", "hi", body={"left": "oh "})).text == "oh hi"
+
+
+async def test_the_argument_may_be_named() -> None:
+    assert (await once("join", "hi", argument="left", body={"right": " there"})).text == "hi there"
+
+
+@pytest.mark.parametrize(
+    ("tool", "options", "said"),
+    [
+        ("join", {}, r"2 required arguments are strings \(left, right\), expected one, or `argument` to name one"),
+        ("count", {}, r"0 required arguments are strings \(none\).*\(number\)"),
+        ("shout", {"argument": "txt"}, "no argument 'txt'; the nearest is 'text'"),
+        ("shoot", {}, "has no tool 'shoot'; the nearest is 'shout'"),
+    ],
+)
+async def test_a_tool_or_an_argument_that_is_not_there_is_a_config_error(
+    tool: str, options: dict[str, Any], said: str
+) -> None:
+    with pytest.raises(ConfigError, match=said):
+        await once(tool, **options)
+
+
+async def test_media_in_an_answer_are_noted_and_texts_are_joined() -> None:
+    assert (await once("draw")).text == "hi\n[image/png]\ndone"
+
+
+# ── failures ─────────────────────────────────────────────────────────────────────────────────────────────────────────
+async def test_an_error_of_the_tool_is_a_worker_error_that_is_not_repeated() -> None:
+    with pytest.raises(WorkerError, match=r"tool 'fail' of .* reported an error: Error executing tool fail") as caught:
+        await once("fail")
+    assert type(caught.value) is WorkerError
+    assert not caught.value.retryable
+
+
+async def test_a_blank_answer_is_an_empty_response() -> None:
+    with pytest.raises(EmptyResponse):
+        await once("nothing")
+
+
+async def test_a_turn_with_an_image_is_rejected() -> None:
+    provider: Any = create("mcp", "shout", command=COMMAND)
+    turn = Message("user", "see", ({"type": "image_url", "image_url": {"url": "data:image/png;base64,AA=="}},))
+    with pytest.raises(Rejected, match="parts"):
+        await provider.complete((turn,), Sampling(), call=CallContext())
+
+
+async def test_a_server_that_dies_is_a_lost_connection_and_the_next_call_starts_another() -> None:
+    provider: Any = create("mcp", "die", command=COMMAND)
+    async with provider:
+        with pytest.raises(ConnectionLost):
+            await ask(provider)
+        with pytest.raises(ConnectionLost):
+            await ask(provider)
+
+
+@pytest.mark.parametrize(
+    ("command", "kind", "retryable"),
+    [
+        (["/no/such/program"], Unreachable, False),
+        ([sys.executable, "-c", "pass"], Unreachable, True),
+        ([sys.executable, "-c", "print('no JSON')"], Unreachable, True),
+    ],
+    ids=["absent", "ends at once", "speaks something else"],
+)
+async def test_a_command_that_is_no_server_is_unreachable(
+    command: list[str], kind: type[WorkerError], *, retryable: bool
+) -> None:
+    with pytest.raises(WorkerError) as caught:
+        await once("shout", command=command)
+    assert (type(caught.value), caught.value.retryable) == (kind, retryable)
+
+
+@pytest.mark.parametrize(
+    ("status", "kind"),
+    [
+        (401, AuthFailed),
+        (403, AuthFailed),
+        (404, Rejected),
+        (429, RateLimited),
+        (500, ServerFailed),
+        (503, ServerFailed),
+    ],
+)
+async def test_a_status_of_the_http_server_is_a_typed_failure(status: int, kind: type[WorkerError]) -> None:
+    async with refusing(web.Response(status=status, text="no")) as url:
+        with pytest.raises(WorkerError) as caught:
+            await once("shout", command=None, url=url)
+    assert (type(caught.value), caught.value.status) == (kind, status)
+
+
+async def test_a_page_that_is_no_server_is_malformed() -> None:
+    async with refusing(web.Response(text="<html>", content_type="text/html")) as url:
+        with pytest.raises(MalformedResponse, match="does not speak MCP"):
+            await once("shout", command=None, url=url)
+
+
+async def test_a_url_where_nobody_listens_is_unreachable() -> None:
+    async with refusing(web.Response()) as url:
+        pass
+    with pytest.raises(Unreachable, match="no server"):
+        await once("shout", command=None, url=url)
+
+
+async def test_an_http_server_that_goes_away_is_a_typed_failure_and_the_next_call_finds_it_again() -> None:
+    async with serving() as url:
+        provider: Any = create("mcp", "shout", url=url)
+        assert (await ask(provider)).text == "HI!"
+    with pytest.raises(WorkerError) as caught:
+        await ask(provider, deadline_s=5)
+    assert isinstance(caught.value, Unreachable | ConnectionLost)
+    await provider.aclose()
+
+
+class refusing:  # noqa: N801 - reads like the function that it is
+    """An HTTP server that answers everything with copies of one response."""
+
+    def __init__(self, response: web.Response) -> None:
+        self._response = response
+
+    async def __aenter__(self) -> str:
+        given = self._response
+
+        async def answer(request: web.Request) -> web.Response:
+            self.headers = request.headers
+            return web.Response(status=given.status, text=given.text, content_type=given.content_type)
+
+        app = web.Application()
+        app.router.add_route("*", "/{path:.*}", answer)
+        self._runner = web.AppRunner(app, shutdown_timeout=0.1)
+        await self._runner.setup()
+        await web.TCPSite(self._runner, "127.0.0.1", 0).start()
+        return f"http://127.0.0.1:{self._runner.addresses[0][1]}/mcp"
+
+    async def __aexit__(self, *error: object) -> None:
+        await self._runner.cleanup()
+
+
+# ── deadlines, sessions, keys ────────────────────────────────────────────────────────────────────────────────────────
+@pytest.mark.parametrize("by", ["timeout_s", "deadline_s"])
+async def test_a_tool_that_is_late_is_cut_off_at_the_deadline_and_the_session_lives_on(by: str) -> None:
+    provider: Any = create("mcp", "sleep", command=COMMAND, **({"timeout_s": 2.5} if by == "timeout_s" else {}))
+    async with provider:
+        with pytest.raises(WorkerTimeout, match="no answer by the deadline"):
+            await ask(provider, deadline_s=2.5 if by == "deadline_s" else None)
+        session = await provider._session(NO_SECRET).opened
+        assert (await session.call_tool("shout", {"text": "still here"})).content[0].text == "STILL HERE!"
+
+
+@pytest.mark.parametrize("over", ["stdio", "HTTP"])
+async def test_a_cancelled_call_ends_at_once_and_the_session_lives_on(over: str) -> None:
+    async with serving() as url:
+        provider: Any = create("mcp", "sleep", **({"url": url} if over == "HTTP" else {"command": COMMAND}))
+        async with provider:
+            session = await provider._session(NO_SECRET).opened
+            task = asyncio.create_task(ask(provider))
+            await asyncio.sleep(0.1)
+            task.cancel()
+            async with asyncio.timeout(1):
+                with pytest.raises(asyncio.CancelledError):
+                    await task
+            assert (await session.call_tool("shout", {"text": "still here"})).content[0].text == "STILL HERE!"
+
+
+async def test_a_deadline_that_has_passed_starts_no_server() -> None:
+    provider: Any = create("mcp", "shout", command=["/no/such/program"])
+    with pytest.raises(WorkerTimeout, match="before the call began"):
+        await ask(provider, deadline_s=-1)
+
+
+async def test_one_server_serves_all_calls_and_ends_when_it_is_closed() -> None:
+    provider: Any = create("mcp", "process", command=COMMAND)
+    answers = await asyncio.gather(*(ask(provider) for _ in range(4)))
+    pids = {got.text.split()[0] for got in answers}
+    assert len(pids) == 1
+    (pid,) = pids
+    assert lives(pid)
+    await provider.aclose()
+    assert not lives(pid)
+    assert (await ask(provider)).text.split()[0] != pid  # and another is started where one is needed again
+    await provider.aclose()
+
+
+def test_a_server_ends_with_its_event_loop() -> None:
+    provider: Any = create("mcp", "process", command=COMMAND)
+    pids = [asyncio.run(ask(provider)).text.split()[0] for _ in range(2)]
+    assert len(set(pids)) == 2
+    assert not any(lives(pid) for pid in pids)
+
+
+async def test_a_server_gets_those_variables_that_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OPENCONDUCTOR_TEST_KEY", "not-a-real-key-8f3b1c")
+    got = await once("process", "OPENCONDUCTOR_TEST_KEY")
+    assert got.text.endswith("is not set")
+    got = await once("process", "OPENCONDUCTOR_TEST_KEY", env=["OPENCONDUCTOR_TEST_KEY"])
+    assert got.text.endswith("not-a-real-key-8f3b1c")
+
+
+async def test_a_key_goes_to_the_url_as_a_bearer_token_and_is_not_in_errors(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OPENCONDUCTOR_TEST_KEY", "not-a-real-key-8f3b1c")
+    server = refusing(web.Response(status=401, text="no"))
+    async with server as url:
+        with pytest.raises(AuthFailed) as caught:
+            await once("shout", command=None, url=url, api_key_env="OPENCONDUCTOR_TEST_KEY")
+    assert server.headers["Authorization"] == "Bearer not-a-real-key-8f3b1c"
+    assert "not-a-real-key" not in repr(caught.value) + str(caught.value)
+
+
+# ── settings ─────────────────────────────────────────────────────────────────────────────────────────────────────────
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({}, "exactly one"),
+        ({"command": ["x"], "url": "http://127.0.0.1:1/mcp"}, "exactly one"),
+        ({"command": "python server.py"}, "a list of a program and its arguments"),
+        ({"command": []}, "a program"),
+        ({"command": ["x", 7]}, "a list"),
+        ({"url": "ftp://x"}, "base_url"),
+        ({"command": ["x"], "api_key_env": "KEY"}, "`env`"),
+        ({"command": ["x"], "env": ["A=B"]}, "not shown"),
+        ({"command": ["x"], "timeout_s": -1}, "timeout_s"),
+    ],
+)
+def test_a_setting_that_is_wrong_is_a_config_error(options: dict[str, Any], said: str) -> None:
+    with pytest.raises(ConfigError, match=said):
+        create("mcp", "shout", **options)
+
+
+def test_what_a_command_is_given_is_in_its_identity_as_a_digest() -> None:
+    one: Any = create("mcp", "shout", command=["server", "--token", "private"])
+    other: Any = create("mcp", "shout", command=["server", "--token", "other"])
+    assert one.identity.startswith("mcp shout server#")
+    assert "private" not in one.identity + repr(one)
+    assert one.identity != other.identity
+    assert not one.remote

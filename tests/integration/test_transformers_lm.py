@@ -1,0 +1,305 @@
+"""Local models of ``transformers``, with a tiny random one that is made here."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import math
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytest.importorskip("torch", reason="needs the extra 'local': pip install 'openconductor[local]'")
+pytest.importorskip("transformers", reason="needs the extra 'local': pip install 'openconductor[local]'")
+
+import torch
+
+import openconductor as oc
+from openconductor.errors import ConfigError, ContextTooLong, Rejected, WorkerError, WorkerTimeout
+from openconductor.protocols import CallContext
+from openconductor.providers import create
+from openconductor.providers.transformers_lm import TransformersProvider
+from openconductor.training.config import ModelConfig
+from openconductor.training.model import build_model
+from openconductor.training.tokenizer import build_tokenizer
+from openconductor.types import Completion, Message, Sampling
+
+pytestmark = pytest.mark.train
+
+POSITIONS = 2048
+ASK = (Message("user", "What is 2 + 2?"),)
+WARM = Sampling(temperature=1.0, max_tokens=12)
+CHAT = (
+    "{% for message in messages %}{% if message['role'] == 'tool' %}{{ raise_exception('no tools') }}{% endif %}"
+    "{{ message['role'][0] }}{{ message['content'] }};{% endfor %}{% if think is defined %}{{ think }}{% endif %}"
+)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def one_thread() -> Iterator[None]:
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    made = tmp_path_factory.mktemp("model")
+    tokenizer = build_tokenizer()
+    tokenizer.chat_template = CHAT
+    sizes = ModelConfig(hidden=32, intermediate=64, layers=2, heads=2, positions=POSITIONS, initializer_range=0.2)
+    build_model(sizes, tokenizer, seed=3).save_pretrained(made)
+    tokenizer.save_pretrained(made)
+    return made
+
+
+@pytest.fixture(scope="module")
+def local(folder: Path) -> TransformersProvider:
+    return TransformersProvider(folder, device="cpu")
+
+
+async def ask(
+    provider: Any, sampling: Sampling = WARM, *, messages: tuple[Message, ...] = ASK, **call: Any
+) -> Completion:
+    return await provider.complete(messages, sampling, call=CallContext(**call))
+
+
+def greedy(provider: TransformersProvider, tokens: int) -> list[int]:
+    """What the library itself writes."""
+    prompt = torch.tensor([provider._tokenizer.encode("uWhat is 2 + 2?;")])
+    written = provider._lm.generate(prompt, max_new_tokens=tokens, do_sample=False, eos_token_id=None, pad_token_id=0)
+    return written[0, prompt.shape[1] :].tolist()
+
+
+def copied(folder: Path, to: Path, **generation: object) -> Path:
+    """The same model with other settings of generation."""
+    for file in folder.iterdir():
+        (to / file.name).symlink_to(file)
+    settings = to / "generation_config.json"
+    known = json.loads(settings.read_text())
+    settings.unlink()
+    settings.write_text(json.dumps({**known, **generation}))
+    return to
+
+
+# ── what is written ──────────────────────────────────────────────────────────────────────────────────────────────────
+@pytest.mark.parametrize("temperature", [None, 0.0])
+async def test_without_a_temperature_it_writes_what_the_library_writes(
+    local: TransformersProvider, temperature: float | None
+) -> None:
+    got = await ask(local, Sampling(temperature=temperature, max_tokens=9))
+    assert got.text == local._tokenizer.decode(greedy(local, 9), skip_special_tokens=True)
+    assert got.finish_reason == "length"
+    assert (got.usage.input_tokens, got.usage.output_tokens) == (len(local._tokenizer.encode("uWhat is 2 + 2?;")), 9)
+    assert got.usage.seconds > 0
+
+
+async def test_a_sample_is_drawn_by_what_names_its_call(local: TransformersProvider) -> None:
+    one = (await ask(local)).text
+    assert (await ask(local)).text == one
+    others = [
+        await ask(local, sample=1),
+        await ask(local, step=0),
+        await ask(local, step=1),
+        await ask(local, round=1),
+        await ask(local, attempt=1),
+        await ask(local, Sampling(temperature=1.0, max_tokens=12, seed=7)),
+    ]
+    assert len({one, *(other.text for other in others)}) == 7
+
+
+async def test_a_sample_does_not_depend_on_what_is_asked_beside_it(local: TransformersProvider) -> None:
+    alone = [(await ask(local, sample=index)).text for index in range(20)]
+    longer = (Message("user", "a much longer question, so that there is padding"),)
+    _, *together = await asyncio.gather(ask(local, messages=longer), *(ask(local, sample=index) for index in range(20)))
+    assert [got.text for got in together] == alone
+    assert len(set(alone)) == 20
+
+
+async def test_the_greedy_and_the_warm_are_written_in_one_batch(local: TransformersProvider) -> None:
+    cold = Sampling(max_tokens=12)
+    expected = [await ask(local, cold), await ask(local), await ask(local, Sampling(temperature=0.3, max_tokens=5))]
+    got = await asyncio.gather(ask(local, cold), ask(local), ask(local, Sampling(temperature=0.3, max_tokens=5)))
+    assert [said.text for said in got] == [said.text for said in expected]
+    assert [said.usage.output_tokens for said in got] == [12, 12, 5]
+
+
+async def test_samples_follow_the_models_probabilities(local: TransformersProvider) -> None:
+    prompt = torch.tensor([local._tokenizer.encode("uWhat is 2 + 2?;")])
+    with torch.inference_mode():
+        expected = (local._lm(prompt).logits[0, -1] / 0.5).softmax(0)
+    likeliest = int(expected.argmax())
+    calls = (ask(local, Sampling(temperature=0.5, max_tokens=1), sample=index) for index in range(320))
+    texts = [got.text for got in await asyncio.gather(*calls)]
+    share = texts.count(local._tokenizer.decode([likeliest])) / len(texts)
+    chance = float(expected[likeliest])
+    assert abs(share - chance) < 5 * math.sqrt(chance * (1 - chance) / len(texts))
+
+
+async def test_a_stream_is_the_same_text_in_pieces(local: TransformersProvider) -> None:
+    pieces: list[str] = []
+    got = await local.complete(ASK, WARM, call=CallContext(), on_text=pieces.append)
+    assert "".join(pieces) == got.text == (await ask(local)).text
+    assert len(pieces) > 3
+
+
+async def test_it_stops_where_the_model_says_so(folder: Path, tmp_path: Path) -> None:
+    model = TransformersProvider(folder, device="cpu")
+    tokens = greedy(model, 9)
+    end = next(index for index in range(1, 9) if tokens[index] not in tokens[:index])
+    other = copied(folder, tmp_path, eos_token_id=[tokens[end]])
+    got = await ask(TransformersProvider(other, device="cpu"), Sampling(max_tokens=50))
+    assert got.finish_reason == "stop"
+    assert got.text == model._tokenizer.decode(tokens[:end], skip_special_tokens=True)
+    assert got.usage.output_tokens == end + 1
+
+
+async def test_the_chat_template_writes_the_turns_and_takes_its_options(local: TransformersProvider) -> None:
+    turns = (Message("system", "x"), Message("user", "y"), Message("assistant", "z"), Message("user", "w"))
+    plain = await ask(local, Sampling(max_tokens=1), messages=turns)
+    assert plain.usage.input_tokens == len(local._tokenizer.encode("sx;uy;az;uw;"))
+    body = {"chat_template_kwargs": {"think": "no"}}
+    told = await ask(local, Sampling(max_tokens=1, body=body), messages=turns)
+    assert told.usage.input_tokens == len(local._tokenizer.encode("sx;uy;az;uw;no"))
+
+
+async def test_it_is_a_worker_that_costs_nothing(folder: Path) -> None:
+    pool = oc.WorkerPool([oc.Worker(f"transformers:{folder}", name="local", sampling=Sampling(max_tokens=5))])
+    transcript = await oc.execute(oc.Workflow((oc.Step(0, "Say it."),)), pool, "What?")
+    assert transcript.answer
+    assert (transcript.usage.dollars, transcript.usage.unpriced_calls, transcript.usage.output_tokens) == (0, 0, 5)
+
+
+# ── ends and failures ────────────────────────────────────────────────────────────────────────────────────────────────
+async def test_a_model_may_name_its_own_limit(folder: Path, tmp_path: Path) -> None:
+    got = await ask(TransformersProvider(copied(folder, tmp_path, max_new_tokens=7), device="cpu"), Sampling())
+    assert (got.finish_reason, got.usage.output_tokens) == ("length", 7)
+
+
+async def test_the_last_position_ends_it(local: TransformersProvider) -> None:
+    turns = (Message("user", "x" * (POSITIONS - 10)),)
+    got = await ask(local, Sampling(max_tokens=500), messages=turns)
+    assert (got.finish_reason, got.usage.input_tokens + got.usage.output_tokens) == ("length", POSITIONS)
+
+
+async def test_a_prompt_without_a_position_left_is_too_long(local: TransformersProvider) -> None:
+    with pytest.raises(ContextTooLong, match=f"expected at most {POSITIONS - 1}"):
+        await ask(local, messages=(Message("user", "x" * POSITIONS),))
+
+
+@pytest.mark.parametrize(
+    "turn", [Message("user", "x", ({"type": "image_url"},)), Message("tool", "x")], ids=["an image", "no such role"]
+)
+async def test_turns_that_the_model_cannot_read_are_rejected(local: TransformersProvider, turn: Message) -> None:
+    beside = asyncio.create_task(ask(local))
+    with pytest.raises(Rejected):
+        await ask(local, messages=(turn,))
+    assert (await beside).text
+
+
+@pytest.mark.parametrize(
+    "sampling",
+    [
+        Sampling(temperature=-1),
+        Sampling(temperature=math.nan),
+        Sampling(max_tokens=0),
+        Sampling(body={"top_p": 0.5}),
+        Sampling(body={"chat_template_kwargs": 7}),
+    ],
+    ids=str,
+)
+async def test_sampling_that_is_none_is_a_config_error(local: TransformersProvider, sampling: Sampling) -> None:
+    with pytest.raises(ConfigError, match=r"sampling\."):
+        await ask(local, sampling)
+
+
+async def test_a_deadline_stops_the_generation(local: TransformersProvider) -> None:
+    now = asyncio.get_running_loop().time()
+    with pytest.raises(WorkerTimeout, match="by the deadline"):
+        await ask(local, Sampling(max_tokens=2000), deadline=now + 0.2)
+    await idle(local)
+    with pytest.raises(WorkerTimeout, match="before the call began"):
+        await ask(local, deadline=now)
+
+
+async def test_a_cancelled_call_leaves_its_batch_and_the_others_go_on(local: TransformersProvider) -> None:
+    stopped = asyncio.create_task(ask(local, Sampling(max_tokens=2000)))
+    other = asyncio.create_task(ask(local))
+    await asyncio.sleep(0.05)
+    stopped.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await stopped
+    assert (await other).text == (await ask(local)).text
+    await idle(local)
+
+
+async def test_what_on_text_raises_ends_the_call_as_it_is(local: TransformersProvider) -> None:
+    def refuses(piece: str) -> None:
+        raise KeyError("mine")
+
+    with pytest.raises(KeyError, match="mine"):
+        await local.complete(ASK, Sampling(max_tokens=2000), call=CallContext(), on_text=refuses)
+    await idle(local)
+
+
+async def test_a_model_that_fails_is_a_worker_error(
+    local: TransformersProvider, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fails(*args: object, **options: object) -> None:
+        raise RuntimeError("out of memory")
+
+    monkeypatch.setattr(local._lm, "generate", fails)
+    with pytest.raises(WorkerError, match="RuntimeError: out of memory"):
+        await ask(local)
+
+
+def test_any_number_of_event_loops_may_call(local: TransformersProvider) -> None:
+    texts = [asyncio.run(ask(local)).text for _ in range(3)]
+    assert len(set(texts)) == 1
+
+
+async def idle(local: TransformersProvider) -> None:
+    """Wait until the thread has nothing left to do: much sooner than what was asked for takes."""
+    until = time.monotonic() + 5
+    while local._thread is not None:
+        assert time.monotonic() < until
+        await asyncio.sleep(0.01)
+
+
+# ── loading ──────────────────────────────────────────────────────────────────────────────────────────────────────────
+def test_the_dtype_and_the_device_are_as_asked_for(folder: Path) -> None:
+    made: Any = create("transformers", str(folder), device="cpu", dtype="bfloat16")
+    assert made._lm.dtype is torch.bfloat16
+    assert made.identity == f"transformers {folder} torch.bfloat16"
+    assert made.prices_itself
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"dtype": "int3"}, "expected one of auto"),
+        ({"device": "abacus"}, "device: got 'abacus'"),
+        ({"device": "cuda:99"}, "which is not there"),
+    ],
+)
+def test_a_setting_that_is_none_is_a_config_error(folder: Path, options: dict[str, str], said: str) -> None:
+    with pytest.raises(ConfigError, match=said):
+        create("transformers", str(folder), **options)
+
+
+def test_a_model_that_is_not_there_is_a_config_error(tmp_path: Path) -> None:
+    for name in (str(tmp_path), "nobody/has-this-model"):
+        with pytest.raises(ConfigError, match="could not be loaded"):
+            create("transformers", name)
+
+
+def test_a_model_that_cannot_chat_is_a_config_error(folder: Path, tmp_path: Path) -> None:
+    for file in folder.iterdir():
+        if file.name != "chat_template.jinja":
+            (tmp_path / file.name).symlink_to(file)
+    with pytest.raises(ConfigError, match="no chat template"):
+        create("transformers", str(tmp_path))

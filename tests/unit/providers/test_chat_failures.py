@@ -1,0 +1,154 @@
+"""What a server's failures mean, and that no key is in what is said of them."""
+
+from __future__ import annotations
+
+import html
+import json
+from base64 import b64encode, urlsafe_b64encode
+from datetime import UTC, datetime, timedelta
+from email.utils import format_datetime
+from urllib.parse import quote
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from openconductor.errors import Rejected, ServerFailed, WorkerError
+from openconductor.providers.chat_failures import Secret, error_object, excerpt, failure, retry_after
+
+KEY = 'sk-canary+/8f3b1c"&<\\7Zq'
+SECRET = Secret(KEY)
+
+
+@pytest.mark.parametrize(
+    "echo",
+    [
+        KEY,
+        KEY.upper(),
+        f"Bearer {KEY}",
+        quote(KEY),
+        quote(KEY, safe=""),
+        html.escape(KEY),
+        json.dumps({"authorization": KEY}),
+        repr({"authorization": KEY}),
+        repr(KEY.encode()),
+        KEY.encode().hex(),
+        *(b64encode(f"{'x' * n}{KEY}{'y' * n}".encode()).decode() for n in range(4)),
+        urlsafe_b64encode(f"Bearer {KEY}".encode()).decode(),
+        f"{KEY}{KEY}",
+    ],
+)
+def test_a_key_is_hidden_in_every_form_in_which_it_is_echoed(echo: str) -> None:
+    for words in (f"got {echo}, sorry", f"İ {echo}", f"{'x' * 290}{echo}", f"{'x ' * 100}{echo}"):
+        said = excerpt(words, SECRET)
+        assert len(said) <= 300
+        for start in range(len(KEY) - 5):
+            assert KEY[start : start + 6].lower() not in said.lower()
+        if "authorization" not in echo:
+            assert not any(echo[start : start + 12] in said for start in range(len(echo) - 12))
+    assert "[key]" in excerpt(echo, SECRET)
+
+
+def test_a_piece_of_a_key_is_hidden_too() -> None:
+    assert excerpt(f"wrong key {KEY[:14]}…", SECRET) == "wrong key [key]…"
+    assert excerpt(f"wrong key …{KEY[-14:]}", SECRET) == "wrong key …[key]"
+    assert excerpt("wrong key sk-cana…", SECRET) == "wrong key sk-cana…"
+
+
+def test_a_short_key_is_hidden_whole_and_none_hides_nothing() -> None:
+    assert excerpt("got abc", Secret("abc")) == "got [key]"
+    assert excerpt("got abc", Secret()) == "got abc"
+    assert not Secret()
+
+
+def test_a_secret_prints_as_nothing() -> None:
+    assert KEY not in f"{SECRET} {SECRET!r} {[SECRET]}"
+    assert SECRET.reveal() == KEY
+
+
+def test_a_key_in_a_body_of_any_size_is_hidden_before_the_words_are_cut() -> None:
+    secret = Secret("k" * 40)
+    for padding in (280, 4090, 60_000):
+        said = excerpt("x" * padding + secret.reveal(), secret)
+        assert "kk" not in said
+        assert len(said) <= 300
+    assert "kk" not in str(failure(500, f"<p>{secret.reveal()}".encode(), secret=secret))
+
+
+def test_the_keys_of_others_are_hidden_where_they_are_known_or_look_like_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SOME_OTHER_API_KEY", "open sesame/42")
+    said = "not open sesame/42 (open%20sesame%2F42) but sk-proj-0123456789abcdef or Bearer 0123456789abcdef"
+    assert excerpt(said) == "not [key] ([key]) but [key] or [key]"
+    assert excerpt("the bearer token expired; task-force-one-2; sk-short-1") == (
+        "the bearer token expired; task-force-one-2; sk-short-1"
+    )
+
+
+def test_words_that_steer_a_terminal_do_not() -> None:
+    assert excerpt("a\x1b[31mred\x00\r\n\ud800 b\u202e") == "a [31mred b"
+
+
+@given(raw=st.binary(max_size=60), status=st.integers(min_value=100, max_value=999))
+def test_any_body_of_a_failure_is_a_typed_error(raw: bytes, status: int) -> None:
+    error = failure(status, raw)
+    assert type(error) is not WorkerError
+    assert error.status == status
+
+
+@pytest.mark.parametrize(
+    ("status", "kind", "retryable"),
+    [
+        (101, Rejected, False),
+        (307, Rejected, False),
+        (405, Rejected, False),
+        (408, ServerFailed, True),
+        (409, ServerFailed, True),
+        (425, ServerFailed, True),
+        (500, ServerFailed, True),
+        (501, ServerFailed, False),
+        (505, ServerFailed, False),
+        (524, ServerFailed, True),
+        (529, ServerFailed, True),
+    ],
+)
+def test_what_may_heal_is_told_from_what_cannot(status: int, kind: type[WorkerError], retryable: bool) -> None:
+    error = failure(status, b"", wait=2.0)
+    assert type(error) is kind
+    assert error.retryable is retryable
+    if isinstance(error, ServerFailed):
+        assert error.retry_after == 2.0
+
+
+def test_an_error_object_under_success_is_the_servers_failure_unless_it_blames_the_request() -> None:
+    secret = Secret()
+    assert type(error_object({"error": {"message": "oops", "type": "server_error"}}, secret=secret)) is ServerFailed
+    assert type(error_object({"error": "oops"}, secret=secret)) is ServerFailed
+    blamed = error_object({"error": {"message": "no", "type": "invalid_request_error"}}, secret=secret)
+    assert type(blamed) is Rejected
+    assert not blamed.retryable
+
+
+@pytest.mark.parametrize(
+    ("headers", "expected"),
+    [
+        ({}, None),
+        ({"Retry-After": "3"}, 3.0),
+        ({"Retry-After": " 0.5 "}, 0.5),
+        ({"retry-after-ms": "250", "Retry-After": "1"}, 0.25),
+        ({"retry-after-ms": "soon", "Retry-After": "1"}, 1.0),
+        ({"Retry-After": "-1"}, None),
+        ({"Retry-After": "soon"}, None),
+        ({"Retry-After": "nan"}, None),
+        ({"Retry-After": "1e9999"}, None),
+        ({"Retry-After": "٣"}, None),
+        ({"Retry-After": "Mon, 99 Abc 99999 99:99:99 GMT"}, None),
+        ({"Retry-After": "Fri, 01 Jan 1999 00:00:00 GMT"}, 0.0),
+    ],
+)
+def test_a_wait_is_read_off_the_headers(headers: dict[str, str], expected: float | None) -> None:
+    assert retry_after(headers) == expected
+
+
+def test_a_wait_is_read_as_a_date() -> None:
+    date = format_datetime(datetime.now(UTC) + timedelta(seconds=60), usegmt=True)
+    assert retry_after({"Retry-After": date}) == pytest.approx(60, abs=3)

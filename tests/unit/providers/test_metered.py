@@ -1,0 +1,54 @@
+"""The record of every attempt: outcome and bill, also where a call did not come to its end."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from decimal import Decimal
+
+import pytest
+
+from openconductor.errors import AuthFailed, OpenConductorError, WorkerError
+from openconductor.events import CallEnded, Event
+from openconductor.pool import Worker
+from openconductor.protocols import CallContext, OnText
+from openconductor.types import Call, Completion, Episode, Message, Sampling, Usage
+
+
+class Failing:
+    def __init__(self, failure: Exception) -> None:
+        self._failure = failure
+
+    async def complete(
+        self, messages: Sequence[Message], sampling: Sampling, *, call: CallContext, on_text: OnText | None = None
+    ) -> Completion:
+        raise self._failure
+
+
+async def told_of(failure: Exception) -> Call:
+    events: list[Event] = []
+    with pytest.raises((type(failure), WorkerError)):
+        await Worker(Failing(failure), name="w").complete(
+            (Message("user", "Why?"),), call=CallContext(on_event=events.append)
+        )
+    (event,) = events
+    assert isinstance(event, CallEnded)
+    return event.call
+
+
+async def test_a_bug_of_a_provider_is_a_failure_of_its_worker_and_no_cancellation() -> None:
+    call = await told_of(KeyError("bug"))
+    assert (call.outcome, call.usage.unpriced_calls) == ("failed", 1)
+    assert isinstance(call.error, WorkerError) and isinstance(call.error.__cause__, KeyError)
+
+
+async def test_dollars_that_a_failed_call_reports_count_without_tokens() -> None:
+    call = await told_of(WorkerError("cut", usage=Usage(dollars=Decimal("0.5"))))
+    assert (call.usage.dollars, call.usage.unpriced_calls) == (Decimal("0.5"), 0)
+
+
+@pytest.mark.parametrize("failure", [AuthFailed("no key"), WorkerError("down", status=503)])
+async def test_an_error_that_has_ended_an_episode_before_is_not_billed_for_it_again(
+    failure: OpenConductorError,
+) -> None:
+    failure.episode = Episode("Why?", (), None, failure, Usage(input_tokens=100), 0.0)
+    assert (await told_of(failure)).usage.tokens == 0
