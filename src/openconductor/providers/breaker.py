@@ -2,13 +2,14 @@
 
 Why not purgatory (3.0, MIT, nothing pulled in), the best kept for asyncio: half open it lets every caller through, a
 cancelled call counts as a failure (or, where excluded, as a success), its pause does not grow, and each outcome passes
-an asynchronous store, on one event loop. Ours is one small state under a lock, over all event loops and threads, which
-a successful call reads and does not write.
+an asynchronous store, on one event loop. Ours is one small state under a lock, over all event loops and threads; a
+successful call of a healthy worker takes no lock.
 """
 
 from __future__ import annotations
 
 import asyncio
+import math
 import threading
 import time
 from collections.abc import Sequence
@@ -19,6 +20,9 @@ from openconductor.types import Completion, Message, Sampling
 
 FAILURES = 5
 """So many failures in a row open a circuit; each attempt counts, a retry too."""
+
+QUIET_S = 1.0
+"""No success for so long, either: of many calls in flight the slow failures end in a row."""
 
 FIRST_COOL_DOWN_S = 5.0
 LONGEST_COOL_DOWN_S = 30.0
@@ -36,11 +40,12 @@ class Circuit:
     are all the system's monotonic one.
     """
 
-    __slots__ = ("__weakref__", "_cool_down", "_failures", "_last", "_lock", "_openings", "_until")
+    __slots__ = ("__weakref__", "_cool_down", "_failures", "_last", "_lock", "_openings", "_succeeded", "_until")
 
     def __init__(self) -> None:
         self._lock = threading.Lock()  # held for a few instructions only, never over an await
         self._failures = 0
+        self._succeeded = -math.inf  # when
         self._last = ""
         self._until: float | None = None  # when the next probe may go; None is closed
         self._cool_down = FIRST_COOL_DOWN_S
@@ -82,6 +87,7 @@ class Circuit:
 
     def succeed(self) -> None:
         """The worker answered."""
+        self._succeeded = _now()
         if self._failures or self._until is not None:
             with self._lock:
                 self._failures = 0
@@ -94,7 +100,7 @@ class Circuit:
             self._last = f"{error.outcome}: {error.message}"
             self._failures += 1
             if self._until is None:
-                if self._failures < FAILURES:
+                if self._failures < FAILURES or _now() - self._succeeded < QUIET_S:
                     return
             elif probe:
                 self._cool_down = min(2 * self._cool_down, LONGEST_COOL_DOWN_S)

@@ -17,6 +17,7 @@ from openconductor.providers.breaker import (
     FAILURES,
     FIRST_COOL_DOWN_S,
     LONGEST_COOL_DOWN_S,
+    QUIET_S,
     BreakerProvider,
     Circuit,
 )
@@ -92,6 +93,20 @@ def test_a_success_in_between_starts_the_count_anew(in_virtual_time: Runs) -> No
         for number in range(20 * FAILURES):
             desk.server.fault = None if number % FAILURES == 0 else DOWN
             assert await desk.ask() != "CircuitOpen"
+
+    in_virtual_time(run())
+
+
+def test_failures_in_a_row_right_after_a_success_open_it_only_once_it_has_been_quiet(in_virtual_time: Runs) -> None:
+    async def run() -> None:
+        desk = Desk()
+        assert await desk.ask() not in ("CircuitOpen", "Unreachable")
+        desk.server.fault = DOWN
+        for _ in range(3 * FAILURES):
+            assert await desk.ask() == "Unreachable"
+        await asyncio.sleep(QUIET_S)
+        assert await desk.ask() == "Unreachable"
+        assert await desk.ask() == "CircuitOpen"
 
     in_virtual_time(run())
 
@@ -174,6 +189,7 @@ def test_a_probe_that_fails_doubles_the_cool_down_up_to_a_cap_and_healing_resets
         await asyncio.sleep(LONGEST_COOL_DOWN_S)
         desk.server.fault = None
         assert await desk.ask() == "hi"
+        await asyncio.sleep(QUIET_S)
         await desk.break_down()
         assert await desk.ask() == "CircuitOpen"
         await asyncio.sleep(FIRST_COOL_DOWN_S)

@@ -1,0 +1,1 @@
+"""A chat-completions server on loopback that fails on purpose: see ``server``."""

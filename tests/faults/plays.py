@@ -1,0 +1,406 @@
+"""The faults: what each does on the wire, and what an honest client calls it.
+
+In: an exchange. Out: bytes, silence or a hang-up. ``FAULTS`` is the whole list; each entry names the outcome that a
+journal must show for it, once for a response in one piece and once for a stream.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Callable, Coroutine, Mapping
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from faults.script import Request
+    from faults.server import Exchange
+
+Play = Callable[["Exchange"], Coroutine[Any, Any, None] | None]
+
+DELAY = 0.05  # seconds
+HUGE = 10 * 2**20  # bytes
+RETRY_AFTER = "1"  # seconds, the smallest that the header can say beside none at all
+
+
+@dataclass(frozen=True, slots=True)
+class Fault:
+    """One way to fail.
+
+    Attributes:
+        play: does it.
+        outcome: what it must be called when one piece was asked for.
+        streamed: the same for a stream.
+        heals: whether the same call may succeed when it is made again, so that it is made again.
+        speaks: whether a part of a streamed answer reaches its reader first; after that nothing is made again.
+    """
+
+    play: Play
+    outcome: str
+    streamed: str
+    heals: bool = True
+    speaks: bool = False
+
+
+# ── the parts of a response ──────────────────────────────────────────────────────────────────────────────────────────
+def usage_of(request: Request) -> dict[str, int]:
+    """The tokens that this request used; every worker has its own bill for it, and every repeat the same."""
+    read, wrote = 10 + request.digest % 997, 1 + request.digest % 89
+    return {"input": read, "cached": read // 3, "output": wrote, "reasoning": wrote // 4}
+
+
+def wire_usage(tokens: Mapping[str, int]) -> dict[str, object]:
+    """The same as the wire says it."""
+    return {
+        "prompt_tokens": tokens["input"],
+        "completion_tokens": tokens["output"],
+        "total_tokens": tokens["input"] + tokens["output"],
+        "prompt_tokens_details": {"cached_tokens": tokens["cached"]},
+        "completion_tokens_details": {"reasoning_tokens": tokens["reasoning"]},
+    }
+
+
+def text_of(request: Request) -> str:
+    """The usual answer: the same of every worker, so that a fallback does not change what later steps are asked."""
+    return f"The answer to {request.topic:016x}."
+
+
+def head(kind: str = "application/json", *, status: int = 200, length: int | None = None, extra: str = "") -> bytes:
+    """Status line and headers; without a length the body is chunked."""
+    size = "Transfer-Encoding: chunked" if length is None else f"Content-Length: {length}"
+    return f"HTTP/1.1 {status} Said\r\nContent-Type: {kind}\r\n{size}\r\n{extra}\r\n".encode("latin-1")
+
+
+def piece(data: bytes) -> bytes:
+    """A chunk of a chunked body."""
+    return b"%x\r\n%s\r\n" % (len(data), data)
+
+
+END = b"0\r\n\r\n"
+STREAM = "text/event-stream"
+
+
+def event(data: object) -> bytes:
+    """A server-sent event in a chunk of its own."""
+    return piece(b"data: %s\n\n" % json.dumps(data).encode())
+
+
+def delta(text: str | None, finish: str | None = None) -> bytes:
+    """An event with a piece of text."""
+    said = {} if text is None else {"content": text}
+    return event({"object": "chat.completion.chunk", "choices": [{"index": 0, "delta": said, "finish_reason": finish}]})
+
+
+def body(text: str | None, *, finish: str | None = "stop", usage: object = None) -> bytes:
+    """A chat completion in one piece."""
+    choice = {"index": 0, "message": {"role": "assistant", "content": text}, "finish_reason": finish}
+    said: dict[str, object] = {"object": "chat.completion", "choices": [choice]}
+    return json.dumps(said if usage is None else said | {"usage": usage}).encode()
+
+
+def error_body(message: str, code: str | None = None) -> bytes:
+    """An error as servers word it."""
+    return json.dumps({"error": {"message": message, "type": code, "code": code}}).encode()
+
+
+def whole(x: Exchange, data: bytes, kind: str = "application/json", usage: dict[str, int] | None = None) -> None:
+    """A response of one piece, in order."""
+    x.send(head(kind, length=len(data)) + data, status=200, usage=usage)
+
+
+def halves(x: Exchange) -> tuple[str, str]:
+    """The answer's text in two."""
+    return x.text[: len(x.text) // 2], x.text[len(x.text) // 2 :]
+
+
+def begin_stream(x: Exchange) -> None:
+    """The head of a stream and the first half of its text."""
+    x.send(head(STREAM) + delta(halves(x)[0]), status=200)
+
+
+# ── answers, some of them with a lie about what they cost ────────────────────────────────────────────────────────────
+def answer(
+    x: Exchange, *, text: str | None = "", finish: str | None = "stop", usage: object = None, done: bool = True
+) -> None:
+    """Answer. ``text`` "" is the usual one; ``usage`` None is the true one, anything else is sent in its place."""
+    said = x.text if text == "" else text
+    true = usage_of(x.request) if usage is None else None
+    shown = wire_usage(true) if true is not None else usage
+    if not x.request.stream:
+        whole(x, body(said, finish=finish, usage=shown or None), usage=true)
+        return
+    words = [delta(part) for part in (said[: len(said) // 2], said[len(said) // 2 :])] if said else [delta(said)]
+    bill = event({"object": "chat.completion.chunk", "choices": [], "usage": shown}) if shown else b""
+    end = piece(b"data: [DONE]\n\n") if done else b""
+    last = delta(None, finish) if finish is not None else b""
+    x.send(head(STREAM) + b"".join(words) + last + bill + end + END, status=200, usage=true)
+
+
+async def answer_late(x: Exchange) -> None:
+    """Answer after a while."""
+    await asyncio.sleep(DELAY)
+    answer(x)
+
+
+async def answer_hugely(x: Exchange) -> None:
+    """Answer with 10 MB of text."""
+    usage = usage_of(x.request)
+    if not x.request.stream:
+        said = body("x" * HUGE, usage=wire_usage(usage))
+        x.send(head(length=len(said)), status=200)
+        for start in range(0, len(said), 2**20):
+            await x.flush()
+            x.send(said[start : start + 2**20], usage=usage if start + 2**20 >= len(said) else None)
+        return
+    x.send(head(STREAM), status=200)
+    for _ in range(HUGE // 2**16):
+        await x.flush()
+        x.send(delta("x" * 2**16))
+    bill = event({"object": "chat.completion.chunk", "choices": [], "usage": wire_usage(usage)})
+    x.send(delta(None, "stop") + bill + piece(b"data: [DONE]\n\n") + END, usage=usage)
+
+
+def usage_lie(**counts: object) -> Play:
+    """Answer with a bill that cannot be: what is not named is left out."""
+    return partial(answer, usage=counts)
+
+
+# ── refusals ─────────────────────────────────────────────────────────────────────────────────────────────────────────
+def status(code: int, message: str = "no", *, kind: str = "application/json", extra: str = "", word: str = "") -> Play:
+    """Refuse with a status."""
+    said = error_body(message, word or None) if "json" in kind else f"<html><h1>{code} {message}</h1></html>".encode()
+
+    def play(x: Exchange) -> None:
+        x.send(head(kind, status=code, length=len(said), extra=extra) + said, status=code)
+
+    return play
+
+
+# ── hanging up ───────────────────────────────────────────────────────────────────────────────────────────────────────
+async def hang_up(x: Exchange, sent: bytes = b"", *, reset: bool, status: int | None = None) -> None:
+    """Send some bytes and hang up, after the client has had time to read them."""
+    if sent:
+        x.send(sent, status=status)
+        await asyncio.sleep(0.01)
+    x.close(reset=reset)
+
+
+def hang_up_midway(*, reset: bool) -> Play:
+    """Half a response, and gone."""
+
+    def play(x: Exchange) -> Coroutine[Any, Any, None]:
+        if x.request.stream:
+            sent = head(STREAM) + delta(halves(x)[0])
+        else:
+            said = body(x.text, usage=wire_usage(usage_of(x.request)))
+            sent = head(length=len(said)) + said[: len(said) // 2]
+        return hang_up(x, sent, reset=reset, status=200)
+
+    return play
+
+
+def hang_up_after_head(x: Exchange) -> Coroutine[Any, Any, None]:
+    """Headers, and a reset."""
+    return hang_up(x, head(STREAM) if x.request.stream else head(length=500), reset=True, status=200)
+
+
+# ── silence ──────────────────────────────────────────────────────────────────────────────────────────────────────────
+async def hang(x: Exchange) -> None:
+    """Say nothing."""
+    await asyncio.Event().wait()
+
+
+async def hang_midway(x: Exchange) -> None:
+    """Half a response, and nothing more, without hanging up."""
+    said = body(x.text)
+    x.send(head(STREAM) + delta(halves(x)[0]) if x.request.stream else head(length=len(said)) + said[:40], status=200)
+    await asyncio.Event().wait()
+
+
+async def drip(x: Exchange, data: bytes = b"", *, first: bytes = b"", status: int | None = None) -> None:
+    """A byte now and then, for ever, so that no read's timeout ever passes."""
+    x.send(first, status=status)
+    for byte in data * 100:
+        await asyncio.sleep(DELAY)
+        x.send(bytes([byte]))
+
+
+def drip_head(x: Exchange) -> Coroutine[Any, Any, None]:
+    """Headers, byte by byte."""
+    return drip(x, b"HTTP/1.1 200 Said\r\n" + b"".join(b"X-%d: slow\r\n" % i for i in range(1000)))
+
+
+async def drip_text(x: Exchange) -> None:
+    """Text, letter by letter, without end."""
+    if not x.request.stream:
+        await drip(x, b'{"object": "chat.completion", "choices": [', first=head(length=10_000_000), status=200)
+        return
+    x.send(head(STREAM), status=200)
+    while True:
+        x.send(delta("y"))
+        await asyncio.sleep(DELAY)
+
+
+async def drip_nothing(x: Exchange) -> None:
+    """Keep-alive comments (in a stream) or blanks, without end."""
+    x.send(head(STREAM if x.request.stream else "application/json"), status=200)
+    while True:
+        x.send(piece(b": still working\n\n" if x.request.stream else b" "))
+        await asyncio.sleep(DELAY)
+
+
+# ── nonsense under status 200 ────────────────────────────────────────────────────────────────────────────────────────
+def says(data: bytes, kind: str = "application/json") -> Play:
+    """These bytes, in order, whatever was asked for."""
+    return lambda x: whole(x, data, kind)
+
+
+def garbage(x: Exchange) -> None:
+    """What is no JSON, at the end of a stream that began well."""
+    if not x.request.stream:
+        whole(x, b'{"choices": [{"index": 0, "message" = <oops>}]}')
+        return
+    begin_stream(x)
+    x.send(piece(b'data: {"choices": [{"index": 0, "delta": oops}]}\n\n') + piece(b"data: [DONE]\n\n") + END)
+
+
+def cut_json(x: Exchange) -> None:
+    """JSON without its end, in a response that is whole."""
+    if not x.request.stream:
+        said = body(x.text, usage=wire_usage(usage_of(x.request)))
+        whole(x, said[: len(said) // 2])
+        return
+    begin_stream(x)
+    x.send(piece(b'data: {"choices": [{"index": 0, "delta": {"content": "an') + END)
+
+
+def no_choices(x: Exchange) -> None:
+    """A bill, and nothing to show for it."""
+    usage = usage_of(x.request)
+    said = {"object": "chat.completion", "choices": [], "usage": wire_usage(usage)}
+    if not x.request.stream:
+        whole(x, json.dumps(said).encode(), usage=usage)
+        return
+    x.send(head(STREAM) + event(said) + piece(b"data: [DONE]\n\n") + END, status=200, usage=usage)
+
+
+def no_body(x: Exchange) -> None:
+    """Status 200, and not a byte."""
+    if x.request.stream:
+        x.send(head(STREAM) + END, status=200)
+    else:
+        whole(x, b"")
+
+
+def error_in_200(x: Exchange) -> None:
+    """An error object where an answer should be."""
+    said = error_body("the upstream server failed", "server_error")
+    if not x.request.stream:
+        x.send(head(length=len(said)) + said, status=500)  # what it comes to: nothing was done
+        return
+    begin_stream(x)
+    x.send(piece(b"data: %s\n\n" % said) + END)
+
+
+async def endless(x: Exchange) -> None:
+    """More bytes than any answer has, without end."""
+    stream = x.request.stream
+    x.send(head(STREAM) if stream else head(), status=200)
+    while True:
+        await x.flush()
+        x.send(delta("z" * 2**20) if stream else piece(b" " * 2**20))
+        await asyncio.sleep(0)
+
+
+def not_gzip(x: Exchange) -> None:
+    """A content encoding that the content has not."""
+    said = body(x.text)
+    x.send(
+        head(STREAM if x.request.stream else "application/json", length=len(said), extra="Content-Encoding: gzip\r\n")
+    )
+    x.send(said, status=200)
+
+
+def bad_chunks(x: Exchange) -> Coroutine[Any, Any, None]:
+    """A chunked body whose sizes are no numbers."""
+    sent = head(STREAM if x.request.stream else "application/json") + b"zz\r\nno chunk\r\n"
+    return hang_up(x, sent, reset=False, status=200)
+
+
+def bad_status_line(x: Exchange) -> Coroutine[Any, Any, None]:
+    """An answer, but not in HTTP."""
+    return hang_up(x, b"HELLO 42\r\n\r\n", reset=False, status=200)
+
+
+HTML = b"<!doctype html><html><body><h1>Sign in to the network</h1></body></html>"
+PIXEL = b"\x89PNG\r\n\x1a\n" + bytes(64)
+
+FAULTS: Mapping[str, Fault] = {
+    # answers
+    "ok": Fault(answer, "answered", "answered"),
+    "delay": Fault(answer_late, "answered", "answered"),
+    "huge": Fault(answer_hugely, "answered", "answered"),
+    "no_done": Fault(partial(answer, done=False), "answered", "answered"),
+    "usage_missing": Fault(usage_lie(), "answered", "answered"),
+    "usage_negative": Fault(usage_lie(prompt_tokens=-7, completion_tokens=-3), "answered", "answered"),
+    "usage_half_negative": Fault(usage_lie(prompt_tokens=12, completion_tokens=-3), "answered", "answered"),
+    "usage_words": Fault(usage_lie(prompt_tokens="many", completion_tokens=None), "answered", "answered"),
+    "usage_absurd": Fault(usage_lie(prompt_tokens=10**30, completion_tokens=10**30), "answered", "answered"),
+    # the plan's fault
+    "cut_at_limit": Fault(partial(answer, finish="length"), "cut", "cut"),
+    "filtered": Fault(partial(answer, finish="content_filter"), "refused", "refused", heals=False),
+    "too_long": Fault(
+        status(400, "This model's maximum context length is 8 tokens.", word="context_length_exceeded"),
+        "context_too_long",
+        "context_too_long",
+        heals=False,
+    ),
+    # refusals
+    "302": Fault(status(302, extra="Location: /v1/elsewhere\r\n"), "rejected", "rejected", heals=False),
+    "400": Fault(status(400), "rejected", "rejected", heals=False),
+    "401": Fault(status(401), "auth_failed", "auth_failed", heals=False),
+    "403": Fault(status(403), "auth_failed", "auth_failed", heals=False),
+    "404": Fault(status(404), "rejected", "rejected", heals=False),
+    "408": Fault(status(408), "server_failed", "server_failed"),
+    "422": Fault(status(422), "rejected", "rejected", heals=False),
+    "429": Fault(status(429), "rate_limited", "rate_limited"),
+    "429_wait": Fault(status(429, extra=f"Retry-After: {RETRY_AFTER}\r\n"), "rate_limited", "rate_limited"),
+    "429_quota": Fault(status(429, word="insufficient_quota"), "rate_limited", "rate_limited", heals=False),
+    "500": Fault(status(500), "server_failed", "server_failed"),
+    "502_html": Fault(status(502, kind="text/html"), "server_failed", "server_failed"),
+    "503": Fault(status(503), "server_failed", "server_failed"),
+    "503_wait": Fault(status(503, extra=f"Retry-After: {RETRY_AFTER}\r\n"), "server_failed", "server_failed"),
+    "529": Fault(status(529), "server_failed", "server_failed"),
+    # hanging up
+    "reset_before": Fault(partial(hang_up, reset=True), "unreachable", "unreachable"),
+    "close_before": Fault(partial(hang_up, reset=False), "unreachable", "unreachable"),
+    "reset_in_head": Fault(partial(hang_up, sent=b"HTTP/1.1 200 Sa", reset=True), "unreachable", "unreachable"),
+    "reset_after_head": Fault(hang_up_after_head, "connection_lost", "connection_lost"),
+    "reset_midway": Fault(hang_up_midway(reset=True), "connection_lost", "connection_lost", speaks=True),
+    "close_midway": Fault(hang_up_midway(reset=False), "connection_lost", "connection_lost", speaks=True),
+    # silence
+    "hang": Fault(hang, "timeout", "timeout"),
+    "hang_midway": Fault(hang_midway, "timeout", "timeout", speaks=True),
+    "drip_head": Fault(drip_head, "timeout", "timeout"),
+    "drip_text": Fault(drip_text, "timeout", "timeout", speaks=True),
+    "drip_nothing": Fault(drip_nothing, "timeout", "timeout"),
+    # nonsense under 200
+    "no_finish": Fault(partial(answer, finish=None, done=False), "truncated", "truncated", speaks=True),
+    "cut_json": Fault(cut_json, "truncated", "truncated", speaks=True),
+    "garbage": Fault(garbage, "malformed", "malformed", speaks=True),
+    "not_a_completion": Fault(says(b'["ok"]'), "malformed", "malformed"),
+    "html": Fault(says(HTML, "text/html"), "wrong_content_type", "wrong_content_type"),
+    "image": Fault(says(PIXEL, "image/png"), "wrong_content_type", "wrong_content_type"),
+    "no_choices": Fault(no_choices, "malformed", "truncated"),
+    "no_text": Fault(partial(answer, text=None), "empty", "empty"),
+    "blank_text": Fault(partial(answer, text=" \n"), "empty", "empty", speaks=True),
+    "no_body": Fault(no_body, "empty", "truncated"),
+    "error_in_200": Fault(error_in_200, "server_failed", "truncated", speaks=True),
+    "endless": Fault(endless, "malformed", "malformed", heals=False),
+    "not_gzip": Fault(not_gzip, "malformed", "malformed"),
+    "bad_chunks": Fault(bad_chunks, "malformed", "malformed"),
+    "bad_status_line": Fault(
+        partial(hang_up, sent=b"HELLO 42\r\n\r\n", reset=False, status=200), "malformed", "malformed"
+    ),
+}

@@ -1,0 +1,134 @@
+"""Whoever stops waiting hangs up: the workers' connections are closed within a second, wherever the episode stands."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from pathlib import Path
+
+import pytest
+
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+from faults.script import Played
+from faults.server import FaultServer, fault_server
+from openconductor import Conductor, Worker, WorkerPool
+from openconductor.errors import BudgetExceeded, Rejected
+from openconductor.events import Event, StepText
+from openconductor.prompt import render_workflow
+from openconductor.providers.openai_compatible import OpenAICompatibleProvider
+from openconductor.types import Budget, Episode, Step, Workflow
+
+SECONDS = 1.0
+"""Within so many every connection must be closed."""
+
+PLAN = render_workflow(Workflow(tuple(Step(0, f"Part {i}.", []) for i in range(3))))  # three steps at the same time
+HANGING = {"planning": ({"planner": ["hang", "ok"]}, 1), "step": ({"w": ["hang", "ok"]}, 3)}
+HANGING["half an answer"] = ({"w": ["hang_midway", "ok"]}, 3)
+HANGING["streaming"] = ({"w": ["drip_text", "ok"]}, 3)
+
+
+def worker(server: FaultServer, name: str, **options: object) -> Worker:
+    provider = OpenAICompatibleProvider(name, base_url=server.url)
+    return Worker(provider, name=name, **{"retries": 0, **options})  # type: ignore[arg-type]
+
+
+def conductor(server: FaultServer, **options: object) -> Conductor:
+    workers = [worker(server, "w", **options), worker(server, "other")]
+    return Conductor(worker(server, "planner"), pool=WorkerPool(workers))
+
+
+async def close(asked: Conductor) -> None:
+    await asked.pool.aclose()
+    await asked.asked.provider.aclose()  # type: ignore[union-attr]
+
+
+def silent(event: Event) -> None:
+    """A sink that wants no text."""
+
+
+silent.wants_text = False  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize("by", ["cancel", "budget"])
+@pytest.mark.parametrize("where", HANGING)
+async def test_the_connections_of_an_episode_that_is_stopped_are_closed(where: str, by: str) -> None:
+    parts, calls = HANGING[where]
+    streams = where == "streaming"
+    texts: list[str] = []
+
+    def listen(event: Event) -> None:
+        if isinstance(event, StepText):
+            texts.append(event.text)
+
+    async with fault_server(Played(parts), {"planner": PLAN}) as server:
+        asked = conductor(server)
+        budget = Budget(seconds=0.3) if by == "budget" else None
+        task = asyncio.create_task(asked.ask("How many?", budget=budget, on_event=listen if streams else silent))
+        await server.until(lambda s: len(s.busy) == calls and len(texts) >= (calls if streams else 0))
+        if by == "cancel":
+            task.cancel()
+        else:
+            await asyncio.sleep(budget.seconds)  # type: ignore[union-attr,arg-type]
+        stopped = asyncio.get_running_loop().time()
+        await server.until(lambda s: not s.busy, SECONDS)
+        with pytest.raises(asyncio.CancelledError if by == "cancel" else BudgetExceeded):
+            await task
+        left = [record for record in server.records if record.ended == "left"]
+        assert len(left) == calls
+        assert max(record.closed for record in left) - stopped <= SECONDS
+
+        await asyncio.sleep(0.05)
+        requests = len(server.records)
+        assert not server.busy  # nothing was asked again behind our back
+        episode = await asked.ask("How many?", on_event=listen if streams else silent)  # and all is well
+        assert episode.answer is not None
+        assert len(server.records) == requests + 4
+        await close(asked)
+
+
+async def test_a_step_that_fails_closes_the_connections_of_the_steps_beside_it() -> None:
+    plan = render_workflow(Workflow((Step(0, "Think.", []), Step(0, "Look.", []), Step(1, "Try.", []))))
+    async with fault_server(Played({"w": ["hang"], "other": ["400"]}), {"planner": plan}) as server:
+        asked = conductor(server)
+        episode = await asked.ask("How many?")
+        assert type(episode.error) is Rejected
+        await server.until(lambda s: not s.busy, SECONDS)
+        assert sorted(record.ended for record in server.records if record.request.model == "w") in (
+            ["left", "left"],
+            ["left"],  # the other one had not been sent yet
+            [],
+        )
+        await close(asked)
+
+
+async def test_a_sink_that_fails_closes_them_too() -> None:
+    async with fault_server(Played({"w": ["drip_text"]}), {"planner": PLAN}) as server:
+        asked = conductor(server)
+
+        def fail(event: Event) -> None:
+            if isinstance(event, StepText) and len(server.busy) == 3:
+                raise LookupError("the sink is full")
+
+        with pytest.raises(LookupError, match="the sink is full"):
+            await asked.ask("How many?", on_event=fail)
+        await server.until(lambda s: not s.busy, SECONDS)
+        assert [record.ended for record in server.records] == ["whole", "left", "left", "left"]
+        await close(asked)
+
+
+async def test_who_waits_for_a_turn_or_for_another_attempt_is_never_sent_once_cancelled() -> None:
+    async with fault_server(Played({"w": ["hang"], "planner": ["503_wait"]}), {"planner": PLAN}) as server:
+        asked = conductor(server, max_concurrency=1)
+        waiting = Conductor(worker(server, "planner", retries=2), pool=asked.pool)
+        queued = Conductor(lambda messages: PLAN, pool=asked.pool)
+        tasks = [asyncio.create_task(one.ask("How many?", on_event=silent)) for one in (waiting, queued)]
+        await server.until(lambda s: s.fates == {"hang": 1, "503_wait": 1} and len(s.busy) == 1)
+        for task in tasks:
+            task.cancel()
+        await server.until(lambda s: not s.busy, SECONDS)
+        ended: list[Episode | BaseException] = await asyncio.gather(*tasks, return_exceptions=True)
+        assert all(isinstance(end, asyncio.CancelledError) for end in ended)
+        await asyncio.sleep(1.6)  # longer than the wait that the server had named, with its jitter
+        assert server.fates == {"hang": 1, "503_wait": 1}
+        await close(asked)
+        await waiting.asked.provider.aclose()  # type: ignore[union-attr]

@@ -1,0 +1,199 @@
+"""Every fault, in one piece and streamed: one named outcome, its typed error, and never a success.
+
+And a storm of them: 300 five-step episodes while a fifth of all calls fails (``benchmarks/faults.py`` makes 10,000).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+from faults.plays import FAULTS, HUGE, text_of
+from faults.script import Played
+from faults.server import FaultServer, dead_url, fault_server
+from faults.storm import NAMES, RETRIES, storm, storm_script
+from openconductor import Conductor, Worker, WorkerPool, errors
+from openconductor.emit import FanOut
+from openconductor.errors import AuthFailed, WorkerError
+from openconductor.events import CallEnded, Event, StepText
+from openconductor.journal import Journal
+from openconductor.prompt import render_workflow
+from openconductor.providers import retry
+from openconductor.providers.openai_compatible import OpenAICompatibleProvider
+from openconductor.types import Episode, Message, Step, StepResult, Workflow
+
+SILENT = {"hang", "hang_midway", "drip_head", "drip_text", "drip_nothing"}
+SUCCESSES = {"answered", "cut"}
+
+ERROR_OF = {
+    kind.outcome: kind
+    for kind in vars(errors).values()
+    if isinstance(kind, type) and issubclass(kind, WorkerError) and kind is not WorkerError
+}
+"""The error class of each outcome."""
+
+
+@pytest.fixture(autouse=True)
+def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(retry, "FIRST_WAIT_S", 0.01)
+
+
+def worker(server: FaultServer | str, name: str, *, retries: int = 1, timeout_s: float = 10.0) -> Worker:
+    url = server if isinstance(server, str) else server.url
+    price = {"input": 1, "output": 2}
+    return Worker(
+        OpenAICompatibleProvider(name, base_url=url), name=name, retries=retries, timeout_s=timeout_s, price=price
+    )  # type: ignore[arg-type]
+
+
+def plan_one_step(messages: list[Message]) -> str:
+    return render_workflow(Workflow((Step(0, "Answer."),)))
+
+
+class Listener:
+    """Notes what was said and which calls ended; wants text, or not."""
+
+    def __init__(self, *, wants_text: bool) -> None:
+        self.wants_text = wants_text
+        self.texts: list[str] = []
+        self.outcomes: list[str] = []
+
+    def __call__(self, event: Event) -> None:
+        if isinstance(event, StepText):
+            self.texts.append(event.text)
+        elif isinstance(event, CallEnded) and event.step is not None:
+            self.outcomes.append(event.call.outcome)
+
+
+async def ask(pool: WorkerPool, journal: Journal, *, stream: bool, fallback: bool = False) -> tuple[Episode, Listener]:
+    """One question, journaled; an error whose fate is *stop* ends in its episode, too."""
+    listener = Listener(wants_text=stream)
+    conductor = Conductor(plan_one_step, pool=pool, fallback=fallback)
+    try:
+        episode = await conductor.ask("How many?", on_event=FanOut(listener, journal))
+    except AuthFailed as error:
+        episode = error.episode or pytest.fail("an error whose fate is stop, and no episode")
+    finally:
+        await pool.aclose()
+    return episode, listener
+
+
+def only_step(episode: Episode) -> StepResult:
+    transcript = episode.rounds[0].transcript
+    assert transcript is not None
+    return transcript.results[0]
+
+
+@pytest.mark.parametrize("stream", [False, True], ids=["piece", "stream"])
+@pytest.mark.parametrize("name", FAULTS)
+async def test_each_fault_is_one_named_outcome_and_heals_where_it_can(name: str, stream: bool, tmp_path: Path) -> None:
+    fault = FAULTS[name]
+    wanted = fault.streamed if stream else fault.outcome
+    again = wanted not in SUCCESSES and fault.heals and not (stream and fault.speaks)
+    async with fault_server(Played({"w": [name, "ok"]})) as server:
+        with Journal(tmp_path / "journal.sqlite") as journal:
+            pool = WorkerPool([worker(server, "w", timeout_s=0.4 if name in SILENT else 20.0)])
+            episode, listener = await ask(pool, journal, stream=stream)
+            rows = [row for row in journal.calls(episode.id) if row.step is not None]
+        await server.until(lambda s: not s.busy)
+
+    result = only_step(episode)
+    assert [call.outcome for call in result.calls] == [wanted, "answered"] if again else [wanted]
+    assert [row.outcome for row in rows] == [call.outcome for call in result.calls] == listener.outcomes
+    assert [record.fate for record in server.records] == ([name, "ok"] if again else [name])
+
+    first, row = result.calls[0], rows[0]
+    if wanted in SUCCESSES:
+        text = "x" * HUGE if name == "huge" else text_of(server.records[0].request)
+        assert first.error is None
+        assert first.completion is not None and first.completion.text == text == episode.answer
+        assert row.completion is not None and row.completion.text == text
+    elif wanted == "refused":  # the answer came, and a filter had stopped it
+        assert first.completion is not None and first.completion.finish_reason == "content_filter"
+    else:
+        assert type(first.error) is ERROR_OF[wanted]
+        assert first.error.worker == "w"
+        assert first.completion is None and row.completion is None
+        assert row.error_type == type(first.error).__name__
+        assert first.error.retryable is fault.heals
+    if again:
+        assert episode.answer == text_of(server.records[1].request)
+    elif wanted not in SUCCESSES:
+        assert episode.answer is None
+        assert type(episode.error) is ERROR_OF[wanted]
+    assert "".join(listener.texts) == (episode.answer or "".join(listener.texts) if stream else "")
+
+    unknown = sum(record.unreported for record in server.records)
+    assert sum(call.usage.unpriced_calls for call in result.calls) == unknown
+    assert sum(call.usage.tokens for call in result.calls) == server.usage().input + server.usage().output
+
+
+async def test_a_refused_connection_is_an_outcome_of_its_own_and_costs_nothing(tmp_path: Path) -> None:
+    with Journal(tmp_path / "journal.sqlite") as journal:
+        episode, _ = await ask(WorkerPool([worker(dead_url(), "w")]), journal, stream=False)
+        rows = [row for row in journal.calls(episode.id) if row.step is not None]
+    assert type(episode.error) is errors.Unreachable
+    assert [row.outcome for row in rows] == ["unreachable", "unreachable"]
+    assert only_step(episode).usage.unpriced_calls == 0
+
+
+async def test_whatever_the_first_worker_met_the_next_one_answers(tmp_path: Path) -> None:
+    names = [name for name in FAULTS if name not in ("401", "403", "huge", "endless")]
+    async with fault_server(Played({name: [name] for name in names})) as server:
+        with Journal(tmp_path / "journal.sqlite") as journal:
+
+            async def one(name: str, stream: bool) -> tuple[str, Episode]:
+                first = worker(server, name, retries=0, timeout_s=0.5 if name in SILENT else 20.0)
+                pool = WorkerPool([first, worker(server, "good")])
+                return name, (await ask(pool, journal, stream=stream, fallback=True))[0]
+
+            asked = await asyncio.gather(*(one(name, stream) for name in names for stream in (False, True)))
+            outcomes = Counter((row.worker, row.outcome) for row in journal.calls() if row.step is not None)
+    for name, episode in asked:
+        assert episode.answer is not None, name
+        assert only_step(episode).worker == (0 if FAULTS[name].outcome in SUCCESSES else 1), name
+    for name in names:
+        met = Counter((FAULTS[name].outcome, FAULTS[name].streamed))
+        assert {outcome: count for (who, outcome), count in outcomes.items() if who == name} == met
+
+
+async def test_a_key_that_is_refused_stops_the_episode_whoever_else_is_healthy(tmp_path: Path) -> None:
+    async with fault_server(Played({"w": ["401"]})) as server:
+        with Journal(tmp_path / "journal.sqlite") as journal:
+            pool = WorkerPool([worker(server, "w"), worker(server, "good")])
+            episode, _ = await ask(pool, journal, stream=False, fallback=True)
+    assert type(episode.error) is AuthFailed
+    assert [record.fate for record in server.records] == ["401"]
+
+
+@pytest.mark.parametrize("seed", [1])
+async def test_a_storm_ends_in_answers_in_time_and_with_bounded_attempts(
+    seed: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.undo()  # patient again: as it is delivered
+    async with fault_server(storm_script(seed)) as server:
+        with Journal(tmp_path / "journal.sqlite") as journal:
+            report = await storm(server.url, seed=seed, episodes=300, in_flight=64, on_event=journal)
+            totals = journal.totals()
+            endings = Counter(episode.outcome for episode in journal.episodes())
+    assert report.episodes == 300 and report.answered == 300
+    assert report.untyped == []
+    assert report.latest <= 1.0  # seconds after the deadline
+    assert report.failing >= 0.2
+    assert report.most_a_worker <= RETRIES + 1
+    assert report.most_a_step <= (RETRIES + 1) * len(NAMES)
+    assert report.lies == []
+    assert report.misnamed == []
+    # The journal has each of these calls, once, and the planner's.
+    assert endings == {"answered": 300}
+    steps = Counter[str]()
+    for (_, outcome), count in report.met.items():
+        steps[outcome] += count
+    journaled = {outcome: spent.calls for outcome, spent in totals.by_outcome.items()}
+    assert journaled == steps + Counter(answered=totals.by_worker["conductor"].calls)
+    assert totals.by_worker["conductor"].calls == 300

@@ -1,0 +1,284 @@
+"""Money: what the server reported, what the ledger says and what the journal holds are one figure, to the last digit.
+
+The server counts for itself: the tokens that it reported, by worker, and the requests whose cost the client cannot know
+(``Record.unreported``): under a status of success it reported no usage, or none that can be believed; or the client was
+gone before any response. A request that was refused (a status from 300 on), that was hung up on before any response, or
+that reached nobody costs nothing. Dollars are worked out here from the server's tokens, in fractions.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from decimal import Decimal
+from fractions import Fraction
+from pathlib import Path
+
+import pytest
+
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+from faults.plays import FAULTS
+from faults.script import Played, Seeded
+from faults.server import FaultServer, Tokens, dead_url, fault_server
+from openconductor import Conductor, Worker, WorkerPool
+from openconductor.cli.episode_json import episode_json
+from openconductor.emit import FanOut
+from openconductor.errors import OpenConductorError
+from openconductor.events import CallEnded, Event
+from openconductor.journal import Journal
+from openconductor.ledger import draw_up
+from openconductor.prompt import render_workflow
+from openconductor.providers import retry
+from openconductor.providers.openai_compatible import OpenAICompatibleProvider
+from openconductor.types import Budget, Call, Episode, Step, Usage, Workflow
+
+PRICES = {  # US dollars a million tokens; awkward on purpose
+    "planner": {"input": "0.0371", "output": "1.93", "cached": "0.00577"},
+    "inner-planner": {"input": "0.5", "output": "0.25"},
+    "a": {"input": "1.25", "output": "10", "cached": "0.125"},
+    "b": {"input": "0.333333", "output": "0.1"},
+    "c": {"input": "15", "output": "75.000001", "cached": "0"},
+    "good": {"input": "0.07", "output": "0.29", "cached": "0.035"},
+    "inner": {"input": "2.5", "output": "7.77"},
+    "mute": {"input": "3", "output": "4"},
+}
+TREE = Workflow((Step(0, "A."), Step(1, "B."), Step(2, "C.", [0]), Step(0, "D.", [1]), Step(1, "E.", [2, 3])))
+SILENT = ("hang", "hang_midway", "drip_head", "drip_text", "drip_nothing")
+
+WEIGHTS = {name: 1.0 for name in FAULTS if name not in ("ok", "401", "403", "huge", "endless")}
+WEIGHTS |= dict.fromkeys(SILENT, 0.1)  # each takes a whole timeout
+
+
+@pytest.fixture(autouse=True)
+def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(retry, "FIRST_WAIT_S", 0.01)
+
+
+def worker(server: FaultServer | str, name: str, *, model: str = "", retries: int = 2) -> Worker:
+    provider = OpenAICompatibleProvider(model or name, base_url=server if isinstance(server, str) else server.url)
+    return Worker(provider, name=name, price=PRICES[name], retries=retries, timeout_s=2.0)  # type: ignore[arg-type]
+
+
+@dataclass
+class Books:
+    """What our side says: every call that was told of, and the episodes as they came back."""
+
+    calls: list[Call] = field(default_factory=list[Call])
+    episodes: list[Episode] = field(default_factory=list[Episode])
+
+    def __call__(self, event: Event) -> None:
+        if isinstance(event, CallEnded):
+            self.calls.append(event.call)
+
+    wants_text = False
+    wants_nested = True
+
+    async def ask(
+        self,
+        conductor: Conductor,
+        question: str,
+        journal: Journal,
+        *,
+        stream: bool = False,
+        budget: Budget | None = None,
+    ) -> None:
+        """Ask; whatever it ended in, its episode is noted."""
+        sinks = (self, journal, _listen) if stream else (self, journal)
+        try:
+            self.episodes.append(await conductor.ask(question, on_event=FanOut(*sinks), budget=budget))
+        except OpenConductorError as error:
+            assert error.episode is not None  # noqa: PT017 - not what is tested
+            self.episodes.append(error.episode)
+
+    @property
+    def ledger(self) -> Usage:
+        """The sum over the episodes' ledgers, each of which must add up in itself."""
+        ledgers = [draw_up(episode) for episode in self.episodes]
+        for ledger, episode in zip(ledgers, self.episodes, strict=True):
+            for total in (episode.usage, total_of(ledger.rounds), total_of(u for _, u in ledger.by_worker)):
+                assert exact(total) == exact(ledger.total)
+            assert exact(ledger.conductor + ledger.workers) == exact(ledger.total)
+        return total_of(ledger.total for ledger in ledgers)
+
+
+def _listen(event: Event) -> None:
+    """Wants text."""
+
+
+def total_of(usages: Iterable[Usage]) -> Usage:
+    return sum(usages, Usage())
+
+
+def exact(usage: Usage) -> tuple[int, int, int, int, Decimal, int]:
+    """All but the seconds."""
+    tokens = (usage.input_tokens, usage.cached_tokens, usage.output_tokens, usage.reasoning_tokens)
+    return (*tokens, usage.dollars, usage.unpriced_calls)
+
+
+def counted(server: FaultServer) -> tuple[int, int, int, int, Fraction, int]:
+    """What the server says, in the same order."""
+    every = server.usage()
+    dollars = sum((bill(model, server.usage(model)) for model in PRICES), Fraction(0))
+    return every.input, every.cached, every.output, every.reasoning, dollars, server.unreported()
+
+
+def bill(model: str, tokens: Tokens) -> Fraction:
+    price = {name: Fraction(amount) for name, amount in PRICES[model].items()}
+    cached = tokens.cached * price.get("cached", price["input"])
+    return ((tokens.input - tokens.cached) * price["input"] + cached + tokens.output * price["output"]) / 10**6
+
+
+def check(server: FaultServer, books: Books, journal: Journal) -> None:
+    """Server == events == ledger == journal, together and by worker."""
+    told = counted(server)
+    journal.flush()
+    totals = journal.totals()
+    assert exact(books.ledger) == told
+    assert exact(total_of(call.usage for call in books.calls if not call.nested)) == told
+    assert exact(totals.spent.usage) == told
+    sent = [call for call in books.calls if not call.nested and call.worker != "dead"]
+    assert len(sent) == len(server.records)
+    for model in {record.request.model for record in server.records}:
+        mine = server.usage(model)
+        tokens = (mine.input, mine.cached, mine.output, mine.reasoning, bill(model, mine))
+        assert exact(totals.by_worker[model].usage)[:5] == tokens, model
+        assert totals.by_worker[model].calls == sum(record.request.model == model for record in server.records), model
+
+
+@pytest.mark.parametrize("seed", [1, 2, 3])
+async def test_with_retries_fallbacks_and_an_orchestrator_among_the_workers(seed: int, tmp_path: Path) -> None:
+    shares = {"planner": 0.1, "a": 0.5, "b": 0.5, "c": 0.3, "inner": 0.4}
+    inner_plan = render_workflow(Workflow((Step(0, "Think."), Step(1, "Answer.", "all"))))
+    texts = {"planner": render_workflow(TREE), "inner-planner": inner_plan}
+    async with fault_server(Seeded(seed, shares, WEIGHTS), texts) as server:
+        inner_pool = WorkerPool([worker(server, "inner"), worker(server, "good")])
+        inner = Conductor(worker(server, "inner-planner"), pool=inner_pool, fallback=True)
+        workers = [worker(server, "a"), worker(server, "b"), Worker(inner, name="team"), worker(server, "c")]
+        dead = Worker(OpenAICompatibleProvider("dead", base_url=dead_url()), name="dead", retries=0, price=PRICES["a"])  # type: ignore[arg-type]
+        pool = WorkerPool([*workers, dead, worker(server, "good")])
+        conductor = Conductor(worker(server, "planner"), pool=pool, fallback=True)
+        books = Books()
+        with Journal(tmp_path / "journal.sqlite") as journal:
+            lanes = asyncio.Semaphore(8)
+
+            async def one(number: int) -> None:
+                async with lanes:
+                    await books.ask(conductor, f"Question {number}?", journal, stream=number % 2 == 1)
+
+            await asyncio.gather(*(one(number) for number in range(40)))
+            assert len({record.fate for record in server.records}) > 20  # or nothing was tested
+            check(server, books, journal)
+        await pool.aclose()
+        await inner_pool.aclose()
+        for asked in (conductor, inner):
+            await asked.asked.provider.aclose()  # type: ignore[union-attr]
+
+
+async def test_without_fallback_each_failure_stands_in_the_ledger(tmp_path: Path) -> None:
+    names = [name for name in FAULTS if name not in ("huge", "endless")]
+    plan = render_workflow(Workflow((Step(1, "First."), Step(0, "Then.", "all"))))
+    async with fault_server(Played({f"a {name}": [name] for name in names}), {"planner": plan}) as server:
+        books = Books()
+        with Journal(tmp_path / "journal.sqlite") as journal:
+
+            async def one(name: str, stream: bool) -> None:
+                timeout_s = 0.5 if name in SILENT else 20.0
+                provider = OpenAICompatibleProvider(f"a {name}", base_url=server.url)
+                bad = Worker(provider, name=f"a {name}", price=PRICES["a"], retries=1, timeout_s=timeout_s)  # type: ignore[arg-type]
+                pool = WorkerPool([bad, worker(server, "good")])
+                asked = Conductor(worker(server, "planner"), pool=pool)
+                await books.ask(asked, f"{name}?", journal, stream=stream)
+                await pool.aclose()
+
+            for name in names:
+                PRICES[f"a {name}"] = PRICES["a"]
+            try:
+                await asyncio.gather(*(one(name, stream) for name in names for stream in (False, True)))
+                check(server, books, journal)
+            finally:
+                for name in names:
+                    del PRICES[f"a {name}"]
+
+
+@pytest.mark.parametrize("end", ["cancel", "budget"])
+@pytest.mark.parametrize("how", ["hang", "hang_midway", "drip_text"])
+@pytest.mark.parametrize("where", ["planning", "step"])
+async def test_of_a_call_that_was_stopped_nobody_knows_the_price(
+    where: str, how: str, end: str, tmp_path: Path
+) -> None:
+    """Ten episodes, stopped while one call each is under way and all others have ended."""
+    plan = render_workflow(Workflow((Step(0, "Look.", []), Step(1, "Wait.", []))))
+    script = Played({"planner": [how]} if where == "planning" else {"mute": [how], "a": ["429", "usage_missing", "ok"]})
+    async with fault_server(script, {"planner": plan}) as server:
+        books = Books()
+        workers = [worker(server, "a"), worker(server, "mute", retries=0)]
+        workers[1] = Worker(workers[1].provider, name="mute", price=PRICES["mute"], retries=0)  # type: ignore[arg-type]
+        pool = WorkerPool(workers)
+        planner = Worker(worker(server, "planner").provider, name="planner", price=PRICES["planner"])  # type: ignore[arg-type]
+        conductor = Conductor(planner, pool=pool)
+        with Journal(tmp_path / "journal.sqlite") as journal:
+            budget = Budget(seconds=1.0) if end == "budget" else None
+            asking = [books.ask(conductor, f"{i}?", journal, stream=i % 2 == 1, budget=budget) for i in range(10)]
+            tasks = [asyncio.create_task(one) for one in asking]
+            done = 0 if where == "planning" else 30  # the planner's, the 429 and the next one of "a"
+            await server.until(lambda s: len(s.busy) == 10 and len(books.calls) == done)
+            for task in tasks if end == "cancel" else ():
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+            await server.until(lambda s: not s.busy)
+            assert server.unreported() == (10 if where == "planning" else 20)
+            assert sum(call.outcome in ("cancelled", "timeout") for call in books.calls) == 10
+            if end == "budget":
+                check(server, books, journal)
+            else:  # who cancels gets no episode; what it cost was told of, and stands in the journal
+                told = counted(server)
+                assert exact(total_of(call.usage for call in books.calls)) == told
+                journal.flush()
+                assert exact(journal.totals().spent.usage) == told
+        await pool.aclose()
+        await planner.provider.aclose()  # type: ignore[union-attr]
+
+
+async def test_what_is_replayed_from_the_journal_is_not_paid_for_again(tmp_path: Path) -> None:
+    script = Played({"a": ["500", "ok"], "b": ["blank_text", "ok"]})
+    async with fault_server(script, {"planner": render_workflow(TREE)}) as server:
+        with Journal(tmp_path / "journal.sqlite") as journal:
+            asked: list[Episode] = []
+            for replays in (False, True, True):
+                pool = WorkerPool([worker(server, name) for name in ("a", "b", "c")])
+                planner = worker(server, "planner")
+                if replays:
+                    pool = WorkerPool([one.replaying(journal) for _, one in pool])
+                    planner = planner.replaying(journal)
+                asked.append(await Conductor(planner, pool=pool).ask("Again?", on_event=journal))
+                await pool.aclose()
+            totals = journal.totals()
+    first, *again = asked
+    assert first.answer is not None
+    told = counted(server)
+    assert len(server.records) == 6 + 4  # one call of the planner, five of steps, four of these twice
+    assert exact(totals.spent.usage) == told == exact(first.usage)
+    for episode in again:
+        assert episode.answer == first.answer
+        ledger = draw_up(episode)
+        assert exact(ledger.replayed) == exact(ledger.total)
+        assert all(attempt.replayed for attempt in ledger.attempts)
+
+
+async def test_the_json_of_an_episode_carries_the_same_sums(tmp_path: Path) -> None:
+    shares = dict.fromkeys(("a", "b", "c"), 0.6)
+    async with fault_server(Seeded(5, shares, WEIGHTS), {"planner": render_workflow(TREE)}) as server:
+        pool = WorkerPool([worker(server, name) for name in ("a", "b", "c", "good")])
+        conductor = Conductor(worker(server, "planner"), pool=pool, fallback=True)
+        shown = [episode_json(await conductor.ask(f"{number}?"), pool) for number in range(5)]
+        await pool.aclose()
+    told = counted(server)
+    ledgers: Sequence[dict[str, dict[str, object]]] = [one["ledger"] for one in shown]  # type: ignore[misc]
+    for name, value in zip(("input_tokens", "cached_tokens", "output_tokens", "reasoning_tokens"), told, strict=False):
+        assert sum(ledger["total"][name] for ledger in ledgers) == value  # type: ignore[misc]
+    assert sum(Decimal(str(ledger["total"]["dollars"])) for ledger in ledgers) == told[4]
+    assert sum(ledger["total"]["unpriced_calls"] for ledger in ledgers) == told[5]  # type: ignore[misc]
+    attempts = [step["attempts"] for one in shown for step in one["rounds"][0]["steps"]]  # type: ignore[index]
+    assert sum(len(each) for each in attempts) + 5 == len(server.records)
