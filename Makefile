@@ -9,6 +9,7 @@ SHELL := bash
 PYTHON ?= python3
 VENV ?= .venv
 DEMO_VENV ?= .venv-demo
+BENCH ?= orchestration load providers journal faults
 BIN := $(VENV)/bin
 # constraints.txt holds the versions that development and the tests use. To upgrade one: change its line, then
 # `make check test learn`; what moved a score goes into CHANGELOG.md under Scores.
@@ -39,8 +40,8 @@ format: setup  ## put the code into form
 learn: setup  ## learning from scratch: five seeds and the controls, at most an hour on two cores
 	$(BIN)/openconductor train recipes/gym.toml --study runs/learn $(LEARN_FLAGS)
 
-bench: $(VENV)/.ready-bench  ## speed and memory, side by side with LangGraph
-	$(BIN)/python -m benchmarks.orchestration $(BENCH_FLAGS)
+bench: $(VENV)/.ready-bench  ## speed, memory, faults, journal, side by side with peers (BENCH=journal for one)
+	@for name in $(BENCH); do echo "== $$name"; $(BIN)/python -m benchmarks.$$name $(BENCH_FLAGS); done
 
 docs: setup  ## run the code blocks of README and docs, and the examples in docstrings
 	$(BIN)/python -m pytest tests/test_docs.py </dev/null

@@ -121,7 +121,8 @@ async def execute(
         if emit is not None:
             emit.check()  # what it raised need not be this error: it can fail while others are closed
         raise
-    await close(None)
+    if emit is not None and whole:
+        await close(None)
     return execution.transcript()
 
 
@@ -301,7 +302,7 @@ class Execution:
         calls: list[Call] = []
 
         def result(ordinal: int, said: Completion | None, failed: OpenConductorError | None) -> StepResult:
-            spent = sum((call.usage for call in calls), Usage())
+            spent = calls[0].usage if len(calls) == 1 else sum((call.usage for call in calls), Usage())
             begun = self._begun[index]  # None where it was refused, or cancelled, before anything was sent
             ended = None if begun is None else self._now()
             return StepResult(step, said, failed, messages, ordinal, spent, begun, ended, tuple(calls))
