@@ -24,6 +24,11 @@ from openconductor.errors import OpenConductorError
 EXTRAS: dict[str, tuple[str, ...]] = {
     "gym": ("numpy", "onnxruntime", "tokenizers"),
     "train": ("accelerate", "datasets", "onnx", "safetensors", "torch", "transformers", "trl"),
+    "providers": ("pydantic-ai-slim",),
+    "mcp": ("mcp",),
+    "local": ("torch", "transformers"),
+    "grade": ("antlr4-python3-runtime", "math-verify"),
+    "parquet": ("pyarrow",),
 }
 """The packages that each extra brings (a test holds them against pyproject.toml)."""
 

@@ -1,0 +1,211 @@
+r"""Multiple choice: the prompt, the extractor that belongs to it, and the grader.
+
+In: a question with its choices; a reply. Out: the prompt of a style; the letter that the same style reads off a reply.
+A prompt and its extractor are one unit, named by ``style``, because an extractor only finds what its prompt asks for:
+
+- ``ours``: thoughts are stripped, and the *last* letter that the reply states as its answer counts, wherever it is
+  stated (``Answer: B``, ``the answer is (B)``, ``\boxed{B}``); else the last option that it calls the right one; else a
+  reply that is nothing but a letter. A lone capital is no statement: the "I" of "I cannot tell" answers nothing. Where
+  the last statement names two letters, or none is found, nothing is answered: wrong, and counted apart ("unparsed").
+- ``mmlu-pro``: as TIGER-AI-Lab's MMLU-Pro evaluates (commit f418b11), *with* its last fallback, any lone capital; but
+  what finds nothing is wrong here, where the official script draws a letter. For comparing with papers.
+- ``simple-evals``: as OpenAI's simple-evals does (commit ee3b031): the *first* ``Answer: X``. For comparing, too.
+
+Not covered: an answer given as the choice's text without its letter.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from hashlib import blake2b
+from typing import Literal, TypeVar, get_args
+
+from openconductor.errors import ConfigError, GradingError
+from openconductor.graders.extraction import strip_thoughts
+from openconductor.types import Grade, Problem
+
+Style = Literal["ours", "mmlu-pro", "simple-evals"]
+T = TypeVar("T")
+
+LETTERS = "ABCDEFGHIJ"
+
+# Where a reply states its answer: what stands behind is looked at by _letters_after.
+_STATED = re.compile(
+    r"\banswer\b(?:\s+(?:choice|option))?[*_\s]*(?:[:=]|\b(?:is|would be|must be|should be)\b[*_\s]*:?)"
+    r"|\banswer\s+(?:to|for)\s[^.\n]{1,60}?\sis\b:?|\\boxed(?=\s*\{)",
+    re.IGNORECASE,
+)
+_CALLED_RIGHT = re.compile(
+    r"\b(?:correct|right|best|closest)\s+(?:option|choice|one)\b[^.\n(]{0,40}?\bis\b|\b(?:choose|pick|select)\b",
+    re.IGNORECASE,
+)
+_OPENED = re.compile(
+    r"(?:[\s*_`\"'$({\[]|\\[(\[]|\\(?:text|mathrm|mathbf|textbf|textrm)(?=\s*\{)|\\boxed(?=\s*\{)"
+    r"|(?i:therefore|thus|clearly|option|choice|letter)\b[ :,]*)*"
+)
+_CONTINUES = re.compile(r"['’]?[A-Za-z0-9]|-[A-Za-z]")
+_CLOSED = re.compile(r"\s*(?:[)\]}.,;:!*_`\"'$–—]|-\s|\\[)\]]|\n|$)")
+_OTHER = r"[\s*_)}\]$]*(?:or|and|/|,|&)\s*[*_({\[$]*"
+_ALONE = re.compile(r"[*_`$({\[\\]*[A-Za-z][*_`$)}\]\\]*(?:[.):]\s?[^\n]*)?")
+
+# From simple-evals (MIT licence), and from MMLU-Pro (Apache-2.0) without its five examples: what papers asked with.
+_SIMPLE_EVALS = (
+    "Answer the following multiple choice question. The last line of your response should be of the following format: "
+    "'Answer: $LETTER' (without quotes) where LETTER is one of {letters}. Think step by step before answering.\n\n"
+    "{question}\n\n{choices}"
+)
+_MMLU_PRO = (
+    "The following are multiple choice questions (with answers){about}. Think step by step and then finish your answer "
+    'with "the answer is (X)" where X is the correct letter choice.\n\n'
+    "Question:\n{question}\nOptions:\n{choices}\nAnswer: Let's think step by step."
+)
+_OURS = (
+    "{question}\n\n{choices}\n\n"
+    "Think step by step, then end with one line of the form 'Answer: X', where X is one of {letters}."
+)
+
+
+def choice_prompt(question: str, choices: Sequence[str], *, style: Style = "ours", subject: str = "") -> str:
+    """The text that a worker sees.
+
+    Args:
+        question: the question without its choices.
+        choices: their texts, in the order in which they get their letters.
+        style: whose prompt.
+        subject: what the question is about; only mmlu-pro says it.
+
+    Raises:
+        ValueError: fewer than two choices, or more than there are letters.
+
+    >>> print(choice_prompt("What is 2 + 3?", ["4", "5"]))
+    What is 2 + 3?
+    <BLANKLINE>
+    A) 4
+    B) 5
+    <BLANKLINE>
+    Think step by step, then end with one line of the form 'Answer: X', where X is one of A, B.
+    """
+    if not 2 <= len(choices) <= len(LETTERS):
+        raise ValueError(f"choices: got {len(choices)}, expected 2 to {len(LETTERS)}")
+    letters = LETTERS[: len(choices)]
+    mark = "." if style == "mmlu-pro" else ")"
+    listed = "\n".join(f"{letter}{mark} {choice}" for letter, choice in zip(letters, choices, strict=True))
+    match style:
+        case "ours":
+            return _OURS.format(question=question.strip(), choices=listed, letters=", ".join(letters))
+        case "simple-evals":
+            return _SIMPLE_EVALS.format(question=question, choices=listed, letters=letters)
+        case "mmlu-pro":
+            about = f" about {subject}" if subject else ""
+            return _MMLU_PRO.format(question=question, choices=listed, about=about)
+
+
+def shuffled(choices: Sequence[T], key: str) -> tuple[list[T], list[int]]:
+    """The choices in an order that depends on the key alone, whatever the machine and the version of Python.
+
+    Args:
+        choices: in their original order.
+        key: names the draw: a seed and the problem's id, say.
+
+    Returns:
+        The choices in their new order, and the old place of each: the right one's new place is ``places.index(old)``.
+
+    >>> shuffled(["red", "green", "blue"], "seed 0, problem 9")
+    (['blue', 'red', 'green'], [2, 0, 1])
+    """
+    places = sorted(
+        range(len(choices)), key=lambda place: blake2b(f"{place}\0{key}".encode("utf-8", "surrogatepass")).digest()
+    )
+    return [choices[place] for place in places], places
+
+
+def extract_choice(text: str, letters: str = LETTERS, *, style: Style = "ours") -> str | None:
+    """The letter that a reply answers; None where it answers none.
+
+    >>> extract_choice("It is (A). No: the answer is (C).", "ABCD"), extract_choice("I cannot tell.")
+    ('C', None)
+    """
+    match style:
+        case "ours":
+            return _extract(strip_thoughts(text), letters)
+        case "mmlu-pro":
+            return _extract_mmlu_pro(text, letters)
+        case "simple-evals":
+            found = re.search(rf"(?i)Answer[ \t]*:[ \t]*\$?([{letters}])\$?", text)
+            return found[1] if found else None
+
+
+class ChoiceGrader:
+    """Compares letters; the reference is the letter of the right choice.
+
+    Args:
+        letters: the letters that choices may have.
+        style: whose extractor; the one of the prompt that was used.
+
+    Raises:
+        ConfigError: the letters are no capitals, or there is no such style.
+    """
+
+    def __init__(self, letters: str = LETTERS, *, style: Style = "ours") -> None:
+        if not re.fullmatch(r"[A-Z]{2,}", letters):
+            raise ConfigError(f"choice grader: got the letters {letters!r}, expected two capitals or more")
+        if style not in get_args(Style):
+            raise ConfigError(f"choice grader: got the style {style!r}, expected one of {', '.join(get_args(Style))}")
+        self.letters = letters
+        self.style: Style = style
+
+    async def grade(self, problem: Problem, answer: str) -> Grade:
+        """Grade one answer.
+
+        Raises:
+            GradingError: the reference is none of the letters.
+        """
+        if not isinstance(problem.reference, str) or problem.reference not in tuple(self.letters):
+            raise GradingError(f"problem {problem.id}: got the reference {problem.reference!r}, expected a letter")
+        letter = extract_choice(answer, self.letters, style=self.style)
+        if letter is None:
+            return Grade(False, note="unparsed: no letter is stated as the answer, or two are")
+        return Grade(letter == problem.reference, letter)
+
+
+def _extract(text: str, letters: str) -> str | None:
+    """The letter of the last statement; None where that names two, or none is made."""
+    for anchors in (_STATED, _CALLED_RIGHT):
+        found = [read for anchor in anchors.finditer(text) if (read := _letters_after(text, anchor.end(), letters))]
+        if found:
+            return found[-1] if len(found[-1]) == 1 else None
+    named = list(re.finditer(rf"(?<![A-Za-z])\(?([{letters}])\)? is (?:the )?(?:correct|right|best)\b", text))
+    if named:
+        return named[-1][1]
+    alone = _letters_after(text, 0, letters) if _ALONE.fullmatch(text.strip()) else ""
+    return alone if len(alone) == 1 else None
+
+
+def _letters_after(text: str, place: int, letters: str) -> str:
+    """The letter that stands there, or the two between which it does not decide; "" where a word or nothing does."""
+    opened = _OPENED.match(text, place, place + 80)
+    assert opened is not None  # it matches nothing, too
+    start = opened.end()
+    letter, rest = text[start : start + 1].upper(), text[start + 1 :]
+    if not letter or letter not in letters or _CONTINUES.match(rest):
+        return ""
+    enclosed = opened[0].endswith(("(", "{", "[", "*", "$", "`", '"', "'")) or _CLOSED.match(rest) is not None
+    other = re.match(rf"{_OTHER}([{letters}])(?=\s*(?:[).,;:*$}}\]]|$|\n))", rest)
+    if other is not None and other[1] != letter:
+        return letter + other[1]
+    # "the answer is a ...": an article; "the answer is I ...": a sentence.
+    return letter if enclosed or (text[start] == letter and letter not in "AI") else ""
+
+
+def _extract_mmlu_pro(text: str, letters: str) -> str | None:
+    """``extract_answer`` of the official evaluation, step for step, but in linear time."""
+    found = re.search(rf"answer is \(?([{letters}])\)?", text)
+    if found:
+        return found[1]
+    marked = list(re.finditer(rf"[aA]nswer:\s*([{letters}])", text))
+    if marked:  # theirs: the last one of the first line that has any
+        line_end = text.find("\n", marked[0].start())
+        return [mark for mark in marked if line_end < 0 or mark.start() < line_end][-1][1]
+    alone = re.findall(rf"\b[{letters}]\b", text)
+    return alone[-1] if alone else None

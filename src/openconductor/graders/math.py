@@ -1,0 +1,144 @@
+r"""The math grader: whether an answer and a reference are the same mathematical value.
+
+In: a problem whose reference is a text (``\frac{1}{2}``, ``x=5``, ``\text{even}``, or a solution with its boxes). Out:
+right, wrong or undecided, with what was read off the answer and why.
+
+1. ``extraction`` finds the answer: the last box, the line marked as the answer, or a reply that is nothing else. Where
+   there is none, the answer is wrong, with a note that begins with "unparsed".
+2. ``math_text`` brings both into one form. The same text is right; words are compared as words.
+3. ``numerals`` compares plain numbers exactly, here in this process.
+4. ``math_workers`` ask math-verify about the rest, in processes that can be killed.
+
+Integers are exact, always; so is everything else unless the task gives a tolerance, which is relative to the reference.
+
+**Whose fault is it?** An answer that is a bomb (CPU time spent, out of memory twice, a crash twice) is *wrong*, for
+that is the answer's own doing, and masking it would reward writing one. A *reference* that cannot be read, or is a bomb
+itself, leaves the answer undecided. Workers that do not start or get no CPU time raise a GradingError, which masks the
+reward: infrastructure never changes one.
+
+Not covered: proofs, whether a form was asked for ("in simplest form": 2/4 is 1/2 here), which variable a list belongs
+to (``a=1, b=2`` answered ``2, 1``), and ``\log`` without a base, which is taken to be decimal.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+
+from openconductor.errors import ConfigError, GradingError
+from openconductor.graders.extraction import find_answer, find_boxed
+from openconductor.graders.math_text import normalise, same_text, without_unit, words_of
+from openconductor.graders.math_workers import MathWorkers, shared_workers
+from openconductor.graders.numerals import equal_numerals, read_numeral
+from openconductor.types import Grade, Problem
+
+LONGEST = 4000
+"""Characters of the longest answer that is looked at."""
+
+_TEXT_ONLY = re.compile(r"\\text\s*\{[^{}]*\}|\([A-Z]\)")
+_FULL_HOUR = re.compile(r"\d{1,2}:00")  # read as a ratio, it is a division by zero
+_IN_BASE = re.compile(r"\d\s*_\s*\{?\d")
+_SPACED_DIGITS = re.compile(r"\d\s+\d")
+
+
+class MathGrader:
+    """Compares mathematical values.
+
+    Args:
+        tolerance: the largest error of a number, relative to the reference; None is exact. References written as
+            integers are exact in any case.
+        workers: the processes that read formulas; None is the pool that all graders of this process share.
+
+    Raises:
+        ConfigError: the tolerance is not at least 0 and below 1.
+    """
+
+    def __init__(self, tolerance: float | None = None, *, workers: MathWorkers | None = None) -> None:
+        if tolerance is not None and not 0 <= tolerance < 1:
+            raise ConfigError(f"math grader: got the tolerance {tolerance!r}, expected 0 to below 1, or None")
+        self.tolerance = tolerance
+        self._workers = workers
+
+    async def grade(self, problem: Problem, answer: str) -> Grade:
+        """Grade one answer.
+
+        Raises:
+            GradingError: the reference is no text or blank, or the workers failed.
+            ConfigError: math-verify is needed and not installed.
+        """
+        if not isinstance(problem.reference, str) or not problem.reference.strip():
+            raise GradingError(f"problem {problem.id}: got the reference {problem.reference!r}, expected a text")
+        found = find_answer(answer)
+        if not found.items:
+            return Grade(False, note=f"unparsed: {found.why}")
+        try:
+            return await self.compare(problem.reference, found.items)
+        except GradingError as error:
+            raise GradingError(f"problem {problem.id}: {error}") from error
+
+    async def compare(self, reference: str, items: Sequence[str]) -> Grade:
+        """Grade an answer that has been found already, as the items of one list.
+
+        Raises:
+            GradingError: the reference has no value, or the workers failed.
+            ConfigError: math-verify is needed and not installed.
+        """
+        extracted = ", ".join(items)
+        if len(extracted) > LONGEST:
+            return Grade(False, extracted[:LONGEST], f"unreadable: longer than {LONGEST} characters")
+        gold = normalise(_value_of(reference))
+        answers = [normalise(item) for item in items]
+        whole = ", ".join(answers)
+        decided = self._decided(gold, whole)
+        if decided is not None:
+            return Grade(decided[0], extracted, decided[1])
+        if _IN_BASE.search(gold) or _IN_BASE.search(whole):
+            return Grade(False, extracted, "numbers in a base are compared as they are written")
+        if _SPACED_DIGITS.search(gold) or len(gold) > LONGEST:
+            return Grade(None, extracted, f"undecided: the reference cannot be read: {gold[:80]}")
+        if _SPACED_DIGITS.search(whole):
+            return Grade(False, extracted, "unreadable: digits with blanks between them")
+        workers = self._workers or shared_workers()
+        formulas = [without_unit(text).removeprefix("$") for text in (gold, *answers)]
+        verdict, gold_read = await workers.judge(formulas[0], formulas[1:], self.tolerance)
+        match verdict:
+            case "equal":
+                return Grade(True, extracted, "math-verify")
+            case "different":
+                return Grade(False, extracted, "math-verify")
+            case "unread answer":
+                return Grade(False, extracted, "unreadable: the answer is no formula")
+            case "unread gold":
+                return Grade(None, extracted, f"undecided: the reference cannot be read: {gold}")
+            case "starved":
+                raise GradingError("math workers: got no CPU time, expected an idler machine")
+            case "cpu" | "memory" | "crash":
+                what = {"cpu": "timeout", "memory": "out of memory", "crash": "crash"}[verdict]
+                if gold_read:
+                    return Grade(False, extracted, f"{what}: reading the answer took all of it")
+                return Grade(None, extracted, f"undecided: {what} while the reference was read")
+
+    def _decided(self, gold: str, answer: str) -> tuple[bool, str] | None:
+        """What can be said without reading formulas."""
+        if same_text(gold, answer):
+            return True, "same text"
+        words = words_of(gold)
+        if words is not None and words == words_of(answer):
+            return True, "same words"
+        if words is not None and _TEXT_ONLY.fullmatch(gold):
+            return False, "other words"
+        if _FULL_HOUR.fullmatch(gold):
+            return False, "another time"
+        numerals = read_numeral(gold), read_numeral(answer)
+        if numerals[0] is None or numerals[1] is None:
+            return None
+        same = equal_numerals(numerals[0], numerals[1], tolerance=self.tolerance)
+        return None if same is None else (same, "number")
+
+
+def _value_of(reference: str) -> str:
+    """What a reference marks as its answer, if it is a whole solution; else the reference itself."""
+    found = find_answer(reference)
+    if found.why and find_boxed(reference) is not None:
+        raise GradingError(f"got a reference without a value ({found.why}), expected one")
+    return found.text or reference

@@ -1,0 +1,58 @@
+"""The golden cases of the math, choice and free-form graders: answers, right and wrong, each with the reason."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from openconductor.graders.choice import ChoiceGrader
+from openconductor.graders.freeform import FreeFormAnswer, FreeFormGrader
+from openconductor.graders.math import MathGrader
+from openconductor.types import Grade, Problem
+
+
+def cases(name: str) -> list[dict[str, Any]]:
+    """The cases of one file."""
+    lines = Path(__file__).with_name(f"{name}.jsonl").read_text("ascii").splitlines()
+    return [json.loads(line) for line in lines]
+
+
+def named(name: str) -> pytest.MarkDecorator:
+    """One test a case."""
+    return pytest.mark.parametrize("case", cases(name), ids=lambda case: case["name"])
+
+
+@named("math")
+async def test_a_golden_formula_is_graded_as_it_should(case: dict[str, Any]) -> None:
+    pytest.importorskip("math_verify")
+    grade = await MathGrader(case.get("tolerance")).grade(Problem("p", "", case["reference"], "t"), case["answer"])
+    assert grade.correct is case["correct"], (case["why"], grade)
+    assert grade.note.startswith("unparsed") is case.get("unparsed", False)
+    assert (grade.extracted is None) is case.get("unparsed", False)
+
+
+@named("choice")
+async def test_a_golden_choice_is_read_as_it_should(case: dict[str, Any]) -> None:
+    grader = ChoiceGrader(case["letters"], style=case["style"])
+    grades = [await grader.grade(Problem("p", "", letter, "t"), case["answer"]) for letter in case["letters"]]
+    assert [grade.extracted for grade in grades] == [case["letter"]] * len(grades), case["why"]
+    assert [grade.correct for grade in grades] == [letter == case["letter"] for letter in case["letters"]]
+    assert all(grade.note.startswith("unparsed") is (case["letter"] is None) for grade in grades)
+
+
+@named("freeform")
+async def test_a_golden_free_form_is_graded_as_it_should(case: dict[str, Any]) -> None:
+    pytest.importorskip("math_verify")
+    reference = FreeFormAnswer(case["reference"], case.get("kind"), case.get("tolerance"))
+    grade: Grade = await FreeFormGrader().grade(Problem("p", "", reference, "t"), case["answer"])
+    assert grade.correct is case["correct"], (case["why"], grade)
+
+
+@pytest.mark.parametrize(("name", "least"), [("math", 120), ("choice", 50), ("freeform", 25)])
+def test_the_golden_cases_are_told_apart_and_say_why(name: str, least: int) -> None:
+    names = [case["name"] for case in cases(name)]
+    assert len(set(names)) == len(names) >= least
+    assert all(case["why"] for case in cases(name))

@@ -1,0 +1,107 @@
+"""Where the answer stands in a reply (the golden cases of math hold the rules; here are the corners)."""
+
+from __future__ import annotations
+
+import pytest
+
+from openconductor.graders.extraction import braced, find_answer, find_boxed, strip_thoughts
+
+
+@pytest.mark.parametrize(
+    ("reply", "left"),
+    [
+        ("no thoughts", "no thoughts"),
+        ("<think>a</think>b", "b"),
+        ("<THINK>a</Think>b", "b"),
+        ("<thinking>a</thinking>b<reasoning>c</reasoning>d", "bd"),
+        ("a</think>b", "b"),
+        ("<think>a", ""),
+        ("b<think>a", "b"),
+        ("<think>a</think>b</think>", "b"),
+        ("<think>a<think>b</think>c", "c"),
+        ("a < think > b", "a "),
+    ],
+)
+def test_thoughts_are_stripped_also_where_a_tag_is_missing(reply: str, left: str) -> None:
+    assert strip_thoughts(reply) == left
+
+
+@pytest.mark.parametrize(
+    ("text", "items"),
+    [
+        (r"\boxed{1}, \boxed{2} \text{ and } \boxed{3}", ("1", "2", "3")),
+        (r"$\boxed{1}$ and $\boxed{2}$", ("1", "2")),
+        (r"\boxed{1},\quad\boxed{2}", ("1", "2")),
+        (r"\boxed{5}, \boxed{5}", ("5",)),
+        (r"$x = \boxed{1}$ and $y_{2} = \boxed{2}$", ("1", "2")),
+        (r"\boxed{1}, so y = \boxed{2}", ("2",)),
+        (r"\boxed{1} \boxed{2}", ("2",)),
+        (r"\boxed{1}. Then \boxed{2}", ("2",)),
+        (r"\boxed{1} and then \boxed{2}", ("2",)),
+        (r"\boxed{1" + r", \boxed{2}", ("2",)),
+        (r"\boxed{}, \boxed{2}", ("2",)),
+        (r"\boxed{x = \boxed{5}}", ("5",)),
+        (r"\boxedthing{7}", None),
+        ("no box", None),
+    ],
+)
+def test_only_boxes_that_one_list_joins_are_one_answer(text: str, items: tuple[str, ...] | None) -> None:
+    found = find_boxed(text)
+    assert (None if found is None else found.items) == items
+
+
+@pytest.mark.parametrize(
+    ("text", "content"),
+    [("{a}", "a"), ("{a{b}c}", "a{b}c"), (r"{\{}", r"\{"), ("{a", None), ("a}", None), (r"{\\}", r"\\"), ("", None)],
+)
+def test_braces_balance_and_escaped_ones_do_not_count(text: str, content: str | None) -> None:
+    assert braced(text, 0) == content
+
+
+@pytest.mark.parametrize(
+    ("reply", "text"),
+    [
+        ("The final answer is $28 \\%$. I hope it is correct.", "28 \\%"),
+        ('The final answer is "$12 $ and $13 $". Good.', "12, 13"),
+        ("Answer: $5$ cm", "5 cm"),
+        ("So the answer is $x=5$ where x is nice.", "x=5"),
+        ("The answer is 3.14.", "3.14"),
+        ("the answer: x = 3", "x = 3"),
+        ("The answer to the question is therefore 5", "5"),
+        ("Answer \\[ \n 9 \n \\]", "9"),
+        ("Answer:", None),
+        ("Answer: $\n", None),
+        ("I will answer this. It is 5, or 6.", None),
+        ("**7**", "**7**"),
+        ("Evelyn", "Evelyn"),
+        ("Perhaps Evelyn", None),
+    ],
+)
+def test_the_line_that_is_marked_as_the_answer_is_read(reply: str, text: str | None) -> None:
+    found = find_answer(reply)
+    assert found.text == text
+    assert bool(found.why) is (text is None)
+
+
+@pytest.mark.timeout(60)
+@pytest.mark.parametrize(
+    "piece",
+    [
+        "answer is ",
+        "answer: $",
+        "$",
+        "$$",
+        "\\[",
+        "\\(",
+        "\\boxed{",
+        "\\boxed{1},",
+        "<think>",
+        "</think>",
+        "\n",
+        "*",
+        "{",
+    ],
+)
+def test_a_hostile_reply_is_read_in_a_moment(piece: str) -> None:
+    # Quadratic searches would take minutes here; the limit is the test's own.
+    find_answer(piece * (200_000 // len(piece)))

@@ -1,0 +1,144 @@
+"""The math grader: what it says of answers without asking a worker, and what it makes of what workers say."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from openconductor.errors import ConfigError, GradingError
+from openconductor.graders import GRADERS, math_workers
+from openconductor.graders.math import LONGEST, MathGrader
+from openconductor.graders.math_workers import MathWorkers, Verdict
+from openconductor.registry import load_registered
+from openconductor.types import Problem
+
+
+class SaidWorkers(MathWorkers):
+    """Workers that say what they are told to."""
+
+    def __init__(self, verdict: Verdict, *, gold_read: bool = True) -> None:
+        self.verdict: Verdict = verdict
+        self.gold_read = gold_read
+        self.asked: list[tuple[str, list[str], float | None]] = []
+
+    async def judge(self, gold: str, answers: Sequence[str], tolerance: float | None) -> tuple[Verdict, bool]:
+        self.asked.append((gold, list(answers), tolerance))
+        return self.verdict, self.gold_read
+
+
+def problem(reference: object) -> Problem:
+    return Problem("p", "", reference, "t")
+
+
+@pytest.mark.parametrize(
+    ("verdict", "gold_read", "correct", "note"),
+    [
+        ("equal", True, True, "math-verify"),
+        ("different", True, False, "math-verify"),
+        ("unread answer", True, False, "unreadable"),
+        ("unread gold", True, None, "undecided"),
+        ("cpu", True, False, "timeout"),
+        ("memory", True, False, "out of memory"),
+        ("crash", True, False, "crash"),
+        ("cpu", False, None, "undecided"),
+        ("memory", False, None, "undecided"),
+        ("crash", False, None, "undecided"),
+    ],
+)
+async def test_a_bomb_is_the_answers_fault_and_an_unread_reference_nobodys(
+    verdict: Verdict, gold_read: bool, correct: bool | None, note: str
+) -> None:
+    grader = MathGrader(workers=SaidWorkers(verdict, gold_read=gold_read))
+    grade = await grader.grade(problem("x+1"), r"\boxed{1+x}")
+    assert (grade.correct, grade.extracted) == (correct, "1+x")
+    assert grade.note.startswith(note)
+
+
+async def test_a_starved_worker_is_the_machines_fault() -> None:
+    with pytest.raises(GradingError, match="problem p: math workers: got no CPU time"):
+        await MathGrader(workers=SaidWorkers("starved")).grade(problem("x+1"), r"\boxed{1+x}")
+
+
+@pytest.mark.parametrize(
+    ("reference", "answer"),
+    [("73", r"\boxed{073}"), (r"\frac{1}{2}", r"\boxed{0.5}"), (r"\text{even}", r"\boxed{odd}"), ("x", r"\boxed{x}")],
+)
+async def test_plain_numbers_words_and_the_same_text_need_no_worker(reference: str, answer: str) -> None:
+    workers = SaidWorkers("equal")
+    await MathGrader(workers=workers).grade(problem(reference), answer)
+    assert not workers.asked
+
+
+async def test_workers_get_both_sides_in_one_form_without_units() -> None:
+    workers = SaidWorkers("equal")
+    await MathGrader(0.01, workers=workers).grade(problem(r"$\dfrac{\pi}{2}\text{ cm}$"), r"\boxed{pi/2}, \boxed{1.57}")
+    assert workers.asked == [(r"\frac{\pi}{2}", [r"\pi /2", "1.57"], 0.01)]
+
+
+async def test_an_answer_that_is_too_long_is_not_read() -> None:
+    workers = SaidWorkers("equal")
+    grade = await MathGrader(workers=workers).grade(problem("x"), rf"\boxed{{{'y' * (LONGEST + 1)}}}")
+    assert grade.correct is False
+    assert grade.note.startswith("unreadable")
+    assert not workers.asked
+
+
+@pytest.mark.parametrize("reference", [None, 5, "", "  ", ["5"]])
+async def test_a_reference_that_is_no_text_is_the_graders_failure(reference: object) -> None:
+    with pytest.raises(GradingError, match="problem p: got the reference"):
+        await MathGrader().grade(problem(reference), r"\boxed{5}")
+
+
+@pytest.mark.parametrize("reference", [r"so \boxed{}", r"so \boxed{5"])
+async def test_a_reference_whose_box_is_broken_is_the_graders_failure(reference: str) -> None:
+    with pytest.raises(GradingError, match="problem p: got a reference without a value"):
+        await MathGrader().grade(problem(reference), r"\boxed{5}")
+
+
+MARKS = tuple("\\{}()[]$,;:.-+*/^_%=<>&10x \n°²½٣")
+WORDS = (
+    "pi",
+    "sqrt",
+    "\\frac",
+    "\\text",
+    "\\left",
+    "and",
+    "cm",
+    "answer is ",
+    "Answer: ",
+    "<think>",
+    "</think>",
+    "\\boxed{",
+)
+REPLIES = st.lists(st.sampled_from(MARKS + WORDS) | st.text(max_size=3), max_size=20).map("".join)
+
+
+@given(REPLIES, st.sampled_from(["5", "x+1", r"\text{a b}", "3 cm"]))
+def test_whatever_is_written_gets_a_verdict(reply: str, reference: str) -> None:
+    grade = asyncio.run(MathGrader(workers=SaidWorkers("different")).grade(problem(reference), reply))
+    assert grade.correct in {True, False}
+    in_box = asyncio.run(MathGrader(workers=SaidWorkers("different")).grade(problem(reference), rf"\boxed{{{reply}}}"))
+    assert in_box.correct in {True, False}
+
+
+@pytest.mark.parametrize("tolerance", [-0.1, 1.0, float("nan")])
+def test_a_tolerance_out_of_its_range_is_refused(tolerance: float) -> None:
+    with pytest.raises(ConfigError, match="tolerance"):
+        MathGrader(tolerance)
+
+
+async def test_without_math_verify_the_grader_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(math_workers, "find_spec", lambda name: None)
+    monkeypatch.setattr(math_workers, "_shared", None)
+    assert (await MathGrader().grade(problem("5"), r"\boxed{5}")).correct is True  # an integer needs none of it
+    with pytest.raises(ConfigError, match=r'pip install "openconductor\[grade\]"'):
+        await MathGrader().grade(problem("x+1"), r"\boxed{1+x}")
+
+
+@pytest.mark.parametrize("name", ["math", "choice", "freeform"])
+def test_the_graders_are_registered(name: str) -> None:
+    assert callable(load_registered(GRADERS, name, what="grader"))
