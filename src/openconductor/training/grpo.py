@@ -86,7 +86,8 @@ _REPORT_EVERY = 10  # iterations
 class WorkflowReward:
     """TRL's async reward function over a whole batch; every completion's workflow runs at the same time.
 
-    A failure of infrastructure is None (masked), never a number; nothing is raised into the trainer.
+    A failure of infrastructure is None (masked), never a number. Into the trainer only what stops a run is raised: a
+    wrong key, a wrong setting, a failing disk.
     """
 
     __name__ = "workflow"
@@ -126,8 +127,8 @@ class WorkflowReward:
         """One reward a completion, in order."""
         iteration = self._curve.after + int(trainer_state.global_step)
         group = self._config.rollout.completions
-        scored = await asyncio.gather(
-            *(
+        played = [
+            asyncio.ensure_future(
                 self._score(
                     Problem(problem_id[index], question[index], reference[index], self._config.data.task),
                     Completion(
@@ -137,9 +138,16 @@ class WorkflowReward:
                     ),
                     sample=iteration * group + index % group,
                 )
-                for index, completion in enumerate(completions)
             )
-        )
+            for index, completion in enumerate(completions)
+        ]
+        try:
+            scored = await asyncio.gather(*played)
+        except BaseException:  # a stop: nothing that follows can succeed, and nothing may go on after it
+            for one in played:
+                one.cancel()
+            await asyncio.gather(*played, return_exceptions=True)
+            raise
         rollouts = [Rollout(kind[index], one.reward, one.episode) for index, one in enumerate(scored)]
         now = time.perf_counter()
         record = {"iteration": iteration, "seconds": now - self._clock, **measure(rollouts, self._pool, group=group)}
