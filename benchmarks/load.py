@@ -2,13 +2,13 @@
 
     python -m benchmarks.load [--json] [--repeats 5] [--in-flight 256]
 
-In: nothing but this machine (two idle cores, Linux). Out: ratios, with the bars that they are held against. The workflow
-and the server are those of ``benchmarks.orchestration``: a tree of five steps, 50 ms a call, the longest line three. The
-client is held to one core and the server to another, so what is compared at 256 in flight is CPU: that of the client.
+In: nothing but this machine (two idle cores, Linux). Out: ratios, with the bars that they are held against. Workflow
+and server are those of ``benchmarks.orchestration``: a tree of five steps, 50 ms a call, the longest line three. The
+client is held to one core and the server to another, so what is compared at 256 in flight is the client's CPU.
 
 - "ours": ``execute`` through the OpenAI-compatible client, with every check, record and bill.
 - "bare": the same tree written out by hand over an aiohttp session that reads the JSON and checks nothing.
-- "threads": one step after the other, a thread a workflow, http.client: how public implementations of the method execute.
+- "threads": a step after the other, a thread a workflow, http.client: how public implementations of the method execute.
 - "+uvloop", "+64 connections": ours and bare with another event loop (optional: `pip install uvloop`), and with calls
   limited to 64 at once.
 
@@ -34,13 +34,13 @@ from concurrent.futures import ThreadPoolExecutor
 from urllib.parse import urlsplit
 
 import aiohttp
-
 from benchmarks.orchestration import CRITICAL_SECONDS, QUESTION, TREE, WORKFLOW, by_hand, installed, slow_server
+
 from openconductor import Message, Worker, WorkerPool, execute
 from openconductor.providers.openai_compatible import OpenAICompatibleProvider
 
 EACH = 3  # workflows a lane and round
-BARE, THREADS = 1.15, "less than threads"
+BARE = 1.15
 
 
 async def lanes(once: Callable[[], Awaitable[object]], in_flight: int) -> list[float]:
@@ -139,7 +139,12 @@ def measure(options: argparse.Namespace) -> dict[str, object]:
     serial = walls["ours"] / walls["threads"]
     return {
         "bars": [
-            {"what": "wall / bare asyncio and aiohttp", "value": round(ratio, 3), "at_most": BARE, "held": ratio <= BARE},
+            {
+                "what": "wall / bare asyncio and aiohttp",
+                "value": round(ratio, 3),
+                "at_most": BARE,
+                "held": ratio <= BARE,
+            },
             {"what": "wall / serial steps in threads", "value": round(serial, 3), "at_most": 1.0, "held": serial < 1},
         ],
         "wall_over_critical_path": walls,
@@ -167,7 +172,9 @@ def main() -> None:
         print(json.dumps(result, indent=2))
         return
     for bar in result["bars"]:  # type: ignore[attr-defined]
-        print(f"{'held  ' if bar['held'] else 'MISSED'}  {bar['value']:8.3f}  (at most {bar['at_most']})  {bar['what']}")
+        print(
+            f"{'held  ' if bar['held'] else 'MISSED'}  {bar['value']:8.3f}  (at most {bar['at_most']})  {bar['what']}"
+        )
     for key in ("wall_over_critical_path", "in_flight", "versions", "machine"):
         print(f"{key}: {json.dumps(result[key])}")
 
