@@ -31,7 +31,7 @@ from openconductor.events import Answered, Planned, RoundEnded
 from openconductor.executor import Execution, Setting
 from openconductor.parser import parse_workflow
 from openconductor.pool import Worker, WorkerPool
-from openconductor.prompt import SOLVE_SUBTASK, PromptOptions, render_prompt
+from openconductor.prompt import SOLVE_SUBTASK, PromptOptions, check_turns, render_prompt
 from openconductor.protocols import CallContext, OnEvent, Provider
 from openconductor.providers import WorkerFunction, resolve
 from openconductor.types import (
@@ -141,6 +141,7 @@ class Conductor:
         Raises:
             ConfigError, AuthFailed, BudgetExceeded: nothing more can be done; ``.episode`` holds what had happened.
         """
+        check_turns(question)
         return await _Asking(self, question, budget, on_event, sample).run()
 
     def ask_sync(

@@ -125,7 +125,8 @@ def validate_workflow(workflow: Workflow, workers: Iterable[int], *, max_steps: 
         WorkflowError: it breaks a rule, named by ``.reason``.
     """
     steps = workflow.steps
-    accesses = [step.access if isinstance(step.access, str) else list(step.access) for step in steps]
+    # A Step keeps a sequence as a tuple; what it was given else is named as it is.
+    accesses = [list(step.access) if isinstance(step.access, tuple) else step.access for step in steps]
     _check_steps(
         [step.worker for step in steps], [step.subtask for step in steps], accesses, frozenset(workers), max_steps
     )

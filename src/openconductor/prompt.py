@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, cast
 
 from openconductor.errors import ConfigError
 from openconductor.prompt_examples import ExampleSet, worked_examples
@@ -56,6 +56,7 @@ def check_question(question: Question) -> None:
             can be sent to every provider); or it is a chat without turns, or one that does not end with a user's or a
             tool's turn.
     """
+    check_turns(question)
     turns = _turns(question)
     if not turns:
         raise ConfigError("the question: got a chat without turns, expected at least one")
@@ -70,6 +71,23 @@ def check_question(question: Question) -> None:
             where = "the question" if isinstance(question, str) else f"the question, turn {index}"
             what = "a NUL" if bad[0] == "\0" else f"the lone surrogate U+{ord(bad[0]):04X}"
             raise ConfigError(f"{where}: got {what} at character {bad.start()}, expected text without it")
+
+
+def check_turns(question: object) -> None:
+    """Make sure that a question is one by its type, before any event tells of it.
+
+    Raises:
+        ConfigError: it is neither a text nor a sequence of Messages.
+    """
+    if isinstance(question, str):
+        return
+    if not isinstance(question, Sequence) or isinstance(question, (bytes, bytearray)):
+        raise ConfigError(f"the question: got {type(question).__name__}, expected a text or a list of Messages")
+    for index, turn in enumerate(cast("Sequence[object]", question)):
+        if not isinstance(turn, Message) or not isinstance(cast("object", turn.content), str):
+            raise ConfigError(
+                f"the question, turn {index}: got {type(turn).__name__}, expected a Message whose content is a text"
+            )
 
 
 def render_prompt(

@@ -190,20 +190,35 @@ class RewardFunction:
         setting = Setting(pool or self._pool, call, begun, meter, emit)
         if emit is not None:
             emit(asked(call, problem.question))
-        outcome = await self._play(problem, completion, setting, previous)
+        outcome, stop = await self._play(problem, completion, setting, previous)
+        episode = await self._closed(problem, completion, outcome, previous, setting)
+        if stop is not None:
+            stop.episode = episode
+            raise stop
+        grade = None if episode.answer is None else await self._grade(problem, episode.answer)
+        return Scored(episode_reward(episode, grade), episode, grade)
+
+    @staticmethod
+    async def _closed(
+        problem: Problem, completion: Completion, outcome: Round, previous: Round | None, setting: Setting
+    ) -> Episode:
+        """The episode as it ended, told to the sink, which makes it durable where it can."""
+        call, emit = setting.call, setting.emit
         answer = _answer_of(outcome, previous)
         usage = completion.usage + (outcome.transcript.usage if outcome.transcript is not None else Usage())
-        seconds = asyncio.get_running_loop().time() - begun
+        seconds = asyncio.get_running_loop().time() - setting.origin
         rounds = (outcome,) if previous is None else (previous, outcome)
         episode = Episode(problem.question, rounds, answer, outcome.error, usage, seconds, call.episode)
-        if emit is not None:
+        if emit is not None and emit.failure is None:
             emit(RoundEnded(call.episode, call.round, seconds, outcome))
             emit(Answered(call.episode, call.round, seconds, episode))
             await emit.settle()
-        grade = None if answer is None else await self._grade(problem, answer)
-        return Scored(episode_reward(episode, grade), episode, grade)
+        return episode
 
-    async def _play(self, problem: Problem, completion: Completion, setting: Setting, previous: Round | None) -> Round:
+    async def _play(
+        self, problem: Problem, completion: Completion, setting: Setting, previous: Round | None
+    ) -> tuple[Round, OpenConductorError | None]:
+        """The round, and the error that is to be raised once it has been told."""
         shown = _answer_of(previous, None) if previous is not None else None
 
         def announce(workflow: Workflow | None, error: WorkflowError | None) -> None:
@@ -220,21 +235,23 @@ class RewardFunction:
             )
         except WorkflowError as error:
             announce(None, error)
-            return Round(completion, error=error)
+            return Round(completion, error=error), None
         announce(workflow, None)
         if not workflow.steps:
-            return Round(completion, workflow)
-        for step in workflow:
-            check_price(setting.meter, setting.pool[step.worker])
+            return Round(completion, workflow), None
         execution = Execution(workflow, setting, open_context(problem.question), shown)
         try:
+            for step in workflow:
+                check_price(setting.meter, setting.pool[step.worker])
             async with time_limit(setting.meter):
                 transcript = await execution.run()
-        except BudgetExceeded as error:
-            if not _is_own(error, setting.meter):
-                raise  # a run's budget: there is nothing left to learn from
-            return Round(completion, workflow, execution.transcript(), error)
-        return Round(completion, workflow, transcript, transcript.error)
+        except OpenConductorError as error:
+            if setting.emit is not None:
+                setting.emit.check()  # what the sink raised comes out as it was
+            # Of the limits only the completion's own is data; where a run's is spent, there is nothing left to learn.
+            own = isinstance(error, BudgetExceeded) and _is_own(error, setting.meter)
+            return Round(completion, workflow, execution.transcript(), error), None if own else error
+        return Round(completion, workflow, transcript, transcript.error), None
 
     async def _grade(self, problem: Problem, answer: str) -> Grade:
         """The grader's verdict; whatever it raises but a *stop* is an undecided grade that says why."""

@@ -5,7 +5,7 @@ In: nothing. Out: values without behaviour beyond their own arithmetic.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from decimal import Decimal
 from types import MappingProxyType
@@ -165,7 +165,7 @@ class Step:
 
     def __post_init__(self) -> None:
         access = self.access
-        if not isinstance(access, str):
+        if isinstance(cast("object", access), Iterable) and not isinstance(access, str):
             # Repeats fold and order does not matter, for what is seen comes in step order. What is no list of ints is
             # kept as it is, for validation to name it.
             items = tuple(access)
@@ -322,12 +322,21 @@ class Budget:
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """A question with its reference answer; ``reference`` has the shape that the task's grader expects."""
+    """A question with its reference answer.
+
+    Attributes:
+        id: names it within its task.
+        question: what is asked.
+        reference: the right answer, in the shape that the task's grader expects.
+        task: the task's name.
+        kind: the difficulty, subject or level that tables break results down by; "" where the task has none.
+    """
 
     id: str
     question: str
     reference: object
     task: str
+    kind: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -246,6 +246,7 @@ def test_a_hand_built_workflow_that_keeps_the_rules_is_valid() -> None:
         ((Step(0, "a", [0]),), "forward_access"),
         ((Step(0, "a", [-1]),), "bad_access"),
         ((Step(0, "a", "none"),), "bad_access"),
+        ((Step(0, "a", None),), "bad_access"),  # type: ignore[arg-type]
         ((Step(0, "a", ["all", "all"]), Step(0, "a", ["all", 0])), "bad_access"),  # type: ignore[list-item]
         ((Step(0, "a"), Step(0, "b", [True])), "bad_access"),
         ((Step(0, "a"), Step(0, "b", [2])), "forward_access"),

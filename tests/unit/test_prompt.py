@@ -98,6 +98,10 @@ def test_a_subtask_is_escaped_only_where_it_must_be(subtask: str, spelt: str) ->
         ([Message("system", "a\0"), Message("user", "b")], "turn 0: got a NUL"),
         ([Message("user", "x" * QUESTION_LIMIT), Message("user", "b")], "got 1000001 characters"),
         ([Message("user", " ")], "blank"),
+        (None, "got NoneType, expected a text or a list of Messages"),
+        (b"bytes", "got bytes"),
+        ([Message("user", "a"), "b"], "turn 1: got str, expected a Message"),
+        ([Message("user", None)], "turn 0"),  # type: ignore[arg-type]
     ],
 )
 def test_a_question_that_cannot_be_asked_is_a_config_error_that_says_where(question: Any, says: str) -> None:

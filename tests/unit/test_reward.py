@@ -29,6 +29,7 @@ from openconductor.errors import (
     WorkflowError,
     WorkflowReason,
 )
+from openconductor.events import Answered, Event
 from openconductor.pool import Worker, WorkerPool
 from openconductor.prompt import SOLVE_SUBTASK, PromptOptions, render_workflow
 from openconductor.reward import RewardFunction, Scored, episode_reward, group_advantages
@@ -171,6 +172,20 @@ async def test_a_failure_never_goes_to_another_worker() -> None:
 async def test_what_no_later_reward_could_survive_is_raised(error: OpenConductorError) -> None:
     with pytest.raises(type(error)):
         await score(error)
+
+
+async def test_what_is_raised_closes_its_episode_first_and_carries_it() -> None:
+    heard: list[Event] = []
+    two = render_workflow(Workflow([Step(0, "Think."), Step(1, "Answer.", "all")]))
+    pool = pool_of("6 times 7", AuthFailed("no key"))
+    with pytest.raises(AuthFailed) as raised:
+        await RewardFunction(pool, Exact(), on_event=heard.append)(PROBLEM, two)
+    last = heard[-1]
+    assert isinstance(last, Answered)
+    assert last.outcome is raised.value.episode
+    transcript = last.outcome.rounds[0].transcript
+    assert transcript is not None
+    assert transcript.results[0].completion is not None, "what was paid for before is in the episode"
 
 
 async def test_a_spent_budget_of_its_own_counts_as_a_wrong_answer() -> None:

@@ -17,7 +17,7 @@ from openconductor.errors import OpenConductorError, WorkflowError
 from openconductor.events import Answered, RoundEnded
 from openconductor.executor import Execution, Setting
 from openconductor.pool import WorkerPool
-from openconductor.prompt import check_question
+from openconductor.prompt import check_question, check_turns
 from openconductor.protocols import OnEvent
 from openconductor.types import Budget, Episode, Question, Round, Usage, Workflow
 
@@ -47,6 +47,7 @@ async def play(
     Raises:
         ConfigError, AuthFailed, BudgetExceeded: nothing more can be done; ``.episode`` holds what had happened.
     """
+    check_turns(question)
     clock = asyncio.get_running_loop().time
     origin = clock()
     call = open_call(origin=origin, sample=sample)

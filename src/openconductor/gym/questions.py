@@ -81,7 +81,9 @@ class GymQuestion:
     def problem(self) -> Problem:
         """The question with its reference answer, as a task's problem; the id is a hash of the text."""
         digest = blake2b(self.text.encode(), digest_size=8).hexdigest()
-        return Problem(id=f"gym-{digest}", question=self.text, reference=write_value(self.answer), task="gym")
+        return Problem(
+            id=f"gym-{digest}", question=self.text, reference=write_value(self.answer), task="gym", kind=self.kind
+        )
 
 
 _NUMBERS = re.compile(r"[0-9]+(?: [0-9]+)+")
