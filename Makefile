@@ -4,7 +4,7 @@ SHELL := bash
 .SHELLFLAGS := -eu -o pipefail -c
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo setup test check format learn bench docs clean
+.PHONY: help demo setup sandbox test check format learn bench docs clean
 
 PYTHON ?= python3
 VENV ?= .venv
@@ -22,7 +22,7 @@ help:  ## list the verbs
 demo: $(DEMO_VENV)/.ready  ## the trained Conductor at work: no key, no GPU, no torch (DEMO_FLAGS="--seed 3")
 	$(DEMO_VENV)/bin/openconductor demo $(DEMO_FLAGS)
 
-setup: $(VENV)/.ready  ## an environment with everything for development
+setup: $(VENV)/.ready sandbox  ## an environment with everything for development
 
 test: setup  ## all tests (TEST_FLAGS="-k parser" for some)
 	$(BIN)/python -m pytest $(TEST_FLAGS) </dev/null
@@ -49,6 +49,16 @@ docs: setup  ## run the code blocks of README and docs, and the examples in docs
 clean:  ## remove caches and builds; environments and runs/ stay
 	rm -rf build dist .pytest_cache .ruff_cache .hypothesis .import_linter_cache
 	find $(wildcard $(CODE)) -name __pycache__ -type d -prune -exec rm -rf {} +
+
+# Untrusted programs run in bubblewrap. As root on Debian and its kin it is installed where it is absent; elsewhere the
+# tests that need it skip and say so.
+sandbox:
+	@command -v bwrap >/dev/null || { \
+	  [ "$$(uname -s)" = Linux ] && [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null && \
+	  echo "Installing the Debian package bubblewrap ..." && export DEBIAN_FRONTEND=noninteractive && \
+	  { apt-get install -qq -y --no-install-recommends bubblewrap || \
+	    { apt-get update -qq && apt-get install -qq -y --no-install-recommends bubblewrap; }; } >/dev/null 2>&1; } || \
+	  echo "bubblewrap is not installed: the tests of the sandbox will skip (apt-get install bubblewrap)." >&2
 
 # ── environments: the stamp .ready is written last, so that an interrupted installation is taken up again ────────────
 $(DEMO_VENV)/.ready: pyproject.toml constraints.txt | $(DEMO_VENV)/bin/python

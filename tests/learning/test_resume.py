@@ -81,6 +81,23 @@ def test_a_folder_with_another_run_is_refused_and_left_alone(tiny: TrainConfig, 
         train(tiny, folder, resume=True)
 
 
+def test_a_run_that_is_resumed_with_other_code_says_so_and_keeps_both_on_record(
+    tiny: TrainConfig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from openconductor.training import run
+
+    folder = tmp_path / "run"
+    assert run._open_folder(tiny, folder, resume=False) == ""
+    first = json.loads((folder / "environment.json").read_text(encoding="utf-8"))
+    assert run._open_folder(tiny, folder, resume=True) == "", "nothing has changed"
+    assert json.loads((folder / "environment.json").read_text(encoding="utf-8")) == first
+    monkeypatch.setattr(run, "source_hash", lambda: "other")
+    assert "another source" in run._open_folder(tiny, folder, resume=True)
+    assert run._open_folder(tiny, folder, resume=True) == "", "said once"
+    record = json.loads((folder / "environment.json").read_text(encoding="utf-8"))
+    assert (record["source"], [entry["source"] for entry in record["resumed"]]) == (first["source"], ["other"])
+
+
 def test_a_full_disk_while_saving_is_a_typed_error_and_leaves_no_half_checkpoint(
     tiny: TrainConfig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -17,7 +17,7 @@ from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from typing import cast
+from typing import Any, cast
 
 import torch
 from transformers import PreTrainedModel, PreTrainedTokenizerBase, PreTrainedTokenizerFast, Qwen2ForCausalLM
@@ -89,7 +89,9 @@ def train(
         raise ConfigError("cold_start.steps: got 0 without model.base; expected more, for a fresh model writes nothing")
     if config.widen.steps and config.data.task != "gym":
         raise ConfigError(f"widen.steps: got {config.widen.steps} with task {config.data.task!r}, expected the gym")
-    _open_folder(config, folder, resume=resume)
+    changed = _open_folder(config, folder, resume=resume)
+    if changed and on_progress is not None:
+        on_progress(changed)
     tiny = not config.model.base or is_tiny(config.model.base)
     if tiny:
         torch.set_num_threads(1)  # a tiny model is up to four times slower on several threads
@@ -145,8 +147,8 @@ def keep_quiet(line: str) -> None:
     """What hears progress where nobody listens."""
 
 
-def _open_folder(config: TrainConfig, folder: Path, *, resume: bool) -> None:
-    """Make the run's folder, or check that it may be gone on with."""
+def _open_folder(config: TrainConfig, folder: Path, *, resume: bool) -> str:
+    """Make the run's folder, or check that it may be gone on with; returns what is no longer as it was."""
     recipe = dump_train_config(config)
     stored = folder / "config.toml"
     if folder.exists() and not folder.is_dir():
@@ -156,7 +158,7 @@ def _open_folder(config: TrainConfig, folder: Path, *, resume: bool) -> None:
             raise ConfigError(f"run folder {folder}: holds a run already; resume it, or choose another folder")
         if stored.read_text(encoding="utf-8") != recipe:
             raise ConfigError(f"run folder {folder}: its run has another recipe (config.toml), expected the same")
-        return
+        return _note_resumption(folder)
     if folder.is_dir() and any(folder.iterdir()):
         raise ConfigError(f"run folder {folder}: is not empty and holds no run, expected a new folder")
     if resume:
@@ -164,6 +166,28 @@ def _open_folder(config: TrainConfig, folder: Path, *, resume: bool) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     write_text(folder / "environment.json", json.dumps(_environment(), indent=2) + "\n")
     write_text(stored, recipe)
+    return ""
+
+
+def _note_resumption(folder: Path) -> str:
+    """Put on record with what a run is gone on with, where that has changed; the curve may then differ."""
+    path, now = folder / "environment.json", _environment()
+    begun: dict[str, Any]
+    try:
+        begun = json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}
+    except ValueError as error:
+        raise ConfigError(
+            f"run folder {folder}: environment.json is no JSON ({error}), expected a run's record"
+        ) from error
+    resumed: list[dict[str, Any]] = begun.pop("resumed", [])
+    latest = resumed[-1] if resumed else begun
+    if latest == now:
+        return ""
+    write_text(path, json.dumps({**begun, "resumed": [*resumed, now]}, indent=2) + "\n")
+    changed = ", ".join(name for name in now if name not in latest or latest[name] != now[name])
+    return (
+        f"resumed with another {changed} than before (environment.json): the curve may differ from an uninterrupted one"
+    )
 
 
 def _environment() -> dict[str, object]:
