@@ -50,11 +50,13 @@ if TYPE_CHECKING:
         StepText,
     )
     from openconductor.executor import execute
+    from openconductor.journal import Journal
     from openconductor.parser import parse_workflow, validate_workflow
     from openconductor.pool import WorkerPool
     from openconductor.prompt import PromptOptions, render_prompt, render_workflow
     from openconductor.protocols import CallContext, Grader, Orchestrator, Provider, Task
     from openconductor.reward import RewardFunction, Scored, episode_reward, group_advantages
+    from openconductor.sandboxes import RunResult, run_untrusted
     from openconductor.training import train
     from openconductor.types import (
         Budget,
@@ -99,6 +101,7 @@ __all__ = [
     "Grade",
     "Grader",
     "GradingError",
+    "Journal",
     "JournalError",
     "MalformedResponse",
     "Message",
@@ -116,6 +119,7 @@ __all__ = [
     "RewardFunction",
     "Round",
     "RoundEnded",
+    "RunResult",
     "Sampling",
     "SandboxError",
     "Scored",
@@ -147,6 +151,7 @@ __all__ = [
     "parse_workflow",
     "render_prompt",
     "render_workflow",
+    "run_untrusted",
     "train",
     "validate_workflow",
 ]
@@ -192,11 +197,13 @@ _HOMES = {
         "StepText",
     ),
     "executor": ("execute",),
+    "journal": ("Journal",),
     "parser": ("parse_workflow", "validate_workflow"),
     "pool": ("WorkerPool",),
     "prompt": ("PromptOptions", "render_prompt", "render_workflow"),
     "protocols": ("CallContext", "Grader", "Orchestrator", "Provider", "Task"),
     "reward": ("RewardFunction", "Scored", "episode_reward", "group_advantages"),
+    "sandboxes": ("RunResult", "run_untrusted"),
     "training": ("train",),
     "types": (
         "Budget",

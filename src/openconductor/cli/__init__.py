@@ -42,8 +42,10 @@ def build_app() -> typer.Typer:
     from openconductor.cli.ask import ask
     from openconductor.cli.demo import demo
     from openconductor.cli.doctor import doctor
+    from openconductor.cli.grade import grade
     from openconductor.cli.gym import gym
     from openconductor.cli.pool import pool
+    from openconductor.cli.task import task
     from openconductor.cli.train import train
 
     app = typer.Typer(
@@ -57,6 +59,8 @@ def build_app() -> typer.Typer:
     app.command()(ask)
     app.add_typer(pool)
     app.add_typer(gym)
+    app.add_typer(task)
+    app.command()(grade)
     app.command()(train)
     app.command()(doctor)
     return app

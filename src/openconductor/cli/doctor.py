@@ -1,7 +1,7 @@
 """``openconductor doctor``: is everything there that is needed?
 
 In: nothing but the machine. Out: versions, extras with the command that installs them, whether the core and the bundled
-Conductor work, and the names (never the values) of the API keys in the environment.
+Conductor work, the sandbox that programs would run in, and the names (never the values) of the environment's API keys.
 """
 
 from __future__ import annotations
@@ -28,7 +28,10 @@ EXTRAS: dict[str, tuple[str, ...]] = {
     "mcp": ("mcp",),
     "local": ("torch", "transformers"),
     "grade": ("antlr4-python3-runtime", "math-verify"),
+    "tasks": ("datasets",),
     "parquet": ("pyarrow",),
+    "baselines": ("numpy", "scikit-learn"),
+    "plots": ("matplotlib",),
 }
 """The packages that each extra brings (a test holds them against pyproject.toml)."""
 
@@ -65,6 +68,7 @@ def examine() -> Report:
         "core": core,
         "extras": extras,
         "conductor": _check_bundled(),
+        "sandbox": _check_sandbox(),
         "torch": _check_torch(),
         "keys": sorted(name for name, value in os.environ.items() if value and _KEY.fullmatch(name)),
     }
@@ -140,6 +144,14 @@ def _check_bundled() -> Report:
     }
 
 
+def _check_sandbox() -> Report:
+    """Run a program in the best sandbox that there is; what the better ones lack."""
+    from openconductor.sandboxes.running import survey
+
+    level, faults = survey()
+    return {"works": level is not None, "level": level, "faults": faults}
+
+
 def _check_torch() -> Report | None:
     """Threads and devices of torch, which is imported only here; None where it is not installed."""
     if find_spec("torch") is None:
@@ -180,6 +192,8 @@ def _show(report: Report) -> None:
     bundled = cast("Report", report["conductor"])
     answered = f"loads in {bundled.get('load_seconds')} s, plans and answers in {bundled.get('ask_seconds')} s"
     row(bool(bundled["works"]), "bundled Conductor", answered if bundled["works"] else str(bundled["error"]))
+    sandbox = cast("Report", report["sandbox"])
+    row(bool(sandbox["works"]), "sandbox", _sandbox_line(sandbox))
     torch = cast("Report | None", report["torch"])
     if torch is not None:
         broken = "error" in torch
@@ -189,6 +203,13 @@ def _show(report: Report) -> None:
     keys = cast("list[str]", report["keys"])
     row(None, "API keys", ", ".join(keys) if keys else "none in the environment (models behind an API need theirs)")
     screen.print(table)
+
+
+def _sandbox_line(sandbox: Report) -> str:
+    faults = "; ".join(cast("dict[str, str]", sandbox["faults"]).values())
+    if not sandbox["works"]:
+        return f"none, so that no program can be graded: {faults}"
+    return f"{sandbox['level']}, in which programs are graded" + (f" ({faults})" if faults else "")
 
 
 def _extra_line(found: Report) -> str:

@@ -5,6 +5,7 @@
 
 GRADERS: dict[str, str] = {
     "choice": "openconductor.graders.choice:ChoiceGrader",
+    "code": "openconductor.graders.code:CodeGrader",
     "exact": "openconductor.graders.exact:ExactGrader",
     "freeform": "openconductor.graders.freeform:FreeFormGrader",
     "math": "openconductor.graders.math:MathGrader",

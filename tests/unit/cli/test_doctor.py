@@ -9,6 +9,7 @@ import pytest
 
 from openconductor.cli import conductors, doctor
 from openconductor.errors import ConfigError
+from openconductor.sandboxes import running
 
 
 def test_the_extras_are_those_of_the_package(root) -> None:
@@ -20,7 +21,9 @@ def test_the_extras_are_those_of_the_package(root) -> None:
 
 @pytest.fixture
 def without_torch(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nor are processes started to find a sandbox."""
     monkeypatch.setattr(doctor, "find_spec", lambda name: None)
+    monkeypatch.setattr(running, "survey", lambda: ("bubblewrap", {}))
 
 
 @pytest.mark.usefixtures("without_torch")
@@ -49,3 +52,24 @@ def test_keys_are_known_by_name_only(monkeypatch) -> None:
     monkeypatch.setenv("EMPTY_API_KEY", "")
     keys = doctor.examine()["keys"]
     assert "MY_API_KEY" in keys and "EMPTY_API_KEY" not in keys
+
+
+@pytest.mark.usefixtures("without_torch")
+@pytest.mark.parametrize(
+    ("found", "said"),
+    [
+        (("bubblewrap", {}), "bubblewrap, in which programs are graded"),
+        (("docker", {"bubblewrap": "no bwrap"}), "docker, in which programs are graded (no bwrap)"),
+        (
+            (None, {"bubblewrap": "no bwrap; install it", "docker": "no engine"}),
+            "none, so that no program can be graded: no bwrap; install it; no engine",
+        ),
+    ],
+)
+def test_the_level_of_the_sandbox_is_shown_and_why_it_is_no_better(monkeypatch, capsys, found, said) -> None:
+    monkeypatch.setattr(running, "survey", lambda: found)
+    report = doctor.examine()
+    assert report["ok"] is True
+    assert report["sandbox"] == {"works": found[0] is not None, "level": found[0], "faults": found[1]}
+    doctor._show(report)
+    assert said in " ".join(capsys.readouterr().out.split())

@@ -1,0 +1,138 @@
+"""``openconductor grade``: grade answers from elsewhere.
+
+In: JSON lines on stdin, each with a reference (or tests) and an answer. Out: a JSON line of each on stdout, in the
+order in which they came and as soon as that order allows; so it can stand in a pipe.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import sys
+from collections.abc import AsyncGenerator, Iterator
+from contextlib import aclosing
+from typing import TYPE_CHECKING, Annotated, cast, get_args
+
+import typer
+
+from openconductor.cli import console
+from openconductor.errors import ConfigError, TaskError
+
+if TYPE_CHECKING:
+    from openconductor.graders.code_compare import Mode
+    from openconductor.sandboxes import Sandbox
+    from openconductor.tasks.regrade import Kind, Verdict
+
+LONGEST = 1 << 26
+"""Bytes of the longest line."""
+CHUNK = 1 << 16
+
+
+def grade(
+    grader: Annotated[str, typer.Option("--grader", help="math, choice, freeform or code.", show_default=False)],
+    mode: Annotated[
+        str | None, typer.Option("--mode", help="Of code: strict (the default) or lcb-compat.", show_default=False)
+    ] = None,
+    concurrency: Annotated[int, typer.Option("--concurrency", min=1, max=256, help="Answers graded at once.")] = 8,
+    unsafe: Annotated[
+        bool, typer.Option("--unsafe-code-exec", help="Run programs even where no sandbox works: they can do anything.")
+    ] = False,
+) -> None:
+    """Grade answers from elsewhere: JSON lines on stdin, a verdict a line on stdout.
+
+    Each line has an id, an answer and what it is graded against: `reference` (math; freeform, with kind and tolerance
+    if you like; choice, a letter or an index, with choices), or `tests` (code, with entry_point). Verdicts are {id,
+    correct, extracted, note}; correct is null where nobody could decide.
+    """
+    from openconductor.graders.code_compare import Mode
+    from openconductor.tasks.regrade import Kind, regrade, submissions
+
+    kind = cast("Kind", _one_of("--grader", grader, get_args(Kind)))
+    if kind != "code" and (mode is not None or unsafe):
+        option = "--mode" if mode is not None else "--unsafe-code-exec"
+        raise ConfigError(f"{option}: got it beside --grader {kind}; only code has it")
+    chosen = cast("Mode", _one_of("--mode", mode or "strict", get_args(Mode)))
+    if sys.stdin.isatty():
+        console.say("reading JSON lines from the terminal; Ctrl-D ends them")
+    sandbox = _sandbox(unsafe) if kind == "code" else None
+    read = submissions(kind, mode=chosen, sandbox=sandbox)
+    asyncio.run(_write(regrade(stdin_lines(), read, concurrency=concurrency), sandbox))
+
+
+async def _write(verdicts: AsyncGenerator[Verdict], sandbox: Sandbox | None) -> None:
+    try:
+        async with aclosing(verdicts):
+            async for verdict in verdicts:
+                print(json_line(verdict.record()), flush=True)
+    finally:
+        if sandbox is not None:
+            await sandbox.aclose()
+
+
+def json_line(value: object) -> str:
+    """A value as one line of JSON, in characters that stdout can show."""
+    text = json.dumps(value, ensure_ascii=False, allow_nan=False)
+    try:
+        text.encode(sys.stdout.encoding or "utf-8")
+    except UnicodeEncodeError:  # a lone surrogate, or a terminal of another time
+        return json.dumps(value, allow_nan=False)
+    return text
+
+
+def stdin_lines() -> Iterator[bytes]:
+    """The lines of stdin as they come; a line may be long, but not without limit.
+
+    Raises:
+        TaskError: a line is longer than ``LONGEST``.
+    """
+    try:
+        descriptor = sys.stdin.fileno()
+    except (OSError, ValueError):  # no file behind it
+        yield from sys.stdin.buffer
+        return
+    # Not by the buffered reader: a thread that waits inside of it holds its lock, also at the end of the program.
+    parts: list[bytes] = []
+    held, number = 0, 1
+    while chunk := os.read(descriptor, CHUNK):
+        *ended, rest = chunk.split(b"\n")
+        for line in ended:
+            yield b"".join([*parts, line])
+            parts, held, number = [], 0, number + 1
+        if rest:
+            parts.append(rest)
+            held += len(rest)
+        if held > LONGEST:
+            raise TaskError(f"stdin, line {number}: longer than {LONGEST} bytes; expected one JSON object a line")
+    if parts:
+        yield b"".join(parts)
+
+
+def _sandbox(unsafe: bool) -> Sandbox:
+    """Where programs run.
+
+    Raises:
+        SandboxError: no sandbox works here, and none may be done without.
+    """
+    from openconductor.errors import SandboxError
+    from openconductor.sandboxes import open_sandbox
+
+    try:
+        sandbox = open_sandbox(unsafe=unsafe)
+    except SandboxError as error:
+        raise SandboxError(
+            f"{error}; `openconductor doctor` says what there is, and --unsafe-code-exec does without"
+        ) from error
+    if sandbox.level.startswith("plain"):
+        console.say("warning: no sandbox works here: programs run unprotected, as --unsafe-code-exec allows")
+    return sandbox
+
+
+def _one_of(option: str, value: str, known: tuple[str, ...]) -> str:
+    from openconductor.config import nearest
+
+    if value not in known:
+        raise ConfigError(
+            f"{option}: got {value!r}, expected one of {', '.join(known)}; nearest: {nearest(value, known)!r}"
+        )
+    return value

@@ -1,0 +1,299 @@
+"""``openconductor task``: which benchmarks there are, what their problems look like, and whether their graders work.
+
+In: a task's name and, by option, a local file. Out: facts, a problem, or which canonical replies the grader refuses, as
+text or with ``--json``.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Generator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, cast
+
+import typer
+
+from openconductor.cli import console
+from openconductor.errors import ConfigError
+
+if TYPE_CHECKING:
+    from openconductor.tasks.check import CheckReport, Finding, OnProgress
+    from openconductor.tasks.items import Benchmark, Item, Loaded, Source
+
+task = typer.Typer(name="task", help="Benchmarks: list them, look at their problems, check their graders.")
+
+Json = dict[str, object]
+Name = Annotated[str, typer.Argument(help="The task's name; `task list` lists them.", show_default=False)]
+Where = Annotated[
+    Path | None, typer.Option("--path", help="Local data: a file of JSON Lines, or a folder of <split>.jsonl.")
+]
+Revision = Annotated[str | None, typer.Option("--revision", help="Another commit of the data set than the pinned one.")]
+Split = Annotated[str, typer.Option("--split", help="Which part of it; without it, the task's own default.")]
+Limit = Annotated[int | None, typer.Option("--limit", min=1, help="So many problems only, drawn by the seed.")]
+Seed = Annotated[int | None, typer.Option("--seed", help="Draws for --limit, and the order of choices.")]
+Digest = Annotated[str | None, typer.Option("--sha256", help="What the data must hash to.")]
+Outcomes = Annotated[
+    Path | None, typer.Option("--outcomes", help="Of paper_mix: verdicts of `grade`, which tell what is hard.")
+]
+AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+
+SHOWN = 20  # findings for people; --json has all
+SHOWN_CHARACTERS = 300
+SHOWN_TESTS = 3
+
+
+@task.command("list")
+def list_tasks(as_json: AsJson = False) -> None:
+    """List the benchmarks with their data, licences and judges."""
+    from openconductor.tasks import TASKS, load_task
+
+    listed = [_task_json(load_task(name)) for name in sorted(TASKS)]
+    if as_json:
+        console.show_json(listed)
+        return
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table(box=None, pad_edge=False, show_edge=False, padding=(0, 3, 0, 0))
+    for column in ("task", "splits", "judged by", "what it is"):
+        table.add_column(column, overflow="fold")
+    for one in listed:
+        rows = cast("dict[str, int | None]", one["splits"])
+        splits = ", ".join(f"{split} {count:,}" if count else split for split, count in rows.items())
+        table.add_row(Text(str(one["name"]), style="bold"), splits, str(one["grader"]), str(one["about"]))
+    console.show(table)
+    console.say("data sets, commits and licences: --json")
+
+
+@task.command("show")
+def show(
+    name: Name,
+    problem: Annotated[str, typer.Option("--problem", help="Its place from 0, or its id.")] = "0",
+    path: Where = None,
+    split: Split = "",
+    revision: Revision = None,
+    limit: Limit = None,
+    seed: Seed = None,
+    sha256: Digest = None,
+    outcomes: Outcomes = None,
+    as_json: AsJson = False,
+) -> None:
+    """Show a problem as a worker sees it, with its reference and where it is from."""
+    given = {"path": path, "split": split, "revision": revision, "limit": limit, "seed": seed}
+    made = _make(name, **given, sha256=sha256, outcomes=outcomes)
+    loaded = _loaded(made)
+    place, item = _find(loaded, problem, name)
+    found: Json = {
+        "task": made.name,
+        "split": loaded.source.split,
+        "place": place,
+        "problems": len(loaded.items),
+        "id": item.problem.id,
+        "kind": item.problem.kind,
+        "subject": item.subject,
+        "difficulty": item.difficulty,
+        "tags": list(item.tags),
+        "question": item.problem.question,
+        "reference": _reference_json(item.problem.reference),
+        "canonical": item.canonical,
+        "source": loaded.source.record(),
+    }
+    if as_json:
+        console.show_json(found)
+    else:
+        _show_problem(found, loaded.source)
+
+
+@task.command("check")
+def check(
+    name: Name,
+    path: Where = None,
+    split: Split = "",
+    revision: Revision = None,
+    limit: Limit = None,
+    seed: Seed = None,
+    sha256: Digest = None,
+    outcomes: Outcomes = None,
+    concurrency: Annotated[int, typer.Option("--concurrency", min=1, max=256, help="Replies graded at once.")] = 8,
+    as_json: AsJson = False,
+) -> None:
+    """Check that the grader accepts every gold answer or canonical solution, and list those that it does not.
+
+    Exits with 0 where all that it decided on are accepted, with 1 where some are refused.
+    """
+    import asyncio
+
+    from openconductor.tasks.check import check_task
+
+    given = {"path": path, "split": split, "revision": revision, "limit": limit, "seed": seed}
+    made = _make(name, **given, sha256=sha256, outcomes=outcomes)
+    _loaded(made)
+    with _progress() as on_progress:
+        report = asyncio.run(check_task(made, concurrency=concurrency, on_progress=on_progress))
+    if as_json:
+        console.show_json(_report_json(report))
+    else:
+        _show_report(report)
+    if not report.ok:
+        raise typer.Exit(console.FAILED)
+
+
+# ── loading ──────────────────────────────────────────────────────────────────────────────────────────────────────────
+def _make(name: str, **options: object) -> Benchmark:
+    from openconductor.tasks import load_task
+
+    return load_task(name, **{option: value for option, value in options.items() if value not in (None, "")})
+
+
+def _loaded(made: Benchmark) -> Loaded:
+    """The default split; what is not pinned is said on stderr."""
+    from openconductor.tasks.hub import UnpinnedData
+
+    with warnings.catch_warnings(record=True) as caught, console.only_results_on_stdout():
+        warnings.simplefilter("always", UnpinnedData)
+        loaded = made.read()
+    for warning in caught:
+        console.say(f"warning: {warning.message}")
+    return loaded
+
+
+def _find(loaded: Loaded, problem: str, name: str) -> tuple[int, Item]:
+    for place, item in enumerate(loaded.items):
+        if item.problem.id == problem:
+            return place, item
+    if problem.isdecimal() and int(problem) < len(loaded.items):
+        return int(problem), loaded.items[int(problem)]
+    last = len(loaded.items) - 1
+    raise ConfigError(
+        f"--problem: got {problem!r}, expected a place from 0 to {last}, or the id of a problem of {name}"
+    )
+
+
+@contextmanager
+def _progress() -> Generator[OnProgress]:
+    """A bar on stderr, gone at the end; nothing where stderr is no terminal."""
+    screen = console.messages()
+    if not screen.is_interactive:
+        yield lambda _done, _total: None
+        return
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TimeElapsedColumn
+
+    with Progress(BarColumn(None), MofNCompleteColumn(), TimeElapsedColumn(), console=screen, transient=True) as bar:
+        graded = bar.add_task("")
+        yield lambda done, total: bar.update(graded, completed=done, total=total)
+
+
+# ── for programs ─────────────────────────────────────────────────────────────────────────────────────────────────────
+def _task_json(made: Benchmark) -> Json:
+    dataset = made.dataset
+    known = {split: _rows(made, split) for split in made.splits}
+    return {
+        "name": made.name,
+        "about": made.about,
+        "grader": _grader_name(made),
+        "splits": known,
+        "dataset": dataset.id if dataset is not None else None,
+        "revision": dataset.revision if dataset is not None else None,
+        "pinned": dataset is None or dataset.revision is not None,
+        "licence": dataset.licence if dataset is not None else None,
+        "gated": dataset is not None and dataset.gated,
+    }
+
+
+def _rows(made: Benchmark, split: str) -> int | None:
+    """How many rows a published split holds, where that is known."""
+    files = made.dataset.splits[split] if made.dataset is not None else ()
+    return sum(file.rows or 0 for file in files) or None
+
+
+def _grader_name(made: Benchmark) -> str:
+    from openconductor.graders import GRADERS
+
+    kind = type(made.grader)
+    target = f"{kind.__module__}:{kind.__qualname__}"
+    return next((name for name, registered in GRADERS.items() if registered == target), "by part")
+
+
+def _reference_json(reference: object) -> object:
+    from openconductor.graders.code_tests import CodeTests, IoTest
+    from openconductor.graders.freeform import FreeFormAnswer
+
+    if isinstance(reference, FreeFormAnswer):
+        return {"text": reference.text, "kind": reference.kind, "tolerance": reference.tolerance}
+    if isinstance(reference, CodeTests):
+        first = [
+            {"input": test.stdin, "output": test.expected}
+            if isinstance(test, IoTest)
+            else {"args": repr(test.arguments), "expected": test.condition or repr(test.expected)}
+            for test in reference.tests[:SHOWN_TESTS]
+        ]
+        return {
+            "tests": len(reference.tests),
+            "first": first,
+            "entry_point": reference.entry_point,
+            "unittest": reference.unittest,
+        }
+    return reference
+
+
+def _report_json(report: CheckReport) -> Json:
+    return {
+        "task": report.task,
+        "ok": report.ok,
+        "accepted": report.accepted,
+        "refused": [_finding_json(one) for one in report.refused],
+        "undecided": [_finding_json(one) for one in report.undecided],
+        "without_canonical_reply": report.unanswered,
+        "source": report.source.record(),
+    }
+
+
+def _finding_json(finding: Finding) -> Json:
+    return {"id": finding.problem, "extracted": finding.extracted, "note": finding.note}
+
+
+# ── for people ───────────────────────────────────────────────────────────────────────────────────────────────────────
+def _show_problem(found: Json, source: Source) -> None:
+    facts = [f"{found['task']}/{found['split']}", f"{found['place']} of {found['problems']}", str(found["id"])]
+    facts += [str(found[field]) for field in ("kind", "subject") if found[field]]
+    console.say(" · ".join(dict.fromkeys(facts)))
+    console.show_text(str(found["question"]))
+    console.say(f"reference: {_short(found['reference'])}")
+    if found["canonical"] is not None:
+        console.say(f"canonical reply: {_short(found['canonical'])}")
+    _say_source(source)
+
+
+def _show_report(report: CheckReport) -> None:
+    checked = report.accepted + len(report.refused) + len(report.undecided)
+    parts = [f"{report.accepted} of {checked} canonical replies accepted"]
+    parts += [f"{len(report.refused)} refused"] if report.refused else []
+    parts += [f"{len(report.undecided)} undecided"] if report.undecided else []
+    parts += [f"{report.unanswered} problems without one"] if report.unanswered else []
+    print(f"{report.task}: {', '.join(parts)}")
+    for what, findings in (("refused", report.refused), ("undecided", report.undecided)):
+        for finding in findings[:SHOWN]:
+            print(console.printable(f"{what}  {finding.problem}  {_short(finding.extracted)}  {finding.note}"))
+        if len(findings) > SHOWN:
+            print(f"{what}  and {len(findings) - SHOWN} more: --json lists all")
+    _say_source(report.source)
+
+
+def _say_source(source: Source) -> None:
+    commit = f"@{source.revision[:12]}" if source.revision else ""
+    digest = f", sha256 {source.sha256[:12]}" if source.sha256 else ""
+    console.say(
+        f"source: {source.dataset}{commit} {source.split}, {source.rows} rows{digest}, licence {source.licence}"
+    )
+    for part in source.parts:
+        _say_source(part)
+    for name, why in source.left_out[:SHOWN]:
+        console.say(f"left out: {name}: {why}")
+    for note in source.notes:
+        console.say(f"note: {note}")
+
+
+def _short(value: object) -> str:
+    text = " ".join(str(value).split())
+    return text if len(text) <= SHOWN_CHARACTERS else f"{text[: SHOWN_CHARACTERS - 1]}…"

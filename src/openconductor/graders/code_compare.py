@@ -1,0 +1,90 @@
+"""Whether what a program gave is what a test expects. This runs outside of the sandbox.
+
+In: a test and a run's stdout or encoded reply. Out: an empty text where they agree, else what is wrong.
+
+Two modes. ``strict``: lines, stripped at both ends of the text and of each line; a token that is a number equals one of
+the same value (``3.0`` and ``3``), and the gaps between the tokens of a line must be the same unless all are numbers;
+values as their test says (``CallTest.equality``). ``lcb-compat``: the rules of LiveCodeBench's runner: lines are the
+same text or, token by token, the same decimals; values are equal as Python says, and a returned tuple is a list.
+"""
+
+from __future__ import annotations
+
+import re
+from decimal import Decimal, InvalidOperation
+from typing import Literal
+
+from openconductor.graders.code_expressions import FAILURES, evaluate, parsed
+from openconductor.graders.code_tests import HOLE, CallTest, IoTest
+from openconductor.sandboxes.encoding import NotPlain, canonical, decode, encode
+
+Mode = Literal["strict", "lcb-compat"]
+
+NUMBER = re.compile(r"[+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?", re.ASCII)
+SHOWN = 60
+
+
+def wrong_output(test: IoTest, stdout: str, mode: Mode) -> str:
+    """What is wrong with the text that came out; empty where nothing is."""
+    got, expected = _lines(stdout), _lines(test.expected)
+    if len(got) != len(expected):
+        return f"wrong output: {len(got)} lines, expected {len(expected)}"
+    same = _same_line if mode == "strict" else _same_line_as_livecodebench
+    for number, (line, wanted) in enumerate(zip(got, expected, strict=True), start=1):
+        if line != wanted and not same(line, wanted):
+            return f"wrong output: line {number} is {_short(line)}"
+    return ""
+
+
+def wrong_value(test: CallTest, reply: bytes, mode: Mode) -> str:
+    """What is wrong with the value that came back; empty where nothing is."""
+    try:
+        if test.condition is not None:
+            return "" if _holds(test.condition, reply) else "wrong value"
+        by_value = test.equality == "python" or mode == "lcb-compat"
+        got = canonical(reply, numbers_by_value=by_value)
+        expected = canonical(encode(test.expected), numbers_by_value=by_value)
+        if got == expected:
+            return ""
+        if mode == "lcb-compat" and test.equality == "typed" and reply.startswith(b"t"):
+            # As LiveCodeBench does: the value itself may be a tuple, those within it may not.
+            return "" if canonical(b"l" + reply[1:], numbers_by_value=True) == expected else "wrong value"
+    except NotPlain as error:
+        return f"wrong value: {error}"
+    return "wrong value"
+
+
+def _holds(condition: str, reply: bytes) -> bool:
+    value = decode(reply)
+    try:
+        return bool(evaluate(parsed(condition), {HOLE: value}))
+    except (*FAILURES, RecursionError):
+        return False  # as the assertion itself would have failed
+
+
+def _lines(text: str) -> list[str]:
+    return [line.strip() for line in text.strip().split("\n")]
+
+
+def _same_line(got: str, expected: str) -> bool:
+    tokens, wanted = got.split(), expected.split()
+    if len(tokens) != len(wanted) or not all(map(_same_token, tokens, wanted)):
+        return False
+    return all(map(NUMBER.fullmatch, wanted)) or re.findall(r"\s+", got) == re.findall(r"\s+", expected)
+
+
+def _same_token(got: str, expected: str) -> bool:
+    if got == expected:
+        return True
+    return bool(NUMBER.fullmatch(got) and NUMBER.fullmatch(expected)) and Decimal(got) == Decimal(expected)
+
+
+def _same_line_as_livecodebench(got: str, expected: str) -> bool:
+    try:
+        return [Decimal(token) for token in got.split()] == [Decimal(token) for token in expected.split()]
+    except (InvalidOperation, ValueError):
+        return False
+
+
+def _short(text: str) -> str:
+    return repr(text if len(text) <= SHOWN else text[:SHOWN] + "…")

@@ -1,0 +1,57 @@
+"""Finding the program in an answer, and what LiveCodeBench puts before one.
+
+In: a worker's text. Out: a program's text, or None. Nothing is parsed or repaired: a program that does not compile is
+wrong.
+"""
+
+from __future__ import annotations
+
+import re
+
+from openconductor.graders.extraction import strip_thoughts
+
+FENCE = re.compile(r"^[ \t]*(?P<ticks>`{3,}|~{3,})[ \t]*(?P<language>[\w+.#-]*)[^\n]*\n", re.MULTILINE)
+STARTS_A_PROGRAM = re.compile(
+    r"(?:#|@|\"\"\"|'''|[A-Za-z_][\w., ]*\s*=[^=]"
+    r"|(?:async\s+def|def|class|import|from|for|while|if|try|with|return|print)\b)"
+)
+FUTURE = re.compile(r"^from[ \t]+__future__[ \t]+import[^\n]*\n?", re.MULTILINE)
+PYTHON = {"", "py", "python", "python3", "python2", "py3", "pypy", "pypy3"}
+
+_MODULES = (
+    "string re datetime collections heapq bisect copy math random statistics itertools functools operator io sys json"
+)
+PREAMBLE = (
+    "".join(f"from {name} import *\n" for name in [*_MODULES.split(), "builtins", "typing"])
+    + "".join(f"import {name}\n" for name in _MODULES.split())
+    + "sys.setrecursionlimit(50000)\n"
+)
+"""The imports and the setting that LiveCodeBench's runner gives every program (its commit 28fef95)."""
+
+
+def program_of(answer: str) -> str | None:
+    """The program in an answer, or None.
+
+    It is the last fenced block that is Python or says nothing of its language; without fences, the whole text where it
+    begins like a program. Thoughts do not count (``strip_thoughts``). A fence that is never closed ends with the text.
+    """
+    answer = strip_thoughts(answer)
+    blocks: list[str] = []
+    at = 0
+    fenced = False
+    while found := FENCE.search(answer, at):
+        fenced = True
+        closing = re.compile(rf"^[ \t]*{found['ticks'][0]}{{{len(found['ticks'])},}}[ \t]*$", re.MULTILINE)
+        end = closing.search(answer, found.end())
+        stop = end.start() if end else len(answer)
+        if found["language"].lower() in PYTHON:
+            blocks.append(answer[found.end() : stop])
+        at = end.end() if end else len(answer)
+    if fenced:
+        return next((block for block in reversed(blocks) if block.strip()), None)
+    return answer if STARTS_A_PROGRAM.match(answer.lstrip()) else None
+
+
+def with_preamble(program: str) -> str:
+    """A program with LiveCodeBench's imports before it, and ``from __future__`` before those."""
+    return "".join(FUTURE.findall(program)) + PREAMBLE + FUTURE.sub("\n", program)

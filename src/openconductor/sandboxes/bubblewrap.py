@@ -1,0 +1,251 @@
+"""The default on Linux: bubblewrap puts a Python into namespaces of its own, behind a system-call filter.
+
+In: limits. Out: the command that starts it. A program inside sees /usr, /lib and the Python that runs it, all
+read-only; a private /tmp, /proc and a handful of devices; no network but its own loopback; nobody else's processes; a
+fixed environment. bubblewrap is started with that environment, so that no process inside has the caller's.
+``supervisor`` is process 1 (``--as-pid-1``) and adds the limits that the kernel does not keep.
+
+As root, bubblewrap makes no user namespace: ``supervisor`` gives up root for a uid that no other sandbox has, since the
+kernel exempts root from the limit on processes. As a plain user there is a user namespace, inside of which nobody is
+anybody.
+
+Not covered: faults of the kernel, which is shared; timing; reading what is in /usr; memory of the machine that bursts
+up within 50 ms; and on kernels before 5.14, as a plain user, fork bombs are ended after 50 ms instead of refused.
+"""
+
+from __future__ import annotations
+
+import functools
+import json
+import os
+import platform
+import re
+import shutil
+import subprocess
+import sys
+import threading
+from collections.abc import Generator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from openconductor.errors import SandboxError
+from openconductor.sandboxes.batches import BatchedSandbox
+from openconductor.sandboxes.seccomp import build_filter
+from openconductor.sandboxes.session import BOOTSTRAP, ENVIRONMENT, PYTHON_FLAGS, Launch
+from openconductor.sandboxes.values import Limits
+
+NOBODY = 65534
+UIDS = range(61184, 65520)
+"""Where systemd takes short-lived users from; below 65536, so that containers have them too."""
+NEEDED_CAPABILITIES = (6, 7, 12, 21)
+"""Of root, to do without a user namespace: SETGID, SETUID, NET_ADMIN, SYS_ADMIN."""
+DEVICES = ("null", "urandom")  # no zero: a shared mapping of it is memory that nobody counts
+LIBRARIES = ("/lib", "/lib32", "/lib64", "/libx32", "/bin", "/sbin")
+LOADER_CACHE, ALTERNATIVES = "/etc/ld.so.cache", "/etc/alternatives"
+FIXED = (
+    *("--unshare-pid", "--unshare-net", "--unshare-ipc", "--unshare-uts", "--unshare-cgroup-try"),
+    *("--hostname", "sandbox", "--as-pid-1", "--die-with-parent", "--new-session"),
+)
+SIZES_TMPFS = (0, 7)
+"""The first bubblewrap with ``--size``. Under older ones ``supervisor`` looks at the size every 50 ms."""
+INSTALL = "install it (Debian, Ubuntu: apt-get install bubblewrap; Fedora: dnf install bubblewrap)"
+
+
+@dataclass(frozen=True, slots=True)
+class Python:
+    """An interpreter: the file, its prefix, its version, and the folders of installed packages."""
+
+    executable: str
+    prefix: str
+    version: str
+    packages: tuple[str, ...]
+
+
+class BubblewrapSandbox(BatchedSandbox):
+    """See the module's docstring.
+
+    Args:
+        python: the interpreter inside; None: the one that runs this.
+        packages: whether programs can import what is installed for that interpreter (its site-packages become
+            readable).
+        concurrency: sandboxes at one time; None: half as many again as cores.
+
+    Raises:
+        SandboxError: not Linux, no bubblewrap, no filter for this machine, or no such interpreter.
+    """
+
+    level = "bubblewrap"
+
+    def __init__(self, *, python: str | None = None, packages: bool = False, concurrency: int | None = None) -> None:
+        super().__init__(concurrency=concurrency)
+        if sys.platform != "linux":
+            raise SandboxError(f"bubblewrap sandbox: got {sys.platform}, expected Linux; Docker works elsewhere")
+        found = shutil.which("bwrap")
+        if found is None:
+            raise SandboxError(f"bubblewrap sandbox: got no bwrap on the PATH; {INSTALL}")
+        self._bwrap = found
+        self._python = describe(python or sys.executable)
+        self._packages = self._python.packages if packages else ()
+        self._filter = build_filter(platform.machine())
+        self._sized = version(found) >= SIZES_TMPFS
+        self._privileged = may_do_without_user_namespace()
+
+    @contextmanager
+    def launching(self, limits: Limits) -> Generator[Launch, None, None]:
+        """A Launch with a filter on a descriptor, and as root a uid of its own."""
+        reader, writer = os.pipe()
+        try:
+            os.write(writer, self._filter)  # shorter than a pipe
+            os.close(writer)
+            with _own_uid(self._privileged) as uid:
+                setup = {
+                    "uid": uid,
+                    "scratch": "/tmp",  # noqa: S108 - its own
+                    "private": True,
+                    "paths": list(self._packages),
+                    "count_processes": uid is not None or kernel() >= (5, 14),
+                }
+                yield Launch(
+                    command=(*self._command(limits), "--seccomp", str(reader), "--", *self._interpreter()),
+                    level=self.level,
+                    setup=setup,
+                    descriptors=(reader,),
+                    same_python=self._python.version == sys.version,
+                )
+        finally:
+            os.close(reader)
+
+    def _interpreter(self) -> tuple[str, ...]:
+        return (self._python.executable, *PYTHON_FLAGS, "-c", BOOTSTRAP)
+
+    def _command(self, limits: Limits) -> list[str]:
+        command = [self._bwrap, *FIXED]
+        if self._privileged:
+            command += ["--cap-drop", "ALL", "--cap-add", "CAP_SETUID", "--cap-add", "CAP_SETGID"]
+        else:
+            command += ["--unshare-user", "--uid", str(NOBODY), "--gid", str(NOBODY)]
+        command += ["--ro-bind", "/usr", "/usr", *_libraries()]
+        for path in (LOADER_CACHE, *([ALTERNATIVES] if self._packages else [])):
+            command += ["--ro-bind-try", path, path]
+        for folder in outermost((self._python.prefix, *self._packages)):
+            # Folders on the way that bubblewrap makes for a bind are for root alone, those of --dir are for all.
+            command += ["--dir", str(Path(folder).parent), "--ro-bind", folder, folder]
+        command += ["--proc", "/proc", "--dir", "/dev"]
+        for device in DEVICES:
+            command += ["--dev-bind", f"/dev/{device}", f"/dev/{device}"]
+        for name, target in (("fd", "fd"), ("stdin", "fd/0"), ("stdout", "fd/1"), ("stderr", "fd/2")):
+            command += ["--symlink", f"/proc/self/{target}", f"/dev/{name}"]
+        command += ["--symlink", "/tmp", "/dev/shm"]  # noqa: S108 - its own
+        size = ["--size", str(limits.file_mb << 20)] if self._sized else []
+        command += ["--perms", "1777", *size, "--tmpfs", "/tmp"]  # noqa: S108 - its own
+        return [*command, "--remount-ro", "/", "--chdir", "/"]
+
+
+@functools.cache
+def describe(executable: str) -> Python:
+    """Ask an interpreter what it is.
+
+    Raises:
+        SandboxError: it does not say.
+    """
+    question = (
+        "import json, os, sys, sysconfig; paths = sysconfig.get_paths(); "
+        "print(json.dumps([os.path.realpath(sys.executable), sys.base_prefix, sys.version, "
+        "[path for path in dict.fromkeys((paths['purelib'], paths['platlib'])) if os.path.isdir(path)]]))"
+    )
+    try:
+        asked = subprocess.run(  # noqa: S603 - an interpreter that the caller names
+            [executable, "-I", "-c", question], capture_output=True, text=True, check=True, timeout=60, env=ENVIRONMENT
+        )
+        path, prefix, version, packages = json.loads(asked.stdout)
+    except (OSError, subprocess.SubprocessError, ValueError) as error:
+        raise SandboxError(f"sandbox: the interpreter {executable!r}: {error}") from error
+    return Python(path, prefix, version, tuple(packages))
+
+
+@functools.cache
+def version(bwrap: str) -> tuple[int, int]:
+    """A bubblewrap's version.
+
+    Raises:
+        SandboxError: it does not say.
+    """
+    try:
+        asked = subprocess.run([bwrap, "--version"], capture_output=True, text=True, check=True, timeout=60)  # noqa: S603
+        said = asked.stdout
+    except (OSError, subprocess.SubprocessError) as error:
+        raise SandboxError(f"bubblewrap sandbox: {bwrap}: {error}") from error
+    found = re.search(r"(\d+)\.(\d+)", said)
+    if found is None:
+        raise SandboxError(f"bubblewrap sandbox: {bwrap} --version: got {said!r}, expected a version")
+    return int(found[1]), int(found[2])
+
+
+def outermost(folders: tuple[str, ...]) -> list[str]:
+    """The folders that are in none of the others, nor in /usr, which is there anyway."""
+    distinct = sorted(
+        {os.path.realpath(folder) for folder in folders} | {os.path.normpath(folder) for folder in folders}
+    )
+    kept: list[str] = []
+    for folder in distinct:
+        if not any(Path(folder).is_relative_to(other) for other in ("/usr", *kept)):
+            kept.append(folder)
+    return kept
+
+
+@functools.cache
+def _libraries() -> tuple[str, ...]:
+    """/lib and its like: links into /usr on most systems, folders on the others."""
+    options: list[str] = []
+    for path in LIBRARIES:
+        if Path(path).is_symlink():
+            options += ["--symlink", str(Path(path).readlink()), path]
+        elif Path(path).is_dir():
+            options += ["--ro-bind", path, path]
+    return tuple(options)
+
+
+@functools.cache
+def kernel() -> tuple[int, int]:
+    """The kernel's version. From 5.14 on, processes are counted for each user namespace."""
+    found = re.match(r"(\d+)\.(\d+)", platform.release())
+    return (int(found[1]), int(found[2])) if found else (0, 0)
+
+
+def may_do_without_user_namespace() -> bool:
+    """Whether this is root with what it takes, and with uids to give away."""
+    if os.geteuid() != 0:
+        return False
+    status = Path("/proc/self/status").read_text("ascii", "replace")
+    found = re.search(r"^CapEff:\s*([0-9a-f]+)$", status, re.MULTILINE)
+    held = int(found[1], 16) if found else 0
+    if not all(held >> number & 1 for number in NEEDED_CAPABILITIES):
+        return False
+    return all(_mapped(Path(f"/proc/self/{name}").read_text("ascii")) for name in ("uid_map", "gid_map"))
+
+
+def _mapped(table: str) -> bool:
+    lines = [[int(number) for number in line.split()] for line in table.splitlines()]
+    return any(first <= UIDS[0] and UIDS[-1] < first + count for first, _, count in lines)
+
+
+_uids_in_use: set[int] = set()
+_uids_lock = threading.Lock()
+
+
+@contextmanager
+def _own_uid(privileged: bool) -> Generator[int | None, None, None]:
+    """A uid that no other sandbox of this process has, and hardly one of another; None where a namespace gives it."""
+    if not privileged:
+        yield None
+        return
+    with _uids_lock:
+        start = int.from_bytes(os.urandom(4), "little")
+        uid = next(uid for step in range(len(UIDS)) if (uid := UIDS[(start + step) % len(UIDS)]) not in _uids_in_use)
+        _uids_in_use.add(uid)
+    try:
+        yield uid
+    finally:
+        with _uids_lock:
+            _uids_in_use.discard(uid)

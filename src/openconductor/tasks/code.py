@@ -1,0 +1,176 @@
+"""Programs: HumanEval, MBPP, BigCodeBench-Hard, and local problems with tests. In: rows. Out: Items.
+
+Shapes: ``{id, question, starter_code?, tests, entry_point?, solution?}`` (local; ``tests`` is a list of ``{input,
+output}`` or ``{args, expected}``, or a test program), and those of HumanEval, MBPP and BigCodeBench as published.
+Nothing is run here.
+"""
+
+from __future__ import annotations
+
+import re
+
+from openconductor.errors import TaskError
+from openconductor.graders.code import CodeGrader
+from openconductor.graders.code_tests import CodeTests, from_asserts, from_rows
+from openconductor.tasks.dataset import DatasetSpec, HubDataset, HubFile, Place, Shape
+from openconductor.tasks.items import Item
+from openconductor.tasks.prompts import fenced, function_prompt, program_prompt
+from openconductor.tasks.rows import Row
+from openconductor.types import Problem
+
+_DEFINED = re.compile(r"^[ \t]*(?:async[ \t]+)?def[ \t]+(\w+)", re.MULTILINE)
+
+
+def row_tests(row: Row) -> CodeTests:
+    """The tests of a local row; without ``entry_point``, ``starter_code`` names the function.
+
+    Raises:
+        TaskError: a field is missing or of the wrong type, or a test is of no known shape.
+    """
+    entry_point = row.text_or("entry_point", "") or _defined(row.text_or("starter_code", ""))
+    tests = row.values.get("tests")
+    try:
+        if isinstance(tests, str):
+            return from_asserts(row.text("tests"), entry_point)
+        return from_rows(row.objects("tests"), entry_point)
+    except TaskError as error:
+        if str(error).startswith(row.where):
+            raise
+        raise TaskError(f"{row.where}: field 'tests': {error}") from error
+
+
+def _defined(starter: str) -> str | None:
+    """The first function that a text defines, dunder methods aside."""
+    return next((name for name in _DEFINED.findall(starter) if not name.startswith("__")), None)
+
+
+def _local(row: Row, place: Place) -> Item:
+    tests = row_tests(row)
+    starter = row.text_or("starter_code", "")
+    question = row.text("question")
+    text = function_prompt(question, starter=starter) if tests.entry_point else program_prompt(question)
+    solution, subject = row.text_or("solution", ""), row.text_or("subject", "")
+    return Item(
+        Problem(place.id, text, tests, place.task, kind=subject),
+        canonical=fenced(solution) if solution.strip() else None,
+        subject=subject,
+    )
+
+
+def _humaneval(row: Row, place: Place) -> Item:
+    prompt, entry_point = row.text("prompt"), row.text("entry_point")
+    return Item(
+        Problem(place.id, function_prompt("", starter=prompt), _asserted(row, "test", entry_point), place.task),
+        canonical=fenced(prompt + row.text("canonical_solution")),
+    )
+
+
+def _mbpp(row: Row, place: Place) -> Item:
+    asserts = row.texts("test_list")
+    if not asserts:
+        raise row.wrong("test_list", [], "a list of assertions, of at least one")
+    before = [*(row.texts("test_imports") if row.has("test_imports") else ()), row.text_or("test_setup_code", "")]
+    text = row.text("text") if row.has("text") else row.text("prompt")
+    tests = _asserted_text(row, "\n".join([*filter(str.strip, before), *asserts]), None)
+    # One assertion names the function and its arguments; the others stay hidden.
+    example = f"{text.strip()}\n\nName the function `{tests.entry_point}`. For example:\n{fenced(asserts[0])}"
+    return Item(Problem(place.id, function_prompt(example), tests, place.task), canonical=fenced(row.text("code")))
+
+
+def _bigcodebench(row: Row, place: Place) -> Item:
+    prompt = row.text("complete_prompt")
+    tests = CodeTests((), row.text("entry_point"), row.text("test"))
+    return Item(
+        Problem(place.id, function_prompt("", starter=prompt), tests, place.task),
+        canonical=fenced(prompt + row.text("canonical_solution")),
+    )
+
+
+def _asserted(row: Row, field: str, entry_point: str) -> CodeTests:
+    return _asserted_text(row, row.text(field), entry_point, field)
+
+
+def _asserted_text(row: Row, source: str, entry_point: str | None, field: str = "test_list") -> CodeTests:
+    try:
+        return from_asserts(source, entry_point)
+    except TaskError as error:
+        raise TaskError(f"{row.where}: field {field!r}: {error}") from error
+
+
+LOCAL = Shape(("id", "question", "tests"), _local, id="id")
+SHAPES = (
+    Shape(("task_id", "complete_prompt", "canonical_solution", "test", "entry_point"), _bigcodebench, id="task_id"),
+    Shape(("task_id", "prompt", "canonical_solution", "test", "entry_point"), _humaneval, id="task_id"),
+    Shape(("task_id", "code", "test_list"), _mbpp, id="task_id"),
+    LOCAL,
+)
+
+HUMANEVAL = DatasetSpec(
+    name="humaneval",
+    about="164 functions to complete (Chen et al. 2021)",
+    dataset=HubDataset(
+        id="openai/openai_humaneval",
+        revision="7dce6050a7d6d172f3cc5c32aa97f52fa1a2e544",
+        licence="MIT",
+        splits={
+            "test": (
+                HubFile(
+                    "openai_humaneval/test-00000-of-00001.parquet",
+                    "2f2871a15fbc95b6c683043359f4ed8e144c5a1c4f24f25f66bc51f598dfcfb6",
+                    164,
+                ),
+            )
+        },
+    ),
+    shapes=SHAPES,
+    grader=CodeGrader,
+)
+
+_MBPP_SPLITS = {
+    "test": ("e9e9efa2c0d59ef5e55537a9d126b8f875d5ac010a8d75628d76824884e15850", 257),
+    "train": ("d95f8ad6d2fff08fe4826122d6e3e31f75716825d0c5c340d297aca5e9e0de0e", 120),
+    "validation": ("27e065fcab3c863959933328a7fdbf404e1bcb5464b1be6fe0dcd9530e420204", 43),
+    "prompt": ("73c623309b7b5d65fd5661204b35f779f8e66301aa9832d1ad4b8fc3b21151fd", 7),
+}
+
+MBPP = DatasetSpec(
+    name="mbpp",
+    about="short Python functions, the 427 verified ones (Austin et al. 2021)",
+    dataset=HubDataset(
+        id="google-research-datasets/mbpp",
+        revision="4bb6404fdc6cacfda99d4ac4205087b89d32030c",
+        licence="CC BY 4.0",
+        splits={
+            split: (HubFile(f"sanitized/{split}-00000-of-00001.parquet", sha256, rows),)
+            for split, (sha256, rows) in _MBPP_SPLITS.items()
+        },
+    ),
+    shapes=SHAPES,
+    grader=CodeGrader,
+    notes=("the prompt shows one of a problem's assertions; the usual one shows all of them",),
+)
+
+BIGCODEBENCH_HARD = DatasetSpec(
+    name="bigcodebench_hard",
+    about="148 functions over many libraries, to complete (Zhuo et al. 2024)",
+    dataset=HubDataset(
+        id="bigcode/bigcodebench-hard",
+        revision="298d2cc7b96612e15e47313c3603ee124cee0c1f",
+        licence="Apache-2.0",
+        splits={
+            "test": (
+                HubFile(
+                    "data/v0.1.4-00000-of-00001.parquet",
+                    "73a4270b43feb81abefad7bb1b592937c768ea45c3263bedc1cabd30a9a6ce79",
+                    148,
+                ),
+            )
+        },
+    ),
+    shapes=SHAPES,
+    grader=CodeGrader,
+    notes=(
+        "judged by its own unittest classes beside the answer, which a program that tries can get past",
+        "some canonical solutions need libraries of 2021 to 2023, or a network: `task check` lists them",
+    ),
+)

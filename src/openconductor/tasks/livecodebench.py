@@ -1,0 +1,207 @@
+"""LiveCodeBench, V1 and V6. In: rows as published (code_generation_lite). Out: Items.
+
+Its hidden tests are a pickle, compressed and in base64. **It is never unpickled**: a pickle can run anything. Its
+opcodes are read one by one, and only those that make a single text are let through; that text is JSON.
+
+``livecodebench_v1`` is the first release: 400 problems from May 2023 to March 2024. ``livecodebench_v6`` is what the
+sixth added: 175 problems, to April 2025; its split ``release`` is all up to there, V1 among it (1,055 problems).
+
+The judge is ``lcb-compat``, for figures are held against LiveCodeBench's. Problems of its list of errata carry a tag:
+of several right outputs only one is accepted, or the tests are wrong, or the problem is interactive.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import json
+import pickletools
+import zlib
+from collections.abc import Mapping, Sequence
+from functools import partial
+from typing import cast
+
+from openconductor.errors import TaskError
+from openconductor.graders.code import CodeGrader
+from openconductor.graders.code_tests import CodeTests, IoTest, from_json_lines
+from openconductor.tasks.code import LOCAL
+from openconductor.tasks.dataset import DatasetSpec, HubDataset, HubFile, Place, Shape
+from openconductor.tasks.items import Item
+from openconductor.tasks.prompts import function_prompt, program_prompt
+from openconductor.tasks.rows import Row
+from openconductor.types import Problem
+
+LARGEST = 1 << 30
+"""Bytes of the largest hidden tests of a problem, decompressed."""
+
+_DIFFICULTIES = {"easy": 0.0, "medium": 0.5, "hard": 1.0}
+_TEXT = {"SHORT_BINUNICODE", "BINUNICODE", "BINUNICODE8", "UNICODE"}
+_AROUND = {"PROTO", "FRAME", "MEMOIZE", "PUT", "BINPUT", "LONG_BINPUT", "STOP"}
+
+# ERRATA.md of LiveCodeBench/LiveCodeBench at 28fef95 (July 2025): ids, and titles of those that have no id there.
+ERRATA: Mapping[str, str] = {
+    **dict.fromkeys(
+        ("abc311_c", "abc326_d", "abc327_b", "abc333_e", "abc343_e", "abc362_c", "find-words-containing-character"),
+        "multiple-solutions",
+    ),
+    **dict.fromkeys(
+        ("find-the-peaks", "generate-binary-strings-without-adjacent-zeros", "arc185_c", "abc343_a"),
+        "multiple-solutions",
+    ),
+    **dict.fromkeys(("abc337_e", "abc355_e"), "interactive"),
+    **dict.fromkeys(
+        ("abc350_c", "apply-operations-to-make-string-empty", "most-frequent-ids", "arc189_a"), "wrong-tests"
+    ),
+}
+
+
+def hidden_tests(text: str) -> str:
+    """The JSON of hidden tests: as it is, or out of base64, zlib and a pickle of one text, which is not unpickled.
+
+    Raises:
+        ValueError: it is none of both; the message says at which step.
+    """
+    if text.lstrip().startswith("["):
+        return text
+    try:
+        packed = base64.b64decode(text, validate=True)
+    except binascii.Error as error:
+        raise ValueError(f"neither JSON nor base64: {error}") from error
+    unzip = zlib.decompressobj()
+    try:
+        pickled = unzip.decompress(packed, LARGEST)
+    except zlib.error as error:
+        raise ValueError(f"not compressed: {error}") from error
+    if not unzip.eof:
+        raise ValueError(f"cut off, or more than {LARGEST} bytes")
+    return pickled_text(pickled)
+
+
+def pickled_text(pickled: bytes) -> str:
+    """The text that a pickle of nothing else holds, read off its opcodes: nothing is unpickled.
+
+    Raises:
+        ValueError: it holds something else, or is no pickle.
+    """
+    texts: list[str] = []
+    for opcode, argument, _ in pickletools.genops(pickled):
+        if opcode.name in _TEXT:
+            texts.append(cast(str, argument))
+        elif opcode.name not in _AROUND:
+            raise ValueError(f"a pickle with the opcode {opcode.name}; expected one of a single text")
+    if len(texts) != 1:
+        raise ValueError(f"a pickle of {len(texts)} texts, expected one")
+    return texts[0]
+
+
+def _published(row: Row, place: Place) -> Item:
+    tests = [*_tests(row, "public_test_cases"), *_tests(row, "private_test_cases")]
+    kinds = {kind for kind, _, _ in tests}
+    inputs, outputs = [given for _, given, _ in tests], [expected for _, _, expected in tests]
+    content, starter = row.text("question_content"), row.text_or("starter_code", "")
+    if kinds == {"stdin"}:
+        reference = CodeTests(tuple(map(IoTest, inputs, outputs)))
+        text = program_prompt(content)
+    elif kinds == {"functional"}:
+        try:
+            reference = from_json_lines(inputs, outputs, _function(row))
+        except TaskError as error:
+            raise TaskError(f"{row.where}: field 'private_test_cases': {error}") from error
+        text = function_prompt(content, starter=starter)
+    else:
+        raise row.wrong("public_test_cases", sorted(kinds), "tests of one type, stdin or functional")
+    slug = row.text_or("question_title", "").strip().lower().replace(" ", "-")
+    fault = ERRATA.get(place.id) or ERRATA.get(slug)
+    return Item(
+        Problem(place.id, text, reference, place.task, kind=row.text_or("difficulty", "")),
+        subject=row.text_or("platform", ""),
+        difficulty=_DIFFICULTIES.get(row.text_or("difficulty", "")),
+        tags=(fault,) if fault else (),
+    )
+
+
+def _tests(row: Row, field: str) -> list[tuple[str, str, str]]:
+    """The type, input and output of each test of a field."""
+    try:
+        tests = json.loads(hidden_tests(row.text(field)))
+    except (ValueError, RecursionError) as error:
+        raise TaskError(f"{row.where}: field {field!r}: {error}") from error
+    if not isinstance(tests, list):
+        raise row.wrong(field, tests, "a JSON list of tests")
+    return [_test(row, field, test) for test in cast("Sequence[object]", tests)]
+
+
+def _test(row: Row, field: str, test: object) -> tuple[str, str, str]:
+    values = _object(test)
+    kind, given, expected = (values.get(name) for name in ("testtype", "input", "output"))
+    if not (isinstance(kind, str) and isinstance(given, str) and isinstance(expected, str)):
+        raise row.wrong(field, dict(values) or test, "tests with the texts input, output and testtype")
+    return kind, given, expected
+
+
+def _function(row: Row) -> str:
+    """The function that functional tests call."""
+    try:
+        metadata: object = json.loads(row.text("metadata"))
+    except ValueError as error:
+        raise row.wrong("metadata", row.values["metadata"], "a JSON object") from error
+    name = _object(metadata).get("func_name")
+    if not isinstance(name, str) or not name:
+        raise row.wrong("metadata", row.values["metadata"], "an object with the text func_name")
+    return name
+
+
+def _object(value: object) -> Mapping[str, object]:
+    """A JSON object; an empty one for anything else."""
+    return cast("Mapping[str, object]", value) if isinstance(value, dict) else {}
+
+
+SHAPES = (
+    Shape(
+        ("question_id", "question_content", "public_test_cases", "private_test_cases", "metadata"),
+        _published,
+        id="question_id",
+    ),
+    LOCAL,
+)
+
+# (rows, SHA-256) of test.jsonl, test2.jsonl, … test6.jsonl.
+_FILES = (
+    (400, "2bd02b38beb48e8c46b5b9987095d999ff38cd8efc255ea5d58974317c48f63f"),
+    (111, "095df7c5daf15f882c51a9deb84085cff1e073495a5dbcf95015a564d485f3a3"),
+    (101, "28ed26cc83363ce3f1fe2d5fad9f8393077beb1907b167a31bd3b32f80801b79"),
+    (101, "d711138ddaebfcf5f8ec6a4283ee677298c0f5c5d374a235af92aaf0584510da"),
+    (167, "7f77571c2a6df0c2a72a3277650309f67e01e0008e18117e624633df53f81214"),
+    (175, "bb4c364f71921c4495a6ad15abe1a927350b720009f4933e2e71f8af0f6fd1f5"),
+)
+_RELEASE = tuple(
+    HubFile(f"test{number if number > 1 else ''}.jsonl", sha256, rows)
+    for number, (rows, sha256) in enumerate(_FILES, start=1)
+)
+_NOTES = (
+    "judged in the mode lcb-compat",
+    "17 problems of the whole set are known to be faulty: their items carry a tag",
+    "no reference solutions are published",
+)
+
+
+def _spec(name: str, about: str, splits: dict[str, tuple[HubFile, ...]]) -> DatasetSpec:
+    dataset = HubDataset(
+        id="livecodebench/code_generation_lite",
+        revision="0fe84c3912ea0c4d4a78037083943e8f0c4dd505",
+        licence="cc (no variant is named); problems of LeetCode, AtCoder and Codeforces",
+        splits=splits,
+    )
+    return DatasetSpec(name, about, dataset, SHAPES, partial(CodeGrader, "lcb-compat"), _NOTES)
+
+
+LIVECODEBENCH_V1 = _spec(
+    "livecodebench_v1",
+    "400 contest problems, May 2023 to March 2024 (Jain et al. 2024)",
+    {"test": _RELEASE[:1]},
+)
+LIVECODEBENCH_V6 = _spec(
+    "livecodebench_v6",
+    "the 175 contest problems that release 6 added, to April 2025",
+    {"test": _RELEASE[5:], "release": _RELEASE},
+)

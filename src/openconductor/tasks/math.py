@@ -1,0 +1,154 @@
+r"""Mathematics: MATH (train), MATH500, AIME 2025, GSM8K. In: rows with a problem and its answer. Out: Items.
+
+Shapes: ``{id, problem, answer}`` (local, AIME 2025), with ``unique_id`` for ``id`` (MATH-500), ``{problem, solution,
+level, type}`` (MATH: the solution boxes it), ``{question, answer}`` with ``#### 42`` at the end (GSM8K).
+"""
+
+from __future__ import annotations
+
+import re
+
+from openconductor.graders.extraction import find_boxed
+from openconductor.graders.math import MathGrader
+from openconductor.tasks.dataset import DatasetSpec, HubDataset, HubFile, Place, Shape
+from openconductor.tasks.items import Item
+from openconductor.tasks.prompts import boxed, boxed_prompt
+from openconductor.tasks.rows import Row, Unusable
+from openconductor.types import Problem
+
+_LEVELS = 5
+_MARK = "#### "
+
+
+def _answered(row: Row, place: Place) -> Item:
+    """A row that gives its answer."""
+    return _item(row, place, row.text("problem"), row.text_or_number("answer"))
+
+
+def _solved(row: Row, place: Place) -> Item:
+    """A row whose solution boxes the answer."""
+    solution = row.text("solution")
+    found = find_boxed(solution)
+    if found is None or found.text is None:
+        raise Unusable("its solution boxes no answer")
+    return _item(row, place, row.text("problem"), found.text, solution)
+
+
+def _marked(row: Row, place: Place) -> Item:
+    """A row whose answer ends with a line that begins with ####."""
+    solution = row.text("answer")
+    _, mark, answer = solution.rpartition(_MARK)
+    if not mark or not answer.strip():
+        raise row.wrong("answer", solution[-60:], "a text that ends with '#### ' and the answer")
+    return _item(row, place, row.text("question"), answer.strip())
+
+
+def _item(row: Row, place: Place, problem: str, answer: str, solution: str | None = None) -> Item:
+    subject, level = row.text_or("subject", row.text_or("type", "")), _level(row)
+    return Item(
+        Problem(place.id, boxed_prompt(problem), answer, place.task, kind=f"level {level}" if level else subject),
+        canonical=boxed(answer) if solution is None else solution,
+        subject=subject,
+        difficulty=(level - 1) / (_LEVELS - 1) if level else None,
+    )
+
+
+def _level(row: Row) -> int | None:
+    """The level, given as 1 to 5 or as "Level 1" to "Level 5"; None where there is none ("Level ?")."""
+    level = re.fullmatch(r"(?:Level )?([1-5])", str(row.values.get("level")))
+    return int(level[1]) if level else None
+
+
+SHAPES = (
+    Shape(("problem", "answer", "unique_id"), _answered, id="unique_id"),
+    Shape(("problem", "solution", "level", "type"), _solved),
+    Shape(("question", "answer"), _marked),
+    Shape(("id", "problem", "answer"), _answered, id="id"),
+)
+
+MATH = DatasetSpec(
+    name="math",
+    about="competition mathematics (Hendrycks et al. 2021), the training part",
+    dataset=HubDataset(
+        id="DigitalLearningGmbH/MATH-lighteval",
+        revision="0530c78699ea5e8eb5530600900e1f328b48acad",
+        licence="MIT",
+        splits={
+            "train": (
+                HubFile(
+                    "data/train-00000-of-00001.parquet",
+                    "eca6e667f4305dd5e5ba09b4fd55e7f3174a0fbe361cdfd4c44758b593a76933",
+                    7500,
+                ),
+            ),
+            "test": (
+                HubFile(
+                    "data/test-00000-of-00001.parquet",
+                    "7dca8d6e41af88ecf82f2b5f36eb5530e083aaaa86ee325f62bd5c31535178c6",
+                    5000,
+                ),
+            ),
+        },
+    ),
+    shapes=SHAPES,
+    grader=MathGrader,
+    notes=("the test split holds the 500 problems of math500",),
+)
+
+MATH500 = DatasetSpec(
+    name="math500",
+    about="500 problems of MATH's test part (Lightman et al. 2023)",
+    dataset=HubDataset(
+        id="HuggingFaceH4/MATH-500",
+        revision="6e4ed1a2a79af7d8630a6b768ec859cb5af4d3be",
+        licence="MIT (problems: hendrycks/math; split: openai/prm800k)",
+        splits={
+            "test": (HubFile("test.jsonl", "35dc41080a3680858b27fa7e0533d2d547825316fc5dafe5d316f4ccc5a06132", 500),)
+        },
+    ),
+    shapes=SHAPES,
+    grader=MathGrader,
+)
+
+AIME25 = DatasetSpec(
+    name="aime25",
+    about="the 30 problems of AIME I and II 2025, integers from 0 to 999",
+    dataset=HubDataset(
+        id="math-ai/aime25",
+        revision="563bb8404243c5f09de6ec262f2db674fe5bce9b",
+        licence="not stated; the problems are the MAA's",
+        splits={
+            "test": (HubFile("test.jsonl", "b4e273c02d3e7fe1b74b59eae768fc8230bfb0f79539890cb56f4361caac0331", 30),)
+        },
+    ),
+    shapes=SHAPES,
+    grader=MathGrader,
+)
+
+GSM8K = DatasetSpec(
+    name="gsm8k",
+    about="grade-school word problems (Cobbe et al. 2021)",
+    dataset=HubDataset(
+        id="openai/gsm8k",
+        revision="740312add88f781978c0658806c59bc2815b9866",
+        licence="MIT",
+        splits={
+            "test": (
+                HubFile(
+                    "main/test-00000-of-00001.parquet",
+                    "ee7b8da9e381df27b9e3f7758a159ab2bdaa4dbaa910546cbbc47e0cb44e4f59",
+                    1319,
+                ),
+            ),
+            "train": (
+                HubFile(
+                    "main/train-00000-of-00001.parquet",
+                    "ea82612ea9582142387730c793eb67d3b12849002bc0b7fa6f8efafa7351419d",
+                    7473,
+                ),
+            ),
+        },
+    ),
+    shapes=SHAPES,
+    grader=MathGrader,
+)

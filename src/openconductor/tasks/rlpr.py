@@ -1,0 +1,83 @@
+"""RLPR (general reasoning with free-form answers). In: rows with a question and its answer. Out: Items.
+
+Shapes: ``{id, question, answer, kind?, tolerance?}`` (local), and the one that RLPR publishes: a chat in ``prompt``, of
+which the last user turn is the question, and the answer in ``reward_model.ground_truth``.
+"""
+
+from __future__ import annotations
+
+from typing import cast, get_args
+
+from openconductor.graders.choice import LETTERS
+from openconductor.graders.freeform import FreeFormAnswer, FreeFormGrader, Kind, kind_of
+from openconductor.tasks.dataset import DatasetSpec, HubDataset, HubFile, Place, Shape
+from openconductor.tasks.items import Item
+from openconductor.tasks.prompts import boxed, boxed_prompt
+from openconductor.tasks.rows import Row
+from openconductor.types import Problem
+
+
+def free_form_answer(row: Row, field: str) -> FreeFormAnswer:
+    """The reference of a local row: its text, ``kind`` and ``tolerance``.
+
+    Raises:
+        TaskError: a field is missing or of the wrong type.
+    """
+    text = row.text_or_number(field)
+    kind = row.text_or("kind", "") or None
+    if kind is not None and kind not in get_args(Kind):
+        raise row.wrong("kind", kind, f"one of {', '.join(get_args(Kind))}")
+    if kind == "choice" and text.strip(" ().") not in tuple(LETTERS):
+        raise row.wrong(field, text, f"a letter of {LETTERS} where kind is choice")
+    tolerance = row.number_or("tolerance", None)
+    if tolerance is not None and not 0 <= tolerance < 1:
+        raise row.wrong("tolerance", tolerance, "a number from 0 to below 1")
+    return FreeFormAnswer(text, cast("Kind | None", kind), tolerance)
+
+
+def _local(row: Row, place: Place) -> Item:
+    subject = row.text_or("subject", row.text_or("category", ""))
+    return _item(row.text("question"), free_form_answer(row, "answer"), subject, place)
+
+
+def _published(row: Row, place: Place) -> Item:
+    turns = [turn for turn in row.objects("prompt") if turn.get("role") == "user"]
+    question = turns[-1].get("content") if turns else None
+    if not isinstance(question, str) or not question.strip():
+        raise row.wrong("prompt", row.values["prompt"], "a chat with a user's turn")
+    judged = row.values["reward_model"]
+    answer = cast("dict[str, object]", judged).get("ground_truth") if isinstance(judged, dict) else None
+    if not isinstance(answer, str) or not answer.strip():
+        raise row.wrong("reward_model", row.values["reward_model"], "an object with the text ground_truth")
+    return _item(question, FreeFormAnswer(answer), row.text_or("ability", ""), place)
+
+
+def _item(question: str, answer: FreeFormAnswer, subject: str, place: Place) -> Item:
+    text = answer.text.strip()
+    if (answer.kind or kind_of(text)) == "choice":
+        text = text.strip("().")
+    problem = Problem(place.id, boxed_prompt(question), answer, place.task, kind=subject)
+    return Item(problem, canonical=boxed(text), subject=subject)
+
+
+SHAPES = (
+    Shape(("prompt", "reward_model"), _published),
+    Shape(("id", "question", "answer"), _local, id="id"),
+)
+
+RLPR = DatasetSpec(
+    name="rlpr",
+    about="general reasoning with free-form answers, of WebInstruct (Yu et al. 2025)",
+    dataset=HubDataset(
+        id="openbmb/RLPR-Train-Dataset",
+        revision=None,  # no two independent records of a commit could be had
+        licence="CC BY-NC 4.0",
+        splits={"train": (HubFile("rlpr_train.parquet"),)},
+    ),
+    shapes=SHAPES,
+    grader=FreeFormGrader,
+    notes=(
+        "free-form answers in other words than the reference's are undecided, not wrong",
+        "there is no published test split of this data set: hold some out, or give a local file",
+    ),
+)

@@ -1,0 +1,117 @@
+"""Choosing few problems of many: hard ones, and unlike each other. In: Items and a count. Out: the Items chosen.
+
+Two steps, both depending on the seed and on ids alone, never on the order of the items:
+
+1. **Difficulty.** Problems with a measured pass rate come first, the lower the harder; those that nobody solved come
+   after those without a measurement (a group whose answers are all wrong teaches nothing, and its reference may be
+   wrong), those that everybody solved last. Without a measurement the difficulty that the data state counts; without
+   either all are alike. The hardest ``POOL`` times as many as wanted go on, all that tie with the last of them too, up
+   to ``LARGEST_POOL`` times as many.
+2. **Diversity.** Subjects take turns. Each gives the problem that is least like those it gave before (farthest point
+   over TF-IDF, cosine); its first is drawn. So no subject crowds out another, and near duplicates come last.
+
+TF-IDF is written out here, in 25 lines of plain Python: it is all that is needed of a library of its size.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections import Counter
+from collections.abc import Mapping, Sequence
+
+from openconductor.tasks.dataset import draw_key
+from openconductor.tasks.items import Item
+
+POOL = 4
+LARGEST_POOL = 10
+
+Vector = Mapping[str, float]
+_WORD = re.compile(r"[^\W\d_]+|\d+")
+_NUMBER = "0"
+
+
+def select(
+    items: Sequence[Item], count: int, *, seed: int, pass_rates: Mapping[str, float] | None = None
+) -> list[Item]:
+    """The ``count`` items to learn from, in the order in which they were chosen.
+
+    Args:
+        items: with ids of their own.
+        count: how many; all, where there are no more.
+        seed: draws what difficulty and diversity leave open.
+        pass_rates: measured, by id: the fraction of answers that were right, 0 to 1.
+    """
+    return _spread(_hardest(items, count, seed, pass_rates or {}), count, seed)
+
+
+def _hardest(items: Sequence[Item], count: int, seed: int, pass_rates: Mapping[str, float]) -> list[Item]:
+    hardness = {item.problem.id: _hardness(item, pass_rates) for item in items}
+    ordered = sorted(items, key=lambda item: (hardness[item.problem.id], draw_key(seed, item.problem.id)), reverse=True)
+    if len(ordered) <= POOL * count:
+        return ordered
+    last = hardness[ordered[POOL * count - 1].problem.id]
+    return [item for item in ordered if hardness[item.problem.id] >= last][: LARGEST_POOL * count]
+
+
+def _hardness(item: Item, pass_rates: Mapping[str, float]) -> tuple[int, float]:
+    """What to sort by, the hardest the greatest."""
+    rate = pass_rates.get(item.problem.id)
+    if rate is not None:
+        return (3, 1 - rate) if 0 < rate < 1 else (1 if rate == 0 else 0, 0.0)
+    return 2, 0.5 if item.difficulty is None else item.difficulty
+
+
+def _spread(items: Sequence[Item], count: int, seed: int) -> list[Item]:
+    """Take turns among subjects, each giving what is least like what it gave before."""
+    vectors = dict(
+        zip((item.problem.id for item in items), tf_idf([item.problem.question for item in items]), strict=True)
+    )
+    subjects: dict[str, list[Item]] = {}
+    for item in items:
+        subjects.setdefault(item.subject, []).append(item)
+    order = sorted(subjects, key=lambda subject: draw_key(seed, subject))
+    likeness = dict.fromkeys(vectors, 0.0)
+    chosen: list[Item] = []
+    while len(chosen) < count and order:
+        for subject in list(order):
+            left = subjects[subject]
+            pick = min(left, key=lambda item: (likeness[item.problem.id], draw_key(seed, item.problem.id)))
+            left.remove(pick)
+            chosen.append(pick)
+            if not left:
+                order.remove(subject)
+            if len(chosen) == count:
+                break
+            new = vectors[pick.problem.id]
+            for item in left:
+                name = item.problem.id
+                likeness[name] = max(likeness[name], cosine(vectors[name], new))
+    return chosen
+
+
+def tf_idf(texts: Sequence[str]) -> list[Vector]:
+    """Each text as weights of its words, of length 1: (1 + log of how often) times log of how rare.
+
+    All numbers are one word, for a problem with other numbers is the same problem again.
+    """
+    counts = [
+        Counter(_NUMBER if word[0].isdecimal() else word for word in _WORD.findall(text.casefold())) for text in texts
+    ]
+    known_in = Counter(word for count in counts for word in count)
+    vectors: list[Vector] = []
+    for count in counts:
+        weights = {
+            word: (1 + math.log(often)) * math.log((1 + len(texts)) / (1 + known_in[word]))
+            for word, often in count.items()
+        }
+        length = math.sqrt(sum(weight * weight for weight in weights.values()))
+        vectors.append({word: weight / length for word, weight in weights.items() if weight} if length else {})
+    return vectors
+
+
+def cosine(one: Vector, other: Vector) -> float:
+    """The cosine of two vectors of length 1; 0 where one is empty."""
+    if len(one) > len(other):
+        one, other = other, one
+    return math.fsum(weight * other[word] for word, weight in one.items() if word in other)

@@ -1,0 +1,116 @@
+"""The door for one program, and what a sandbox is like from inside when nobody does harm."""
+
+from __future__ import annotations
+
+import sys
+
+import pytest
+
+from openconductor.errors import ConfigError, SandboxError
+from openconductor.sandboxes import Limits, Run, Verdict, open_sandbox, run_untrusted, run_untrusted_async, running
+from openconductor.sandboxes.batches import BatchedSandbox
+from openconductor.sandboxes.bubblewrap import BubblewrapSandbox
+from openconductor.sandboxes.session import NOT_PRELOADED, preloaded
+
+
+@pytest.fixture(scope="module")
+def sandbox() -> BubblewrapSandbox:
+    try:
+        made = BubblewrapSandbox()
+        made.run_now("print(1)", [Run()], limits=Limits())
+    except SandboxError as error:
+        pytest.skip(f"needs bubblewrap: {error}")
+    return made
+
+
+def test_one_program_has_a_door(sandbox: BatchedSandbox) -> None:
+    result = run_untrusted("print(input()[::-1])\nimport sys\nsys.exit(3)", stdin="abc")
+    assert (result.stdout, result.exit_code, result.verdict) == ("cba\n", 3, Verdict.RUNTIME_ERROR)
+    assert result.level in {"bubblewrap", "docker"} and result.cpu_s > 0 and result.wall_s > 0
+    spin = run_untrusted("while True: pass", cpu_s=0.2)
+    assert spin.verdict is Verdict.CPU_TIMEOUT and spin.exit_code is None
+    assert run_untrusted("import time; time.sleep(60)", wall_s=0.2).verdict is Verdict.WALL_TIMEOUT
+    assert run_untrusted("x = bytearray(b'x') * (600 << 20)", memory_mb=200).verdict is Verdict.MEMORY
+    with pytest.raises(ConfigError):
+        run_untrusted("", cpu_s=0)
+
+
+async def test_the_door_opens_in_an_event_loop_too(sandbox: BatchedSandbox) -> None:
+    assert (await run_untrusted_async("print(input())", stdin="x")).stdout == "x\n"
+
+
+def test_this_machine_has_a_sandbox(sandbox: BatchedSandbox) -> None:
+    assert running.survey() == ("bubblewrap", {})
+    assert open_sandbox().level == open_sandbox("bubblewrap").level == "bubblewrap"
+
+
+def test_a_program_sees_an_ordinary_python(sandbox: BatchedSandbox) -> None:
+    program = """
+import os, sys, tempfile, socket, hashlib, random
+assert __name__ == "__main__" and sys.argv == ["program.py"] and sys.flags.optimize == 0
+assert sys.stdin.encoding == sys.stdout.encoding == "utf-8" and sys.stdout.fileno() == 1
+assert os.getcwd() == os.environ["HOME"] == tempfile.gettempdir() == "/tmp"
+assert os.getuid() != 0 and os.listdir("/tmp") == [] and os.path.exists("/dev/null")
+assert sys.getrecursionlimit() == 1000 and sys.version_info >= (3, 11)
+server = socket.create_server(("127.0.0.1", 0))  # its own loopback
+socket.create_connection(server.getsockname())
+assert not [name for name in sys.modules if "openconductor" in name]
+assert len(random.SystemRandom().randbytes(8)) == 8 and os.urandom(1) is not None
+print("ordinary", "\\u00e9", list({"b", "a", "c"}))
+"""
+    results = sandbox.run_now(program, [Run(), Run()], limits=Limits())
+    assert {result.verdict for result in results} == {Verdict.OK}, results[0].stderr
+    assert results[0].stdout == results[1].stdout, "hashes are fixed"
+    assert results[0].stdout.startswith("ordinary é")
+
+
+def test_random_numbers_differ_between_runs(sandbox: BatchedSandbox) -> None:
+    results = sandbox.run_now("import random\nprint(random.random())", [Run()] * 3, limits=Limits())
+    assert len({result.stdout for result in results}) == 3
+
+
+def test_a_failure_shows_the_programs_own_frames(sandbox: BatchedSandbox) -> None:
+    (result,) = sandbox.run_now("def f():\n    raise KeyError('x')\nf()", [Run()], limits=Limits())
+    assert result.stderr.splitlines()[0] == "Traceback (most recent call last):"
+    assert "supervisor" not in result.stderr and "candidate" not in result.stderr
+    assert result.stderr.endswith("KeyError: 'x'\n")
+
+
+def test_long_input_and_many_runs_go_through(sandbox: BatchedSandbox) -> None:
+    runs = [Run("x" * size) for size in (0, 10, 100_000, 3_000_000, 5, 15_999, 16_001)] * 3
+    results = sandbox.run_now("import sys\nprint(len(sys.stdin.read()))", runs, limits=Limits())
+    assert [int(result.stdout) for result in results] == [len(run.stdin) for run in runs]
+
+
+def test_every_module_that_process_1_may_import_for_a_program_leaves_it_as_it_is(sandbox: BatchedSandbox) -> None:
+    names = sorted(sys.stdlib_module_names - NOT_PRELOADED)
+    for start in range(0, len(names), 60):
+        text = "if False:\n" + "".join(f"    import {name}\n" for name in names[start : start + 60])
+        assert len(preloaded(text)) == len(names[start : start + 60])
+        program = text + "import os, random, threading\nprint(len(os.listdir('/proc/self/task')))"
+        results = sandbox.run_now(program, [Run(), Run()], limits=Limits())
+        assert [(result.verdict, result.stdout) for result in results] == [(Verdict.OK, "1\n")] * 2, results[0].stderr
+
+
+def test_another_interpreter_and_its_packages_can_be_asked_for(sandbox: BatchedSandbox) -> None:
+    without = sandbox.run_now("import pytest", [Run()], limits=Limits())[0]
+    assert without.verdict is Verdict.RUNTIME_ERROR and "ModuleNotFoundError" in without.stderr
+    with_packages = BubblewrapSandbox(python=sys.executable, packages=True)
+    assert with_packages.run_now("import pytest\nprint(7)", [Run()], limits=Limits())[0].stdout == "7\n"
+    with pytest.raises(SandboxError, match="no/python"):
+        BubblewrapSandbox(python="/no/python")
+
+
+async def test_a_batch_that_waits_for_a_core_can_be_cancelled(sandbox: BatchedSandbox) -> None:
+    import asyncio
+
+    single = BubblewrapSandbox(concurrency=1)
+    first = asyncio.create_task(single.run_batch("import time\ntime.sleep(0.5)", [Run()], limits=Limits()))
+    await asyncio.sleep(0.1)
+    second = asyncio.create_task(single.run_batch("print(2)", [Run()], limits=Limits()))
+    await asyncio.sleep(0.05)
+    second.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await second
+    assert (await first)[0].verdict is Verdict.OK
+    await single.aclose()

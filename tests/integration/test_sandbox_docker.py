@@ -1,0 +1,64 @@
+"""The container backend, with a stand-in for the engine that makes its container with bubblewrap, /tmp of its own."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sys
+import tempfile
+from pathlib import Path
+
+import pytest
+
+from openconductor.errors import SandboxError
+from openconductor.sandboxes import Limits, Run, Verdict, open_sandbox
+from openconductor.sandboxes.docker import DockerSandbox
+from openconductor.sandboxes.encoding import encode
+
+# What stands before the image is the engine's business; behind it stand the program and its arguments.
+ENGINE = """#!/bin/sh
+while [ "$1" != "python:3.11-slim" ]; do shift; done
+shift; shift
+exec {bwrap} --ro-bind / / --dev /dev --proc /proc --tmpfs /tmp --unshare-pid --as-pid-1 --die-with-parent \\
+    --chdir / --clearenv -- {python} "$@"
+"""
+
+
+@pytest.fixture
+def sandbox(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> DockerSandbox:
+    try:
+        open_sandbox("bubblewrap")
+    except SandboxError as error:
+        pytest.skip(f"needs bubblewrap: {error}")
+    script = tmp_path / "docker"
+    script.write_text(ENGINE.format(bwrap=shutil.which("bwrap"), python=os.path.realpath(sys.executable)))
+    script.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    return DockerSandbox()
+
+
+def test_a_program_runs_in_a_container(sandbox: DockerSandbox, tmp_path: Path) -> None:
+    program = (
+        "import os\nprint(input(), os.getcwd(), os.listdir('/tmp'), os.getpid() > 1)\nopen('/tmp/left', 'w').close()"
+    )
+    first, second = sandbox.run_now(program, [Run("a"), Run("b")], limits=Limits())
+    assert (first.verdict, first.stdout, first.level) == (Verdict.OK, "a /tmp [] True\n", "docker")
+    assert second.stdout == "b /tmp [] True\n"
+    assert not Path("/tmp/left").exists() and tmp_path.exists()
+
+
+def test_a_function_runs_in_a_container(sandbox: DockerSandbox) -> None:
+    call = Run(call=("f", encode(((3,), {}))))
+    (result,) = sandbox.run_now("def f(n): return (n, {n})", [call], limits=Limits())
+    assert (result.verdict, result.reply) == (Verdict.OK, encode((3, {3})))
+
+
+def test_an_engine_that_gives_no_container_runs_nothing(sandbox: DockerSandbox, tmp_path: Path) -> None:
+    """Its folder would be the machine's own /tmp, and everybody's processes within reach."""
+    (tmp_path / "docker").write_text(
+        f'#!/bin/sh\nwhile [ "$1" != python:3.11-slim ]; do shift; done\nshift; shift\nexec {sys.executable} "$@"\n'
+    )
+    with tempfile.NamedTemporaryFile(dir="/tmp") as canary:
+        with pytest.raises(SandboxError, match="expected process 1, alone in a namespace"):
+            sandbox.run_now("print(1)", [Run()], limits=Limits())
+        assert Path(canary.name).exists()

@@ -1,0 +1,74 @@
+"""Tasks of programs end to end: rows, prompt, sandbox, verdict. Needs a sandbox and the rows beside the checkout."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from openconductor.errors import SandboxError
+from openconductor.graders.code import CodeGrader
+from openconductor.sandboxes import Sandbox, open_sandbox
+from openconductor.tasks import load_task
+from openconductor.tasks.check import check_task
+from openconductor.tasks.prompts import fenced
+
+
+@pytest.fixture(scope="module")
+def sandbox() -> Sandbox:
+    try:
+        return open_sandbox()
+    except SandboxError as error:
+        pytest.skip(f"needs a sandbox: {error}")
+
+
+@pytest.mark.parametrize("name", ["humaneval", "mbpp", "bigcodebench_hard"])
+async def test_canonical_solutions_are_accepted_as_the_prompt_asks_for_them(
+    name: str, shared_data: Path, sandbox: Sandbox
+) -> None:
+    path = shared_data / name / "data.jsonl"
+    if not path.is_file():
+        pytest.skip(f"needs the rows of {name} in ../shared/data")
+    report = await check_task(load_task(name, path=path, limit=20), concurrency=2)
+    assert (report.refused, report.undecided, report.unanswered) == ((), (), 0)
+    assert report.accepted == 20
+
+
+async def test_local_rows_of_both_kinds_are_judged(tmp_path: Path, sandbox: Sandbox) -> None:
+    rows = [
+        {
+            "id": "echo",
+            "question": "Print twice what you read.",
+            "tests": [{"input": "3\n", "output": "6\n"}, {"input": "5\n", "output": "10"}],
+            "solution": "print(2 * int(input()))",
+        },
+        {
+            "id": "add",
+            "question": "Add two numbers.",
+            "starter_code": "class Solution:\n    def add(self, a, b):\n",
+            "tests": [{"args": [1, 2], "expected": 3}, {"args": {"a": 2, "b": 2}, "expected": 4}],
+            "solution": "class Solution:\n    def add(self, a, b):\n        return a + b",
+        },
+    ]
+    path = tmp_path / "data.jsonl"
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+    task = load_task("livecodebench_v1", path=path)
+    report = await check_task(task)
+    assert (report.accepted, report.refused, report.undecided) == (2, (), ())
+    wrong = ("print(3 * int(input()))", "def add(a, b):\n    return a - b")
+    grader = CodeGrader("lcb-compat", sandbox)
+    for problem, program in zip(task.load(), wrong, strict=True):
+        assert (await grader.grade(problem, fenced(program))).correct is False
+
+
+def test_programs_from_elsewhere_are_graded_by_the_command(sandbox: Sandbox) -> None:
+    tests = [{"input": "3\n", "output": "6\n"}]
+    programs = {"right": "print(2 * int(input()))", "wrong": "print(7)", "broken": "print("}
+    lines = [json.dumps({"id": name, "tests": tests, "answer": fenced(text)}) for name, text in programs.items()]
+    command = [sys.executable, "-m", "openconductor", "grade", "--grader", "code"]
+    done = subprocess.run(command, input="\n".join(lines), capture_output=True, text=True, timeout=120, check=True)
+    verdicts = {one["id"]: one["correct"] for one in map(json.loads, done.stdout.splitlines())}
+    assert verdicts == {"right": True, "wrong": False, "broken": False}

@@ -1,0 +1,206 @@
+"""Values survive the encoding, and nothing but plain values comes out of it, whatever bytes go in."""
+
+from __future__ import annotations
+
+import math
+import struct
+import time
+from collections import Counter, OrderedDict, defaultdict, namedtuple
+from enum import IntEnum
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from openconductor.sandboxes.encoding import MAX_DEPTH, MAX_HASHED, NotPlain, canonical, decode, encode
+
+hashable = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text() | st.binary(),
+    lambda inner: st.tuples(inner, inner) | st.frozensets(inner, max_size=4),
+    max_leaves=6,
+)
+values = st.recursive(
+    hashable | st.complex_numbers(allow_nan=False),
+    lambda inner: (
+        st.lists(inner, max_size=4)
+        | st.tuples(inner, inner)
+        | st.sets(hashable, max_size=4)
+        | st.dictionaries(hashable, inner, max_size=4)
+    ),
+    max_leaves=12,
+)
+
+
+def same(one: object, other: object, **rules: bool) -> bool:
+    return canonical(encode(one), **rules) == canonical(encode(other), **rules)
+
+
+@given(values)
+def test_a_plain_value_comes_back_as_it_was(value: object) -> None:
+    back = decode(encode(value))
+    assert back == value
+    assert repr(back) == repr(value) or isinstance(value, (set, frozenset, dict, list, tuple))
+
+
+@given(values)
+def test_the_normal_form_is_an_encoding_of_an_equal_value(value: object) -> None:
+    assert decode(canonical(encode(value))) == value
+    assert same(value, value)
+
+
+@given(values, values)
+def test_by_value_the_normal_forms_are_equal_exactly_where_python_says_so(one: object, other: object) -> None:
+    assert same(one, other, numbers_by_value=True) is (one == other)
+
+
+@given(st.binary(max_size=60))
+def test_any_bytes_are_a_value_or_are_refused(data: bytes) -> None:
+    for read in (decode, canonical):
+        try:
+            read(data)
+        except NotPlain:
+            continue
+
+
+@pytest.mark.parametrize(
+    "value", [math.inf, -math.inf, 10**4000, -(2**64), 0, -1, "\ud800", "é\0", b"\0", -0.0, 1e-320]
+)
+def test_a_value_at_an_edge_comes_back(value: object) -> None:
+    assert repr(decode(encode(value))) == repr(value)
+
+
+def test_a_number_longer_than_python_would_print_comes_back() -> None:
+    assert decode(encode(-(10**20_000))) == -(10**20_000)
+
+
+def test_nan_comes_back_and_equals_itself_in_normal_form() -> None:
+    back = decode(encode(math.nan))
+    assert isinstance(back, float) and math.isnan(back)
+    assert same([math.nan], [-math.nan])
+
+
+def test_types_are_told_apart() -> None:
+    alike = [[1, 2], (1, 2), {1, 2}, frozenset({1, 2}), {1: 2}, [1.0, 2.0], [True, 2], "12", b"12"]
+    forms = {canonical(encode(value)) for value in alike}
+    assert len(forms) == len(alike)
+    assert not same(1, 1.0) and not same(1, True) and not same((1,), [1])
+
+
+def test_order_counts_in_sequences_alone() -> None:
+    assert same({"a": 1, "b": 2}, {"b": 2, "a": 1}) and same({3, 1, 2}, {1, 2, 3})
+    assert not same([1, 2], [2, 1])
+    assert list(decode(encode({"b": 1, "a": 2}))) == ["b", "a"]  # type: ignore[call-overload]
+
+
+def test_by_value_numbers_and_kinds_of_sets_are_one() -> None:
+    for one, other in [(1, 1.0), (1, True), (0.0, -0.0), (2, 2 + 0j), ({1}, frozenset({1.0})), ({1: "a"}, {True: "a"})]:
+        assert same(one, other, numbers_by_value=True)
+    for one, other in [(2**53, 2.0**53 + 2), (1.5, 1), ((1,), [1]), ("1", 1), (None, 0), (1j, 1)]:
+        assert not same(one, other, numbers_by_value=True)
+
+
+def test_tuples_may_count_as_lists() -> None:
+    assert same([(1, (2,))], [[1, [2]]], tuples_as_lists=True)
+    assert not same([{1}], [[1]], tuples_as_lists=True)
+
+
+def test_zero_has_no_sign_in_normal_form() -> None:
+    assert same([0.0, 0j], [-0.0, complex(-0.0, -0.0)])
+
+
+def test_a_subclass_counts_as_what_it_extends_by_the_base_classs_methods() -> None:
+    class Liar(list):  # type: ignore[type-arg]
+        def __iter__(self):  # type: ignore[no-untyped-def]
+            return iter(["lies"])
+
+        def __eq__(self, other: object) -> bool:
+            return True
+
+        def __len__(self) -> int:
+            return 7
+
+        __hash__ = None  # type: ignore[assignment]
+
+    class Number(int):
+        def __add__(self, other: int) -> int:
+            return 42
+
+    class Colour(IntEnum):
+        RED = 3
+
+    point = namedtuple("Point", "x y")(1, 2)  # type: ignore[misc]
+    for value, plain in [
+        (Liar([1, 2]), [1, 2]),
+        (Number(5), 5),
+        (Colour.RED, 3),
+        (point, (1, 2)),
+        (Counter("aab"), {"a": 2, "b": 1}),
+        (OrderedDict(a=1), {"a": 1}),
+        (defaultdict(list, {1: [2]}), {1: [2]}),
+    ]:
+        back = decode(encode(value))
+        assert back == plain and type(back) is type(plain)
+
+
+@pytest.mark.parametrize("value", [object(), range(3), iter([]), len, [object()], {1: set}, bytearray(b"x"), ...])
+def test_what_is_no_plain_value_is_refused_by_its_type(value: object) -> None:
+    with pytest.raises(NotPlain, match=r"type|Not"):
+        encode(value)
+
+
+def test_a_class_that_claims_to_be_an_int_is_refused() -> None:
+    class Liar:
+        __class__ = int  # type: ignore[assignment]
+
+        def __index__(self) -> int:
+            return 1
+
+    with pytest.raises(NotPlain, match="Liar"):
+        encode(Liar())
+
+
+def test_a_list_that_holds_itself_is_refused() -> None:
+    endless: list[object] = []
+    endless.append(endless)
+    with pytest.raises(NotPlain, match="levels"):
+        encode(endless)
+
+
+def test_deep_bytes_are_refused_before_they_exhaust_the_stack() -> None:
+    deep = (b"l" + struct.pack("<I", 1)) * (MAX_DEPTH * 1000) + b"N"
+    for read in (decode, canonical):
+        with pytest.raises(NotPlain, match="levels"):
+            read(deep)
+
+
+def test_counts_that_promise_more_than_there_is_are_refused_at_once() -> None:
+    for tag in b"ltSZmsbi":
+        for read in (decode, canonical):
+            with pytest.raises(NotPlain):
+                read(bytes([tag]) + b"\xff\xff\xff\xff")
+
+
+def test_values_chosen_to_collide_cost_nothing() -> None:
+    prime = 2**61 - 1  # all its multiples have the hash 0
+    items = b"".join(encode(index * prime) for index in range(50_000))
+    forged = b"S" + struct.pack("<I", 50_000) + items
+    begun = time.monotonic()
+    canonical(forged)
+    with pytest.raises(NotPlain, match=str(MAX_HASHED)):
+        decode(forged)
+    assert time.monotonic() - begun < 20, "quadratic: as a set this would take minutes"
+
+
+def test_bytes_after_the_value_are_refused() -> None:
+    for read in (decode, canonical):
+        with pytest.raises(NotPlain, match="after"):
+            read(encode(1) + b"N")
+        with pytest.raises(NotPlain):
+            read(b"")
+
+
+def test_a_key_that_cannot_be_hashed_is_refused() -> None:
+    with pytest.raises(NotPlain, match="hashed"):
+        decode(b"m" + struct.pack("<I", 1) + encode([1]) + encode(1))
+    with pytest.raises(NotPlain, match="UTF-8"):
+        decode(b"s" + struct.pack("<I", 1) + b"\xff")

@@ -1,0 +1,126 @@
+"""Plain processes: limits hold, and every result says that nothing else does."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from openconductor.sandboxes import Limits, Run, Verdict
+from openconductor.sandboxes.encoding import decode, encode
+from openconductor.sandboxes.plain import PlainSandbox
+
+
+@pytest.fixture(scope="module")
+def sandbox() -> PlainSandbox:
+    return PlainSandbox(unsafe=True)
+
+
+def test_a_result_says_that_nothing_was_protected(sandbox: PlainSandbox) -> None:
+    result = sandbox.run_now("print(input())", [Run("hello")], limits=Limits())[0]
+    assert (result.verdict, result.stdout, result.exit_code, result.level) == (Verdict.OK, "hello\n", 0, "plain")
+    assert 0 < result.cpu_s < 5 and 0 < result.wall_s < 60
+
+
+def test_a_function_is_called_with_values_and_replies_with_one(sandbox: PlainSandbox) -> None:
+    program = (
+        "def f(a, *, b): return {'sum': a + b}, __name__\nclass Solution:\n    def g(self): return type(self).__name__"
+    )
+    runs = [
+        Run(call=("f", encode(((1,), {"b": 2})))),
+        Run(call=("g", encode(((), {})))),
+        Run(call=("Solution.g", encode(((), {})))),
+    ]
+    first, second, third = sandbox.run_now(program, runs, limits=Limits())
+    assert decode(first.reply) == ({"sum": 3}, "program")
+    assert decode(second.reply) == decode(third.reply) == "Solution"
+
+
+def test_a_method_of_a_solution_comes_before_an_imported_function_of_its_name(sandbox: PlainSandbox) -> None:
+    solution = "class Solution:\n    def add(self, a, b=1): return ('ours', a + b)"
+    call = Run(call=("add", encode(((1, 2), {}))))
+    for program, wanted in [
+        (f"from operator import *\n{solution}", ("ours", 3)),
+        ("from operator import *\nclass Solution: pass", 3),
+        ("def add(a, b): return a - b", -1),
+    ]:
+        (result,) = sandbox.run_now(program, [call], limits=Limits())
+        assert decode(result.reply) == wanted
+
+
+def test_many_calls_in_one_process_reply_with_a_list(sandbox: PlainSandbox) -> None:
+    program = "seen = []\ndef f(n):\n    seen.append(n)\n    return list(seen)"
+    calls: list[object] = [((n,), {}) for n in range(3)]
+    result = sandbox.run_now(program, [Run(call=("f", encode(calls)))], limits=Limits())[0]
+    replies = decode(result.reply)
+    assert isinstance(replies, list)
+    assert [decode(reply) for reply in replies] == [[0], [0, 1], [0, 1, 2]]
+
+
+def test_of_a_value_that_is_not_plain_only_its_truth_can_be_had(sandbox: PlainSandbox) -> None:
+    program = "import re\ndef f(text): return re.match('a', text)"
+    arguments = encode((("abc",), {}))
+    plain, truth = sandbox.run_now(
+        program, [Run(call=("f", arguments)), Run(call=("f", arguments), truth=True)], limits=Limits()
+    )
+    assert plain.verdict is Verdict.RUNTIME_ERROR and "type Match" in plain.stderr
+    assert decode(truth.reply) is True
+
+
+@pytest.mark.parametrize(
+    ("program", "code", "verdict", "said"),
+    [
+        ("import sys\nsys.exit(3)", 3, Verdict.RUNTIME_ERROR, ""),
+        ("exit('no')", 1, Verdict.RUNTIME_ERROR, "no\n"),
+        ("1 / 0", 1, Verdict.RUNTIME_ERROR, "ZeroDivisionError: division by zero\n"),
+        ("def f(:", 1, Verdict.RUNTIME_ERROR, "SyntaxError: invalid syntax\n"),
+        ("raise SystemExit", 0, Verdict.OK, ""),
+        ("import os\nos.abort()", -6, Verdict.RUNTIME_ERROR, ""),
+        ("import sys\nsys.stdout.close()", 0, Verdict.OK, ""),
+        ("\0", 1, Verdict.RUNTIME_ERROR, "null bytes\n"),
+        ("\ud800", 1, Verdict.RUNTIME_ERROR, "surrogates not allowed\n"),
+    ],
+)
+def test_an_end_is_reported_as_it_was(
+    sandbox: PlainSandbox, program: str, code: int, verdict: Verdict, said: str
+) -> None:
+    result = sandbox.run_now(program, [Run()], limits=Limits())[0]
+    assert (result.exit_code, result.verdict) == (code, verdict)
+    assert result.stderr.endswith(said)
+
+
+def test_limits_on_time_and_output_hold(sandbox: PlainSandbox) -> None:
+    limits = Limits(cpu_s=0.3, wall_s=20, output_bytes=1000)
+    spin, endless = (
+        sandbox.run_now(program, [Run()], limits=limits)[0]
+        for program in ("while True: pass", "while True: print('x' * 100)")
+    )
+    assert spin.verdict is Verdict.CPU_TIMEOUT and spin.cpu_s >= 0.3
+    assert endless.verdict is Verdict.OUTPUT_LIMIT and len(endless.stdout) == 1000
+    sleep = sandbox.run_now("import time; time.sleep(60)", [Run()], limits=Limits(wall_s=0.2))[0]
+    assert sleep.verdict is Verdict.WALL_TIMEOUT and sleep.exit_code is None and sleep.wall_s < 30
+
+
+def test_each_run_finds_an_empty_folder_that_is_gone_afterwards(sandbox: PlainSandbox) -> None:
+    program = "import os\nprint(os.getcwd(), os.listdir())\nos.makedirs('a/b')\nopen('a/b/c', 'w').write('x')"
+    results = sandbox.run_now(program, [Run(), Run()], limits=Limits())
+    folders = {result.stdout for result in results}
+    assert len(folders) == 1
+    folder, _, listing = folders.pop().partition(" ")
+    assert listing == "[]\n"
+    assert not Path(folder).exists()
+
+
+def test_the_runs_that_are_left_can_be_skipped(sandbox: PlainSandbox) -> None:
+    results = sandbox.run_now(
+        "print(input())", [Run(text) for text in "abc"], limits=Limits(), go_on=lambda result: result.stdout != "b\n"
+    )
+    assert [result.stdout for result in results] == ["a\n", "b\n"]
+
+
+async def test_a_batch_runs_beside_the_event_loop_and_the_sandbox_can_be_used_after_closing() -> None:
+    sandbox = PlainSandbox(unsafe=True, concurrency=1)
+    for _ in range(2):
+        (result,) = await sandbox.run_batch("print(1)", [Run()], limits=Limits())
+        assert result.stdout == "1\n"
+        await sandbox.aclose()

@@ -1,0 +1,187 @@
+"""Tasks made of rows: shapes, ids, limits, digests, and what a run writes down."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+from openconductor.errors import TaskError
+from openconductor.tasks import dataset as dataset_module
+from openconductor.tasks import load_task
+from openconductor.tasks.dataset import DatasetTask
+from openconductor.tasks.hub import Fetched, HubFile
+from openconductor.tasks.items import digest
+from openconductor.types import Problem
+
+
+def lines(rows: Sequence[object]) -> bytes:
+    return b"".join(json.dumps(row).encode() + b"\n" for row in rows)
+
+
+def local(folder: Path, rows: Sequence[object], name: str = "data.jsonl") -> Path:
+    path = folder / name
+    path.write_bytes(lines(rows))
+    return path
+
+
+def sums(count: int) -> list[dict[str, object]]:
+    return [{"id": f"p{number}", "problem": f"What is {number} + 1?", "answer": number + 1} for number in range(count)]
+
+
+def test_local_rows_become_problems(tmp_path: Path) -> None:
+    task = load_task("math500", path=local(tmp_path, sums(3)))
+    problems = task.load()
+    assert [problem.id for problem in problems] == ["p0", "p1", "p2"]
+    assert [problem.reference for problem in problems] == ["1", "2", "3"]
+    assert {problem.task for problem in problems} == {"math500"}
+    assert task.canonical(problems[1]) == "The final answer is \\boxed{2}."
+
+
+def test_a_file_stands_for_every_split_and_a_folder_holds_one_file_each(tmp_path: Path) -> None:
+    path = local(tmp_path, sums(3), "train.jsonl")
+    local(tmp_path, sums(2), "dev.jsonl")
+    assert len(load_task("math", path=path).load("test")) == 3
+    folder = load_task("math", path=tmp_path)
+    assert (len(folder.load()), len(folder.load("dev"))) == (3, 2)
+    with pytest.raises(TaskError, match=r"test\.jsonl: no such file"):
+        folder.load("test")
+
+
+def test_a_limit_draws_by_seed_and_keeps_the_order(tmp_path: Path) -> None:
+    path = local(tmp_path, sums(50))
+    drawn = {seed: [one.id for one in load_task("math500", path=path, limit=10, seed=seed).load()] for seed in (1, 2)}
+    assert drawn[1] != drawn[2]
+    assert all(sorted(ids, key=lambda name: int(name[1:])) == ids for ids in drawn.values())
+    assert [one.id for one in load_task("math500", path=path, limit=10, seed=1).load()] == drawn[1]
+    # What is drawn does not depend on where it stands, nor on what else there is.
+    shuffled = local(tmp_path, list(reversed(sums(50))), "reversed.jsonl")
+    assert {one.id for one in load_task("math500", path=shuffled, limit=10, seed=1).load()} == set(drawn[1])
+    assert len(load_task("math500", path=path, limit=99).load()) == 50
+
+
+@pytest.mark.parametrize(
+    ("rows", "message"),
+    [
+        (
+            [{"id": "a", "problem": "p", "answer": "1"}, {"id": "a", "problem": "q", "answer": "2"}],
+            r"data\.jsonl, line 2: the id 'a' is that of .*data\.jsonl, line 1; expected one of its own",
+        ),
+        ([{"id": "a", "problem": "p"}], r"data\.jsonl, line 1: field 'answer': missing; got the fields id, problem"),
+        ([{"problem": "p", "answer": "1"}], r"line 1: field 'id': missing"),
+        ([{"id": "a", "problem": 7, "answer": "1"}], r"line 1: field 'problem': got 7, expected a text"),
+        ([{"id": "a", "problem": "p", "answer": [1]}], r"line 1: field 'answer': got \[1\], expected a text"),
+        ([{"id": "a", "problem": "p", "answer": " "}], r"field 'answer': got ' ', expected a text that is not blank"),
+        ([], r"data\.jsonl: got no row, expected problems"),
+    ],
+)
+def test_a_row_that_is_wrong_is_an_error_that_names_it(tmp_path: Path, rows: list[object], message: str) -> None:
+    with pytest.raises(TaskError, match=message):
+        load_task("math500", path=local(tmp_path, rows)).load()
+
+
+def test_a_digest_that_is_expected_is_held_against_the_bytes(tmp_path: Path) -> None:
+    path = local(tmp_path, sums(2))
+    found = hashlib.sha256(path.read_bytes()).hexdigest()
+    assert load_task("math500", path=path, sha256=found.upper()).source.pinned
+    with pytest.raises(TaskError, match=f"data.jsonl: got the SHA-256 {found}, expected 00"):
+        load_task("math500", path=path, sha256="00").load()
+
+
+def test_a_run_can_write_down_where_its_problems_came_from(tmp_path: Path) -> None:
+    path = local(tmp_path, sums(4))
+    record = load_task("math500", path=path, limit=3).source.record()
+    found = hashlib.sha256(path.read_bytes()).hexdigest()
+    assert json.loads(json.dumps(record)) == {
+        "dataset": "local file",
+        "split": "test",
+        "revision": None,
+        "pinned": False,
+        "licence": "unknown",
+        "sha256": found,
+        "files": [{"name": str(path), "sha256": found, "rows": 4}],
+        "rows": 4,
+        "problems": 3,
+        "fields": ["answer", "id", "problem"],
+        "left_out": [],
+        "notes": [],
+        "parts": [],
+    }
+
+
+def test_several_files_have_one_digest_that_depends_on_each() -> None:
+    assert digest([]) is None
+    assert digest(["a"]) == "a"
+    assert digest(["a", "b"]) not in {digest(["b", "a"]), digest(["a", "c"]), "a"}
+
+
+def test_a_problem_of_another_task_has_no_canonical_reply(tmp_path: Path) -> None:
+    task = load_task("math500", path=local(tmp_path, sums(1)))
+    with pytest.raises(TaskError, match="got the problem 'x', expected one of a split that was loaded"):
+        task.canonical(Problem("x", "", "", "math500"))
+
+
+def test_a_split_is_read_once(tmp_path: Path) -> None:
+    path = local(tmp_path, sums(1))
+    task = load_task("math500", path=path)
+    first = task.read()
+    path.unlink()
+    assert task.read() is first
+
+
+# ── published files; the hub is played ───────────────────────────────────────────────────────────────────────────────
+def fetched(folder: Path, rows: Sequence[object], *, expected_rows: int | None, revision: str) -> Fetched:
+    path = local(folder, rows, "test.jsonl")
+    sha256 = hashlib.sha256(path.read_bytes()).hexdigest()
+    return Fetched(path, HubFile("test.jsonl", None, expected_rows), sha256, revision)
+
+
+def play(monkeypatch: pytest.MonkeyPatch, *files: Fetched, pinned: bool = True) -> None:
+    monkeypatch.setattr(dataset_module, "fetch", lambda *args, **options: (list(files), pinned))
+
+
+def test_published_rows_carry_their_commit_and_licence(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    task = load_task("aime25")
+    assert isinstance(task, DatasetTask)
+    revision = task.dataset.revision
+    assert revision is not None
+    play(monkeypatch, fetched(tmp_path, sums(2), expected_rows=2, revision=revision))
+    source = task.source
+    assert (source.dataset, source.revision, source.pinned, source.problems) == ("math-ai/aime25", revision, True, 2)
+    assert source.files[0].name == "math-ai/aime25/test.jsonl"
+
+
+def test_a_pinned_file_must_hold_the_rows_that_are_known_of_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    task = load_task("aime25")
+    assert isinstance(task, DatasetTask)
+    revision = task.dataset.revision
+    assert revision is not None
+    play(monkeypatch, fetched(tmp_path, sums(2), expected_rows=30, revision=revision))
+    with pytest.raises(TaskError, match=r"math-ai/aime25/test\.jsonl: got 2 rows, expected 30"):
+        task.load()
+
+
+def test_nothing_is_known_of_the_rows_of_another_commit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    play(monkeypatch, fetched(tmp_path, sums(2), expected_rows=30, revision="c" * 40), pinned=False)
+    source = load_task("aime25", revision="main").source
+    assert (source.problems, source.revision, source.pinned) == (2, "c" * 40, False)
+
+
+def test_an_unknown_split_is_refused() -> None:
+    with pytest.raises(TaskError, match="task aime25: got the split 'train', expected one of test; other splits need"):
+        load_task("aime25").load("train")
+
+
+def test_ids_of_rows_without_one_are_their_places_across_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def part(name: str, texts: Sequence[str]) -> Fetched:
+        rows = [{"question": text, "answer": "It is 1.\n#### 1"} for text in texts]
+        (tmp_path / name).mkdir()
+        return fetched(tmp_path / name, rows, expected_rows=None, revision="c" * 40)
+
+    play(monkeypatch, part("one", ["a", "b"]), part("two", ["c"]))
+    problems = load_task("gsm8k").load()
+    assert [problem.id for problem in problems] == ["gsm8k/test/0", "gsm8k/test/1", "gsm8k/test/2"]
+    assert [file.rows for file in load_task("gsm8k").source.files] == [2, 1]

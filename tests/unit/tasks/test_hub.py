@@ -1,0 +1,140 @@
+"""Fetching from the hub: pinned files, digests, what is not pinned, and no network. The hub's client is played."""
+
+from __future__ import annotations
+
+import hashlib
+import warnings
+from collections.abc import Callable
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+
+from openconductor.errors import ConfigError, TaskError
+from openconductor.tasks import hub
+from openconductor.tasks.hub import HubDataset, HubFile, UnpinnedData, fetch
+
+COMMIT, NEWEST = "a" * 40, "b" * 40
+DATA = b'{"id": "1"}\n'
+SHA256 = hashlib.sha256(DATA).hexdigest()
+
+
+class NetworkFault(Exception):
+    """What the client's HTTP library raises."""
+
+
+class EntryNotFound(Exception):
+    pass
+
+
+class Gated(OSError):
+    pass
+
+
+@pytest.fixture
+def played(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., list[tuple[str, str | None]]]:
+    """Plays the client: its cache, the requests made of it, and by option a failure."""
+
+    def play(failure: Exception | None = None) -> list[tuple[str, str | None]]:
+        asked: list[tuple[str, str | None]] = []
+
+        def download(dataset: str, file: str, *, repo_type: str, revision: str | None) -> str:
+            assert repo_type == "dataset"
+            asked.append((file, revision))
+            if failure is not None:
+                raise failure
+            commit = revision if revision is not None and hub.COMMIT.fullmatch(revision) else NEWEST
+            path = tmp_path / "datasets--org--set" / "snapshots" / commit / file
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_bytes(DATA)
+            return str(path)
+
+        errors = SimpleNamespace(HTTPError=NetworkFault, EntryNotFoundError=EntryNotFound)
+        modules = {"datasets": None, "huggingface_hub": SimpleNamespace(hf_hub_download=download)}
+        monkeypatch.setattr(hub, "needs", {**modules, "huggingface_hub.errors": errors}.__getitem__)
+        return asked
+
+    return play
+
+
+def dataset(revision: str | None = COMMIT, sha256: str | None = SHA256, **options) -> HubDataset:
+    files = (HubFile("data/one.jsonl", sha256, 1), HubFile("data/two.jsonl", None, 1))
+    return HubDataset("org/set", revision, "MIT", {"test": files}, **options)
+
+
+def test_a_pinned_data_set_is_fetched_by_its_commit_without_a_word(played) -> None:
+    asked = played()
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        fetched, pinned = fetch(dataset(), "test", task="demo")
+    assert asked == [("data/one.jsonl", COMMIT), ("data/two.jsonl", COMMIT)]
+    assert pinned
+    assert {(one.revision, one.sha256) for one in fetched} == {(COMMIT, SHA256)}
+    assert all(one.path.read_bytes() == DATA for one in fetched)
+
+
+def test_bytes_that_are_not_what_they_were_are_refused(played) -> None:
+    played()
+    with pytest.raises(TaskError, match=f"org/set/data/one.jsonl at {COMMIT}: got the SHA-256 {SHA256}, expected 0000"):
+        fetch(dataset(sha256="0" * 64), "test", task="demo")
+
+
+def test_no_digest_is_expected_of_another_commit(played) -> None:
+    played()
+    other = "c" * 40
+    fetched, pinned = fetch(dataset(sha256="0" * 64), "test", task="demo", revision=other)
+    assert pinned
+    assert fetched[0].revision == other
+
+
+@pytest.mark.parametrize("revision", [None, "main", "v1.0"])
+def test_what_is_not_pinned_is_said_aloud_and_all_its_files_are_of_one_commit(played, revision: str | None) -> None:
+    asked = played()
+    with pytest.warns(
+        UnpinnedData, match=f"org/set is not pinned; loaded commit {NEWEST}; to load it again: revision="
+    ):
+        fetched, pinned = fetch(dataset(None), "test", task="demo", revision=revision)
+    assert not pinned
+    assert asked == [("data/one.jsonl", revision), ("data/two.jsonl", NEWEST)]
+    assert {one.revision for one in fetched} == {NEWEST}
+
+
+@pytest.mark.parametrize(
+    "failure", [OSError("offline"), NetworkFault("connection refused"), EntryNotFound("no such file"), ValueError("?")]
+)
+def test_without_a_network_the_local_file_is_named_as_the_way_on(played, failure: Exception) -> None:
+    played(failure)
+    with pytest.raises(TaskError, match=r"could not be fetched: .*; expected a network, or a local file of JSON Lines"):
+        fetch(dataset(), "test", task="demo")
+
+
+def test_a_gated_data_set_says_what_its_publishers_ask(played) -> None:
+    played(Gated("401"))
+    with pytest.raises(TaskError, match="its terms must be accepted there, and HF_TOKEN set"):
+        fetch(dataset(gated=True), "test", task="demo")
+
+
+def test_a_missing_extra_is_a_setting_and_names_its_command(monkeypatch: pytest.MonkeyPatch) -> None:
+    def absent(module: str) -> None:
+        raise ConfigError(f'tasks: {module} is not installed; pip install "openconductor[tasks]"')
+
+    monkeypatch.setattr(hub, "needs", absent)
+    with pytest.raises(ConfigError, match=r'datasets is not installed; pip install "openconductor\[tasks\]"'):
+        fetch(dataset(), "test", task="demo")
+
+
+def test_the_client_that_is_installed_has_what_is_used_of_it() -> None:
+    client = pytest.importorskip("huggingface_hub")
+    errors = pytest.importorskip("huggingface_hub.errors")
+    assert callable(client.hf_hub_download)
+    assert issubclass(errors.HTTPError, Exception)
+    assert issubclass(errors.EntryNotFoundError, Exception)
+
+
+def test_offline_the_installed_client_leads_to_the_same_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("datasets")
+    constants = pytest.importorskip("huggingface_hub.constants")
+    monkeypatch.setattr(constants, "HF_HUB_OFFLINE", True)
+    monkeypatch.setattr(constants, "HF_HUB_CACHE", str(tmp_path))
+    with pytest.raises(TaskError, match="could not be fetched"):
+        fetch(dataset(), "test", task="demo")
