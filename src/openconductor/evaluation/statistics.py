@@ -1,23 +1,34 @@
-"""What a score is worth: shares with 95 % intervals, and differences between two systems on the same problems.
+"""What a score is worth: means with standard errors and 95 % intervals, and differences on the same problems.
 
-In: Outcomes. Out: estimates. Undecided outcomes are left out and counted apart. Pure, seeded, standard library only.
+In: Outcomes, Records, or scores by problem. Out: estimates. Undecided results are left out and counted apart. Pure and
+seeded; only what draws bootstrap samples needs numpy.
 
-With one sample a problem the interval is Wilson's score interval: the problems are independent draws of a yes or no.
-With several samples those of one problem hang together, so whole problems are drawn again (percentile bootstrap). Both
-say how far the score on another draw of problems of the same kind may lie.
+Every problem weighs the same, however many of its repeats were decided, and every standard error and interval is
+clustered by problem: it says how far the score on another draw of problems of the same kind may lie.
 """
 
 from __future__ import annotations
 
 import math
-import random
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from statistics import NormalDist, fmean
+from statistics import fmean
+from typing import NamedTuple
 
+from openconductor.evaluation.intervals import (
+    RESAMPLES,
+    agreeing_bound,
+    bootstrap_interval,
+    bootstrap_mean,
+    share_interval,
+    variance,
+    wilson_interval,
+)
+from openconductor.evaluation.records import Record
 from openconductor.evaluation.run import Outcome
 
-RESAMPLES = 2000
+Key = tuple[str, str]
+"""A problem's task and id."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,90 +50,197 @@ class Estimate:
     masked: int = 0
 
 
-def wilson_interval(successes: int, total: int, *, confidence: float = 0.95) -> tuple[float, float]:
-    """Wilson's score interval of a share (E. B. Wilson, 1927); (0, 1) where nothing was counted.
+class Mean(NamedTuple):
+    """A mean of scores in [0, 1], its standard error clustered by problem, and its 95 % interval."""
 
-    Raises:
-        ValueError: more successes than trials, or a confidence outside (0, 1).
+    mean: float
+    se: float
+    low: float
+    high: float
 
-    >>> [round(end, 3) for end in wilson_interval(8, 10)]
-    [0.49, 0.943]
+
+@dataclass(frozen=True, slots=True)
+class Difference:
+    """By how much one system is right more often than another, on the problems that both have decided.
+
+    Attributes:
+        value: the difference of the two shares, in [-1, 1].
+        low, high: its 95 % interval.
+        p: the two-sided p-value of no difference; below 0.05 where the interval leaves 0 out.
+        problems: how many problems both have decided.
+        better, worse: on how many of them the first, and the second, did better.
     """
-    if not 0 <= successes <= total:
-        raise ValueError(f"successes: got {successes}, expected 0 to {total}")
-    if not 0 < confidence < 1:
-        raise ValueError(f"confidence: got {confidence}, expected a number between 0 and 1")
-    if total == 0:
-        return 0.0, 1.0
-    z = NormalDist().inv_cdf((1 + confidence) / 2)
-    share = successes / total
-    centre = (share + z * z / (2 * total)) / (1 + z * z / total)
-    half = z / (1 + z * z / total) * math.sqrt(share * (1 - share) / total + z * z / (4 * total * total))
-    # At the ends the formula gives exactly 0 and 1 but for rounding.
-    low = 0.0 if successes == 0 else max(0.0, centre - half)
-    high = 1.0 if successes == total else min(1.0, centre + half)
-    return low, high
+
+    value: float
+    low: float
+    high: float
+    p: float
+    problems: int
+    better: int
+    worse: int
 
 
-def accuracy(outcomes: Iterable[Outcome], *, seed: int = 0) -> Estimate | None:
-    """The share of right answers; each problem weighs the same, however many of its samples were decided.
+# ── one system ───────────────────────────────────────────────────────────────────────────────────────────────────────
+def clustered_mean(scores_by_problem: Sequence[Sequence[float]]) -> Mean:
+    """The mean over problems of the mean over repeats (avg@k), with what it is worth.
 
     Args:
-        outcomes: of one system.
-        seed: of the bootstrap, which is needed only where problems have several samples.
+        scores_by_problem: of each problem the decided scores, in [0, 1]; a problem without any is left out.
 
     Returns:
-        The estimate; None where nothing was decided.
+        ``se`` is the spread of the problems' means over the root of their number (0.5 for a single problem, the most it
+        could be); the interval is Wilson's with the effective number of draws (``intervals.share_interval``).
+
+    Raises:
+        ValueError: there is no score at all, or one is outside [0, 1].
+
+    >>> [round(number, 3) for number in clustered_mean([[1, 1], [1, 0], [0, 0], [1, 1]])]
+    [0.625, 0.239, 0.221, 0.907]
     """
+    decided = [scores for scores in scores_by_problem if scores]
+    if not decided:
+        raise ValueError("scores_by_problem: got no score, expected at least one")
+    return _mean([fmean(scores) for scores in decided], sum(map(len, decided)))
+
+
+def avg_at_k(scores_by_problem: Sequence[Sequence[float]], k: int) -> Mean:
+    """The mean score over the first ``k`` repeats of each problem (fewer where fewer were decided).
+
+    Raises:
+        ValueError: ``k`` is below 1, or there is no score at all.
+    """
+    if k < 1:
+        raise ValueError(f"k: got {k}, expected at least 1")
+    return clustered_mean([scores[:k] for scores in scores_by_problem])
+
+
+def pass_at_k(scores_by_problem: Sequence[Sequence[float]], k: int) -> Mean:
+    """The chance that at least one of ``k`` answers is right: unbiased, from n >= k repeats (Chen et al., 2021).
+
+    Args:
+        scores_by_problem: of each problem the decided scores; above one half is right. A problem with fewer than ``k``
+            is left out, for nothing unbiased can be said about it.
+        k: how many answers.
+
+    Raises:
+        ValueError: ``k`` is below 1, or no problem has ``k`` repeats.
+
+    >>> round(pass_at_k([[1, 0, 0, 0], [0, 0, 0, 0]], 2).mean, 3)
+    0.25
+    """
+    if k < 1:
+        raise ValueError(f"k: got {k}, expected at least 1")
+    enough = [scores for scores in scores_by_problem if len(scores) >= k]
+    if not enough:
+        raise ValueError(f"scores_by_problem: no problem has {k} decided repeats, expected at least one that has")
+    wrong = [(len(scores), sum(score <= 0.5 for score in scores)) for scores in enough]
+    return _mean([1 - math.comb(failed, k) / math.comb(total, k) for total, failed in wrong], sum(map(len, enough)))
+
+
+def accuracy(outcomes: Iterable[Outcome]) -> Estimate | None:
+    """The share of right answers of one system; None where nothing was decided."""
     scores, masked = _scores(outcomes)
     if not scores:
         return None
-    means = [fmean(of_one) for of_one in scores.values()]
-    if all(len(of_one) == 1 for of_one in scores.values()):
-        low, high = wilson_interval(round(sum(means)), len(means))
+    mean = clustered_mean(list(scores.values()))
+    return Estimate(mean.mean, mean.low, mean.high, len(scores), masked)
+
+
+def scores_by_problem(records: Iterable[Record]) -> dict[Key, list[float]]:
+    """The decided scores of each problem that has any, in the order of the records."""
+    scores: dict[Key, list[float]] = {}
+    for record in records:
+        if record.correct is not None:
+            scores.setdefault((record.task, record.problem), []).append(float(record.correct))
+    return scores
+
+
+def _mean(means: Sequence[float], draws: int) -> Mean:
+    low, high = share_interval(means, draws)
+    se = math.sqrt(variance(means) / len(means)) if len(means) > 1 else 0.5
+    return Mean(fmean(means), se, low, high)
+
+
+# ── two systems ──────────────────────────────────────────────────────────────────────────────────────────────────────
+def paired_bootstrap(
+    a: Iterable[Record], b: Iterable[Record], seed: int = 0, *, resamples: int = RESAMPLES
+) -> Difference | None:
+    """Whether system ``a`` is better than system ``b``, from problems that both have decided, drawn again and again.
+
+    Pairing by problem takes the problems' own difficulty out of the interval. Where the two never differ, the bootstrap
+    knows nothing, and the interval is what so many equal problems leave open.
+
+    Args:
+        a: the records of one system.
+        b: those of the other.
+        seed: of the bootstrap.
+        resamples: how often the problems are drawn.
+
+    Returns:
+        The difference a - b; None where no problem was decided by both.
+    """
+    return difference(scores_by_problem(a), scores_by_problem(b), seed, resamples=resamples)
+
+
+def difference(
+    first: Mapping[Key, Sequence[float]],
+    second: Mapping[Key, Sequence[float]],
+    seed: int = 0,
+    *,
+    resamples: int = RESAMPLES,
+) -> Difference | None:
+    """``paired_bootstrap`` over scores in [0, 1] by problem."""
+    differences = [fmean(first[key]) - fmean(second[key]) for key in first if key in second]
+    if not differences:
+        return None
+    better, worse = sum(one > 0 for one in differences), sum(one < 0 for one in differences)
+    value, count = fmean(differences), len(differences)
+    if min(differences) == max(differences):
+        apart = agreeing_bound(count)
+        low, high = value - apart * (1 + value), value + apart * (1 - value)
+        # A sign test says of so many equal differences what no draw of them can.
+        p = min(1.0, 2.0 ** (1 - count)) if value else 1.0
     else:
-        low, high = bootstrap_interval(means, seed=seed)
-    return Estimate(fmean(means), low, high, len(means), masked)
+        low, high, p = bootstrap_mean(differences, seed=seed, resamples=resamples)
+    return Difference(value, low, high, p, count, better, worse)
 
 
 def paired_difference(ours: Iterable[Outcome], theirs: Iterable[Outcome], *, seed: int = 0) -> Estimate | None:
-    """By how much the first system is right more often than the second, on the problems that both have decided.
-
-    Pairing by problem takes the problems' own difficulty out of the interval, which so is narrower than what two single
-    intervals suggest.
-
-    Returns:
-        The estimate in [-1, 1] (percentile bootstrap over problems); None where no problem was decided by both.
-    """
+    """``paired_bootstrap`` over Outcomes; None where no problem was decided by both."""
     first, first_masked = _scores(ours)
     second, second_masked = _scores(theirs)
-    both = [key for key in first if key in second]
-    if not both:
+    found = difference(first, second, seed)
+    if found is None:
         return None
-    differences = [fmean(first[key]) - fmean(second[key]) for key in both]
-    low, high = bootstrap_interval(differences, seed=seed)
-    return Estimate(fmean(differences), low, high, len(both), first_masked + second_masked)
+    return Estimate(found.value, found.low, found.high, found.problems, first_masked + second_masked)
 
 
-def bootstrap_interval(
-    values: Sequence[float], *, seed: int = 0, resamples: int = RESAMPLES, confidence: float = 0.95
-) -> tuple[float, float]:
-    """The percentile bootstrap interval of a mean; the same seed gives the same interval.
+def holm(pvalues: Sequence[float]) -> list[float]:
+    """The p-values of several tests, adjusted so that any false rejection has the chance claimed (S. Holm, 1979).
+
+    Returns:
+        The adjusted p-values in the order given: compare each with 0.05.
 
     Raises:
-        ValueError: there are no values.
+        ValueError: one is outside [0, 1].
+
+    >>> [round(p, 3) for p in holm([0.01, 0.04, 0.03])]
+    [0.03, 0.06, 0.06]
     """
-    if not values:
-        raise ValueError("values: got none, expected at least one")
-    rng = random.Random(seed)
-    means = sorted(fmean(rng.choices(values, k=len(values))) for _ in range(resamples))
-    outside = round((1 - confidence) / 2 * resamples)
-    return means[outside], means[-1 - outside]
+    for index, p in enumerate(pvalues):
+        if not 0 <= p <= 1:
+            raise ValueError(f"pvalues[{index}]: got {p!r}, expected a number in [0, 1]")
+    adjusted = [0.0] * len(pvalues)
+    largest = 0.0
+    for rank, index in enumerate(sorted(range(len(pvalues)), key=lambda place: pvalues[place])):
+        largest = max(largest, min(1.0, (len(pvalues) - rank) * pvalues[index]))
+        adjusted[index] = largest
+    return adjusted
 
 
-def _scores(outcomes: Iterable[Outcome]) -> tuple[dict[tuple[str, str], list[float]], int]:
+def _scores(outcomes: Iterable[Outcome]) -> tuple[dict[Key, list[float]], int]:
     """The decided scores by problem (task and id), and how many outcomes were undecided."""
-    scores: dict[tuple[str, str], list[float]] = {}
+    scores: dict[Key, list[float]] = {}
     masked = 0
     for outcome in outcomes:
         correct = outcome.correct
@@ -131,3 +249,21 @@ def _scores(outcomes: Iterable[Outcome]) -> tuple[dict[tuple[str, str], list[flo
         else:
             scores.setdefault((outcome.problem.task, outcome.problem.id), []).append(float(correct))
     return scores, masked
+
+
+__all__ = [
+    "Difference",
+    "Estimate",
+    "Mean",
+    "accuracy",
+    "avg_at_k",
+    "bootstrap_interval",
+    "clustered_mean",
+    "difference",
+    "holm",
+    "paired_bootstrap",
+    "paired_difference",
+    "pass_at_k",
+    "scores_by_problem",
+    "wilson_interval",
+]

@@ -21,7 +21,7 @@ import queue
 import sqlite3
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import suppress
 from dataclasses import dataclass
@@ -32,15 +32,31 @@ from typing import Literal
 from openconductor.errors import ConfigError, JournalError
 from openconductor.events import Answered, Asked, CallEnded, Event, Planned, RoundEnded, StepEnded
 from openconductor.journal.privacy import Privacy
-from openconductor.journal.reading import JournaledCall, JournaledEpisode, JournalReader, Spending, Totals
+from openconductor.journal.reading import (
+    JournaledCall,
+    JournaledEpisode,
+    JournaledOutcome,
+    JournalReader,
+    Spending,
+    Totals,
+)
 from openconductor.journal.rows import Rows
 from openconductor.journal.schema import explanation, lock, next_text, open_for_writing
 from openconductor.journal.text import CallPath, key_of, request_hash
-from openconductor.journal.writing import BatchWriter, Begun, CallRecord, Item, Recent
+from openconductor.journal.writing import BatchWriter, Begun, CallRecord, Item, Kept, Recent
 from openconductor.protocols import CallContext
 from openconductor.types import Completion, Message, Sampling
 
-__all__ = ["Journal", "JournalReader", "JournaledCall", "JournaledEpisode", "Spending", "Totals", "call_key"]
+__all__ = [
+    "Journal",
+    "JournalReader",
+    "JournaledCall",
+    "JournaledEpisode",
+    "JournaledOutcome",
+    "Spending",
+    "Totals",
+    "call_key",
+]
 
 _BATCH = 4096  # events a transaction, at most
 _OPEN_EPISODES = 65_536  # whose sample and path are remembered; the calls of one that is still older get no key
@@ -144,6 +160,21 @@ class Journal(JournalReader):
         elif isinstance(event, Answered):
             self._places.pop(event.episode, None)
             self._writer.put(event)
+
+    def put_outcome(self, key: str, record: Mapping[str, object]) -> None:
+        """Keep what became of a question; returns at once, and is durable as any event is (``wait_durable``).
+
+        Args:
+            key: which question, asked of whom, and which time; where it was there before, the later record counts and
+                the earlier stays (``outcomes(history=True)``).
+            record: plain values, as JSON has them; cleaned of secrets, and redacted, as everything here.
+
+        Raises:
+            JournalError: the journal has failed, or is closed, or keeps no content.
+        """
+        if not self._keeps:
+            raise JournalError(f"journal {self.path}: keeps no content, and an outcome is nothing else")
+        self._writer.put(Kept(key, time.time(), record))
 
     async def wait_durable(self) -> None:
         """Wait until everything that was handed over before is on the disk.

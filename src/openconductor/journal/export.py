@@ -1,7 +1,8 @@
 """A journal as Parquet, for DuckDB, Polars and notebooks: one file a table.
 
-In: a journal's file. Out: ``episodes.parquet``, ``rounds.parquet``, ``steps.parquet``, ``calls.parquet``, all of one
-moment. Needs pyarrow (the extra ``parquet``); memory stays bounded, whatever the journal's size.
+In: a journal's file. Out: ``episodes.parquet``, ``rounds.parquet``, ``steps.parquet``, ``calls.parquet``,
+``outcomes.parquet``, all of one moment. Needs pyarrow (the extra ``parquet``); memory stays bounded, whatever the
+journal's size.
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ _ORDER = {
     "rounds": ("episode", "round"),
     "steps": ("episode", "round", "step"),
     "calls": ("number",),
+    "outcomes": ("number",),
 }
 
 
@@ -64,7 +66,7 @@ def _columns(connection: sqlite3.Connection, table: str) -> list[tuple[str, str]
 def _batches(connection: sqlite3.Connection, table: str) -> Iterator[dict[str, list[object]]]:
     names = [name for name, _ in _columns(connection, table)]
     chosen = ", ".join("episodes.id AS episode" if name == "episode" else f"t.{name}" for name in names)
-    joined = "" if table == "episodes" else "JOIN episodes ON episodes.number = t.episode"
+    joined = "JOIN episodes ON episodes.number = t.episode" if "episode" in names else ""
     order = ", ".join(f"t.{column}" for column in _ORDER[table])
     rows = connection.execute(f"SELECT {chosen} FROM {table} AS t {joined} ORDER BY {order}")  # noqa: S608 - our names
     while batch := rows.fetchmany(_BATCH):

@@ -1,4 +1,4 @@
-"""What a journal holds, read while it is written or long after: episodes, calls, sums, completions by their key.
+"""What a journal holds, read while it is written or long after: episodes, calls, outcomes, sums, completions by key.
 
 In: a journal's file. Out: frozen values. Sums count what was paid for: neither a call that an orchestrator's own calls
 stand for (``nested``), nor one that was answered from a journal (``replayed``).
@@ -26,6 +26,8 @@ _PAGE = 500  # rows read at a time, so that a slow reader does not hold up the w
 
 _COMPLETION = "SELECT * FROM calls WHERE key = ? AND replayable ORDER BY number LIMIT 1"
 _EPISODES = "SELECT * FROM episodes WHERE number > ? ORDER BY number LIMIT ?"
+_OUTCOMES = "SELECT * FROM outcomes WHERE number > ? {last} ORDER BY number LIMIT ?"
+_LAST = "AND number = (SELECT max(number) FROM outcomes AS later WHERE later.key = outcomes.key)"
 _CALLS = """SELECT calls.*, episodes.id FROM calls JOIN episodes ON episodes.number = calls.episode
     WHERE calls.number > ? {where} ORDER BY calls.number LIMIT ?"""
 _SUMS = """SELECT worker, outcome, dollars, count(*) AS calls, sum(input_tokens) AS input_tokens,
@@ -94,6 +96,21 @@ class JournaledCall:
     started: float
     nested: bool
     replayed: bool
+
+
+@dataclass(frozen=True, slots=True)
+class JournaledOutcome:
+    """What an evaluation kept of a question, as it was handed over.
+
+    Attributes:
+        key: which question, asked of whom, and which time.
+        record: the values that were kept; tuples are lists.
+        written: seconds since 1970.
+    """
+
+    key: str
+    record: Mapping[str, Any]
+    written: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -201,6 +218,15 @@ class JournalReader:
                 bool(row["nested"]),
                 bool(row["replayed"]),
             )
+
+    def outcomes(self, *, history: bool = False) -> Iterator[JournaledOutcome]:
+        """What evaluations kept, in the order in which it was written.
+
+        Args:
+            history: whether to give all that a key ever had (a question that was judged again); else the last only.
+        """
+        for row in chain.from_iterable(self._pages(_OUTCOMES.format(last="" if history else _LAST), ())):
+            yield JournaledOutcome(row["key"], cast("dict[str, Any]", loads(row["record"])), row["written"])
 
     def totals(self) -> Totals:
         """What was paid for, to the token and to the last digit of a dollar."""

@@ -53,6 +53,7 @@ STEPS = (
     *(*_USAGE, "error_type", "error", "access", "subtask"),
 )
 TEXTS = ("number", "text")
+OUTCOMES = ("key", "written", "record")
 CALLS = (
     *("episode", "round", "step", "attempt", "worker", "identity", "outcome", "nested", "replayed", "replayable"),
     *("key", "request_hash", "started", *_USAGE, "price", "finish_reason", "text", "reasoning", "status"),
@@ -229,6 +230,10 @@ class Rows:
             *(tools, self._body(call)),
         )
         return row, key if replayable else None
+
+    def kept(self, key: str, written: float, record: Mapping[str, object]) -> Row:
+        """The row of what is kept of a question; ``written`` is in seconds since 1970."""
+        return self._name(key), written, self._cleaned(record)
 
     # ── texts ────────────────────────────────────────────────────────────────────────────────────────────────────────
     def _text(self, text: str | None) -> str | None:

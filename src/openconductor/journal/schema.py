@@ -63,7 +63,13 @@ _VERSION_2 = (
     "CREATE INDEX calls_by_key ON calls (key) WHERE replayable",
     "ALTER TABLE calls ADD COLUMN status INTEGER",
 )
-MIGRATIONS = (_VERSION_1, _VERSION_2)
+_VERSION_3 = (
+    # What an evaluation keeps of each question asked once. A key that comes again is a newer judgement: the last row of
+    # a key counts, and the earlier ones stay.
+    "CREATE TABLE outcomes (number INTEGER PRIMARY KEY, key TEXT NOT NULL, written REAL, record TEXT NOT NULL)",
+    "CREATE INDEX outcomes_by_key ON outcomes (key)",
+)
+MIGRATIONS = (_VERSION_1, _VERSION_2, _VERSION_3)
 """What makes a file of version n one of version n + 1, from the empty file on. Never changed, only added to."""
 
 VERSION = len(MIGRATIONS)

@@ -11,12 +11,23 @@ from __future__ import annotations
 import sqlite3
 import threading
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
 
 from openconductor.events import Answered, Asked, CallEnded, Planned, RoundEnded, StepEnded
-from openconductor.journal.rows import ANSWERS, CALLS, EPISODES, ROUNDS, STEPS, SUCCESSES, TEXTS, Row, Rows
+from openconductor.journal.rows import (
+    ANSWERS,
+    CALLS,
+    EPISODES,
+    OUTCOMES,
+    ROUNDS,
+    STEPS,
+    SUCCESSES,
+    TEXTS,
+    Row,
+    Rows,
+)
 from openconductor.journal.text import CallPath
 from openconductor.types import Completion
 
@@ -33,6 +44,15 @@ class Begun:
     started: float
 
 
+@dataclass(frozen=True, slots=True)
+class Kept:
+    """What is kept of a question, under its key; ``written`` in seconds since 1970."""
+
+    key: str
+    written: float
+    record: Mapping[str, object]
+
+
 class CallRecord:
     """A call on its way to the disk; its row is made once, by whoever needs it first."""
 
@@ -45,7 +65,7 @@ class CallRecord:
         self.key: str | None = None
 
 
-Item = Begun | CallRecord | Planned | StepEnded | RoundEnded | Answered
+Item = Begun | CallRecord | Kept | Planned | StepEnded | RoundEnded | Answered
 
 
 class Recent:
@@ -142,6 +162,7 @@ class BatchWriter:
         _STEPS_LEFT.insert(self._connection, tables.left)
         _ROUNDS.insert(self._connection, list(tables.rounds.values()))
         _ANSWERS.insert(self._connection, tables.answers)
+        _OUTCOMES.insert(self._connection, tables.outcomes)
         self._connection.execute("COMMIT")
         self._recent.forget([item for item in batch if type(item) is CallRecord])
 
@@ -175,6 +196,8 @@ class BatchWriter:
             number = self._number(item.episode)
             tables.answers.append((number, *self._rows.answered(item)))
             self._numbers.pop(item.episode, None)
+        elif isinstance(item, Kept):
+            tables.outcomes.append(self._rows.kept(item.key, item.written, item.record))
 
     def _number(self, episode: str) -> int:
         """The number of an episode; one that began unheard gets a row here."""
@@ -200,7 +223,7 @@ class BatchWriter:
 class _Tables:
     """The rows of one transaction."""
 
-    __slots__ = ("answers", "calls", "left", "rounds", "steps")
+    __slots__ = ("answers", "calls", "left", "outcomes", "rounds", "steps")
 
     def __init__(self) -> None:
         self.calls: list[Row] = []
@@ -208,6 +231,7 @@ class _Tables:
         self.left: list[Row] = []
         self.rounds: dict[tuple[int, int], Row] = {}
         self.answers: list[Row] = []
+        self.outcomes: list[Row] = []
 
 
 class _Insert:
@@ -246,3 +270,4 @@ _STEPS = _Insert("steps", STEPS, _or_update(STEPS, ["episode", "round", "step"])
 _STEPS_LEFT = _Insert("steps", STEPS, "ON CONFLICT DO NOTHING")
 _CALLS = _Insert("calls", CALLS)
 _TEXTS = _Insert("texts", TEXTS)
+_OUTCOMES = _Insert("outcomes", OUTCOMES)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import sys
 import threading
+import time
 from dataclasses import replace
 from decimal import Decimal
 from pathlib import Path
@@ -424,6 +425,41 @@ def test_an_error_on_the_way_out_is_not_hidden_by_the_journals_own(path: Path) -
     with pytest.raises(KeyError) as caught:
         fail()
     assert any("redact" in note for note in caught.value.__notes__)
+
+
+# ── outcomes ─────────────────────────────────────────────────────────────────────────────────────────────────────────
+def test_an_outcome_comes_back_as_it_was_in_another_process_later(path: Path) -> None:
+    record = {"correct": None, "answer": "²\ud800\0", "rounds": [{"steps": [[0, "Do.", "all"]]}], "seconds": 0.25}
+    before = time.time()
+    with Journal(path) as journal:
+        journal.put_outcome("gym/1", record)
+        journal.put_outcome("gym/2", {})
+        journal.flush()
+        assert [one.key for one in journal.outcomes()] == ["gym/1", "gym/2"]
+    with Journal.reading(path) as reader:
+        first, second = reader.outcomes()
+    assert (first.record, second.record) == (record, {})
+    assert before <= first.written <= time.time()
+
+
+def test_of_several_outcomes_of_one_key_the_last_counts_and_none_is_lost(path: Path) -> None:
+    with Journal(path) as journal:
+        for number in range(1200):
+            journal.put_outcome(f"k{number % 600}", {"number": number})
+        journal.flush()
+        assert [one.record["number"] for one in journal.outcomes()] == list(range(600, 1200))
+        assert [one.record["number"] for one in journal.outcomes(history=True)] == list(range(1200))
+
+
+async def test_an_outcome_is_durable_with_what_came_before_it(path: Path) -> None:
+    journal = Journal(path)
+    journal(one_call())
+    journal.put_outcome("k", {"correct": True})
+    await journal.wait_durable()
+    assert rows(path, "SELECT key, record FROM outcomes") == [("k", '{"correct":true}')]
+    journal.close()
+    with pytest.raises(JournalError, match="closed"):
+        journal.put_outcome("k", {})
 
 
 def test_what_content_may_be_is_said(path: Path) -> None:

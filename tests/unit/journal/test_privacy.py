@@ -144,3 +144,15 @@ def test_short_values_and_other_variables_are_no_secrets(monkeypatch: pytest.Mon
     monkeypatch.setenv("HARMLESS", "a rather long value")
     text = "abcdefg and a rather long value"
     assert Privacy(None).text(text) is text
+
+
+def test_outcomes_are_content_and_are_cleaned_as_all_else(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MY_API_KEY", "zebra-secret-1")
+    with Journal(path, redact=lambda text: text.replace("Ann", "someone")) as journal:
+        journal.put_outcome("k zebra-secret-1", {"answer": "Ann said zebra-secret-1", "steps": [["Ask Ann."]]})
+        journal.flush()
+        (kept,) = journal.outcomes()
+    assert (kept.key, kept.record) == ("k [key]", {"answer": "someone said [key]", "steps": [["Ask someone."]]})
+    assert b"zebra-secret-1" not in everything_in(path.parent)
+    with Journal(path, content="none") as journal, pytest.raises(JournalError, match="keeps no content"):
+        journal.put_outcome("k", {})

@@ -43,6 +43,10 @@ def test_a_file_of_version_1_becomes_one_of_today_with_all_that_it_holds(path: P
         journal.flush()
         assert [call.status for call in journal.calls()] == [None, None, 500]
         assert failed.error_type == "WorkerTimeout"
+        assert list(journal.outcomes()) == []
+        journal.put_outcome("q1", {"correct": None})
+        journal.flush()
+        assert [one.key for one in journal.outcomes()] == ["q1"]
     assert rows(path, "PRAGMA user_version") == [(VERSION,)]
     plan = rows(path, "EXPLAIN QUERY PLAN SELECT * FROM calls WHERE key = 'k1' AND replayable ORDER BY number LIMIT 1")
     assert "USING INDEX calls_by_key" in plan[0][3]
@@ -53,13 +57,14 @@ def test_a_migration_that_fails_leaves_the_file_as_it_was(path: Path, monkeypatc
     old = sqlite3.connect(path)
     old.executescript(VERSION_1)
     old.close()
-    broken = (MIGRATIONS[0], (*MIGRATIONS[1], "ALTER TABLE nowhere ADD COLUMN nothing"))
+    broken = (*MIGRATIONS[:-1], (*MIGRATIONS[-1], "ALTER TABLE nowhere ADD COLUMN nothing"))
     monkeypatch.setattr("openconductor.journal.schema.MIGRATIONS", broken)
     with pytest.raises(JournalError, match="nowhere"):
         Journal(path)
     monkeypatch.undo()
     assert rows(path, "PRAGMA user_version") == [(1,)]
     assert "status" not in {row[1] for row in rows(path, "PRAGMA table_info(calls)")}
+    assert rows(path, "PRAGMA table_info(outcomes)") == []
     with Journal(path) as journal:
         assert journal.find_completion("k1") is not None
 
@@ -124,7 +129,7 @@ def test_a_journal_is_found_again_from_another_working_folder(tmp_path: Path, mo
         monkeypatch.chdir(tmp_path / "elsewhere")
         journal(one_call())
         journal.flush()
-        assert len(journal.export_parquet("export")) == 4
+        assert len(journal.export_parquet("export")) == 5
 
 
 def test_a_path_may_hold_any_characters(tmp_path: Path) -> None:
@@ -141,9 +146,13 @@ async def test_every_table_is_exported_to_parquet(path: Path) -> None:
     parquet = pytest.importorskip("pyarrow.parquet", reason="needs the extra 'parquet'")
     with Journal(path) as journal:
         episode = await ask(journal)
+        journal.put_outcome("k", {"correct": True})
+        journal.flush()
         files = journal.export_parquet(path.parent / "new" / "export")
         tables = {file.stem: parquet.read_table(file).to_pylist() for file in files}
         journal.export_parquet(path.parent / "new" / "export")  # over the old one
+    outcomes = [(row["key"], json.loads(row["record"])) for row in tables.pop("outcomes")]
+    assert outcomes == [("k", {"correct": True})]
     assert {name: len(table) for name, table in tables.items()} == {"episodes": 1, "rounds": 1, "steps": 2, "calls": 3}
     assert {row.get("episode", row.get("id")) for table in tables.values() for row in table} == {episode.id}
     assert sum(Decimal(row["dollars"]) for row in tables["calls"]) == episode.usage.dollars

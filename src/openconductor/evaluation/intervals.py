@@ -1,0 +1,261 @@
+"""95 % intervals of numbers that questions give: shares, means, differences, and whatever is made of such means.
+
+In: one number a question (or a statistic that can be computed without any one of them). Out: (low, high). Pure and
+seeded; the bootstrap needs numpy, all else the standard library only.
+
+Questions are what is drawn at random, so they are the clusters: repeats of one question are averaged first and never
+count as more questions. ``docs/statistics.md`` says how the methods were chosen and how well they cover.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from functools import lru_cache
+from statistics import NormalDist, fmean
+
+RESAMPLES = 10_000
+CONFIDENCE = 0.95
+_FEW = 40  # distinct values up to which their counts are drawn
+_AT_ONCE = 1_000_000  # numbers drawn at a time
+_NORMAL = NormalDist()
+
+
+def wilson_interval(successes: float, total: float, *, confidence: float = CONFIDENCE) -> tuple[float, float]:
+    """Wilson's score interval of a share (E. B. Wilson, 1927); (0, 1) where nothing was counted.
+
+    Args:
+        successes: how many; a fraction where ``total`` is an effective number.
+        total: of how many.
+        confidence: how often the interval holds the truth.
+
+    Raises:
+        ValueError: more successes than trials, or a confidence outside (0, 1).
+
+    >>> [round(end, 3) for end in wilson_interval(8, 10)]
+    [0.49, 0.943]
+    """
+    if not 0 <= successes <= total:
+        raise ValueError(f"successes: got {successes}, expected 0 to {total}")
+    _check(confidence)
+    if total == 0:
+        return 0.0, 1.0
+    z = _NORMAL.inv_cdf((1 + confidence) / 2)
+    share = successes / total
+    centre = (share + z * z / (2 * total)) / (1 + z * z / total)
+    half = z / (1 + z * z / total) * math.sqrt(share * (1 - share) / total + z * z / (4 * total * total))
+    # At the ends the formula gives exactly 0 and 1 but for rounding.
+    low = 0.0 if successes == 0 else max(0.0, centre - half)
+    high = 1.0 if successes == total else min(1.0, centre + half)
+    return low, high
+
+
+def share_interval(means: Sequence[float], draws: int, *, confidence: float = CONFIDENCE) -> tuple[float, float]:
+    """The interval of a mean of shares, one a question: Wilson's, with as many questions as the spread is worth.
+
+    Questions whose repeats agree are worth one draw each, questions whose repeats are independent are worth all of
+    them; the spread of the means says where between the two a set of questions stands (Kish's effective sample size).
+    Near 0 and 1 only few questions tell, so that measured spread is trusted by how many do: with none it is as if
+    all repeats of a question agreed. With one draw a question this is Wilson's interval itself.
+
+    Args:
+        means: each question's share, in [0, 1].
+        draws: how many draws they rest on, of all questions together.
+        confidence: how often the interval holds the truth.
+
+    Raises:
+        ValueError: there are no means, one is outside [0, 1], or there are fewer draws than means.
+    """
+    count = len(means)
+    if not count or not 0 <= min(means) <= max(means) <= 1:
+        raise ValueError(f"means: got {list(means)[:5]}, expected at least one, all in [0, 1]")
+    if draws < count:
+        raise ValueError(f"draws: got {draws}, expected at least one a question: {count}")
+    share = min(1.0, max(0.0, fmean(means)))
+    full = share * (1 - share)  # the variance of a question's mean where its repeats agree
+    telling = sum(mean < 1 for mean in means) if share > 0.5 else sum(mean > 0 for mean in means)
+    if draws == count or count < 2 or not telling or not full:
+        return wilson_interval(share * count, count, confidence=confidence)
+    pooled = (telling * variance(means) + full) / (telling + 1)
+    effective = min(float(draws), max(1.0, count * full / pooled))
+    return wilson_interval(share * effective, effective, confidence=confidence)
+
+
+def mean_interval(values: Sequence[float], *, confidence: float = CONFIDENCE) -> tuple[float, float]:
+    """Student's t interval of a mean of any numbers, one a question; all numbers for a single one.
+
+    Raises:
+        ValueError: there are no values.
+
+    >>> [round(end, 2) for end in mean_interval([1, 2, 3, 4, 5])]
+    [1.04, 4.96]
+    """
+    if not values:
+        raise ValueError("values: got none, expected at least one")
+    if len(values) < 2:
+        return -math.inf, math.inf
+    centre = fmean(values)
+    half = student(_upper(confidence), len(values) - 1) * math.sqrt(variance(values) / len(values))
+    return centre - half, centre + half
+
+
+def bootstrap_interval(
+    values: Sequence[float], *, seed: int = 0, resamples: int = RESAMPLES, confidence: float = CONFIDENCE
+) -> tuple[float, float]:
+    """The percentile bootstrap interval of a mean, widened for few values; the same seed gives the same interval.
+
+    The plain percentile interval is too narrow by sqrt((n - 1) / n) and has normal tails instead of Student's; its
+    percentiles are moved out by just that (T. C. Hesterberg, The American Statistician 69, 2015, section 3.3).
+
+    Raises:
+        ValueError: there are fewer than two values.
+    """
+    low, high, _ = bootstrap_mean(values, seed=seed, resamples=resamples, confidence=confidence)
+    return low, high
+
+
+def bootstrap_mean(
+    values: Sequence[float], *, seed: int = 0, resamples: int = RESAMPLES, confidence: float = CONFIDENCE
+) -> tuple[float, float, float]:
+    """The interval of ``bootstrap_interval``, and the two-sided p-value of a mean of 0 that belongs to it.
+
+    The p-value is below 0.05 where the 95 % interval leaves 0 out, but for rounding to the draws.
+
+    Raises:
+        ValueError: there are fewer than two values.
+    """
+    _check(confidence)
+    count = len(values)
+    if count < 2:
+        raise ValueError(f"values: got {list(values) or 'none'}, expected at least two")
+    import numpy as np
+
+    distinct, counts = np.unique(np.asarray(values, dtype=float), return_counts=True)
+    generator = np.random.default_rng(seed)
+    if len(distinct) <= _FEW:  # how often each distinct value is drawn is all that a mean depends on
+        sums = generator.multinomial(count, counts / count, size=resamples) @ distinct
+    else:
+        given = np.asarray(values, dtype=float)
+        blocks = range(0, resamples, max(1, _AT_ONCE // count))
+        sizes = np.diff([*blocks, resamples])
+        sums = np.concatenate([given[generator.integers(0, count, (size, count))].sum(axis=1) for size in sizes])
+    means = np.sort(np.round(sums / count, 12))  # rounded, so that what cancels is 0
+    widening = math.sqrt(count / (count - 1))
+    tail = _NORMAL.cdf(-widening * student(_upper(confidence), count - 1))
+    outside = min(int(tail * resamples), (resamples - 1) // 2)
+    below, above = int((means <= 0).sum()), int((means >= 0).sum())
+    share = min(0.5, (min(below, above) + 1) / (resamples + 1))
+    return float(means[outside]), float(means[-1 - outside]), two_sided(-_NORMAL.inv_cdf(share) / widening, count - 1)
+
+
+def jackknife_interval(
+    whole: float, without: Sequence[float], *, confidence: float = CONFIDENCE
+) -> tuple[float, float, float]:
+    """The estimate and interval of a smooth statistic from leaving out each question once (M. Quenouille, J. Tukey).
+
+    Args:
+        whole: the statistic of all questions.
+        without: the statistic without the first question, without the second, and so on.
+        confidence: how often the interval holds the truth.
+
+    Returns:
+        The statistic with its bias removed to first order, and the interval's ends; for fewer than two questions
+        ``whole`` and all numbers. Where the statistic is so flat that its curvature is what makes it vary (an entropy
+        near its most), the interval is widened by that: the variance of a square is twice its mean's square.
+    """
+    count = len(without)
+    if count < 2:
+        return whole, -math.inf, math.inf
+    pseudo = [count * whole - (count - 1) * each for each in without]
+    value = fmean(pseudo)
+    spread = math.sqrt(variance(pseudo) / count + 2 * (whole - value) ** 2)
+    half = student(_upper(confidence), count - 1) * spread
+    return value, value - half, value + half
+
+
+def ratio_interval(
+    tops: Sequence[float], bottoms: Sequence[float], *, confidence: float = CONFIDENCE
+) -> tuple[float, float] | None:
+    """Fieller's interval of mean(tops) / mean(bottoms), both of the same questions (E. C. Fieller, 1954).
+
+    It holds every ratio r for which mean(tops - r x bottoms) may be 0, so it stays right where the lower mean is
+    small against its noise.
+
+    Returns:
+        None where the lower mean may be 0 itself: the ratio can then be anything.
+    """
+    count = len(tops)
+    if count < 2 or len(bottoms) != count:
+        return None
+    top, bottom = fmean(tops), fmean(bottoms)
+    reach = student(_upper(confidence), count - 1) ** 2 / count / (count - 1)
+    of_tops = reach * math.fsum((one - top) ** 2 for one in tops)
+    of_bottoms = reach * math.fsum((one - bottom) ** 2 for one in bottoms)
+    of_both = reach * math.fsum((one - top) * (other - bottom) for one, other in zip(tops, bottoms, strict=True))
+    lead = bottom * bottom - of_bottoms  # (top - r bottom)^2 <= variance(r), as lead r^2 - 2 middle r + rest <= 0
+    if lead <= 0:
+        return None
+    middle, rest = top * bottom - of_both, top * top - of_tops
+    root = math.sqrt(max(0.0, middle * middle - lead * rest))
+    return (middle - root) / lead, (middle + root) / lead
+
+
+def agreeing_bound(count: int, *, confidence: float = CONFIDENCE) -> float:
+    """The largest share of questions that may be different where all ``count`` were alike (two-sided).
+
+    >>> round(agreeing_bound(100), 3)
+    0.036
+    """
+    return 1 - ((1 - confidence) / 2) ** (1 / count) if count else 1.0
+
+
+@lru_cache(maxsize=1024)
+def student(z: float, degrees: int) -> float:
+    """Student's t quantile at the probability at which the normal quantile is ``z``.
+
+    The expansion 26.7.5 of Abramowitz and Stegun: for |z| <= 2 within 0.1 % from 4 degrees of freedom on.
+
+    >>> round(student(1.959964, 10), 3), round(student(1.959964, 99), 3)
+    (2.228, 1.984)
+    """
+    if degrees < 1:
+        raise ValueError(f"degrees: got {degrees}, expected at least 1")
+    square = z * z
+    terms = (
+        (square + 1) / 4,
+        ((5 * square + 16) * square + 3) / 96,
+        (((3 * square + 19) * square + 17) * square - 15) / 384,
+        ((((79 * square + 776) * square + 1482) * square - 1920) * square - 945) / 92160,
+    )
+    return z * (1 + sum(term / degrees**power for power, term in enumerate(terms, start=1)))
+
+
+def two_sided(t: float, degrees: int) -> float:
+    """The two-sided p-value of Student's t: the inverse of ``student``, by halving."""
+    low, high = 0.0, 40.0
+    for _ in range(60):
+        middle = (low + high) / 2
+        low, high = (middle, high) if student.__wrapped__(middle, degrees) < abs(t) else (low, middle)
+    return min(1.0, 2 * _NORMAL.cdf(-high))
+
+
+def leave_one_out(statistic: Callable[[Sequence[int]], float], count: int) -> list[float]:
+    """A statistic of question indices, without each of them in turn."""
+    everything = list(range(count))
+    return [statistic(everything[:index] + everything[index + 1 :]) for index in everything]
+
+
+def variance(values: Sequence[float]) -> float:
+    """The sample variance (with n - 1) of at least two values."""
+    centre = fmean(values)
+    return math.fsum((value - centre) ** 2 for value in values) / (len(values) - 1)
+
+
+def _upper(confidence: float) -> float:
+    _check(confidence)
+    return _NORMAL.inv_cdf((1 + confidence) / 2)
+
+
+def _check(confidence: float) -> None:
+    if not 0 < confidence < 1:
+        raise ValueError(f"confidence: got {confidence}, expected a number between 0 and 1")
