@@ -6,7 +6,6 @@ order in which they came and as soon as that order allows; so it can stand in a 
 
 from __future__ import annotations
 
-import asyncio
 import json
 import os
 import sys
@@ -57,6 +56,8 @@ def grade(
         console.say("reading JSON lines from the terminal; Ctrl-D ends them")
     sandbox = _sandbox(unsafe) if kind == "code" else None
     read = submissions(kind, mode=chosen, sandbox=sandbox)
+    import asyncio
+
     asyncio.run(_write(regrade(stdin_lines(), read, concurrency=concurrency), sandbox))
 
 
