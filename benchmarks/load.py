@@ -11,6 +11,7 @@ client is held to one core and the server to another, so what is compared at 256
 - "threads": a step after the other, a thread a workflow, http.client: how public implementations of the method execute.
 - "+uvloop", "+64 connections": ours and bare with another event loop (optional: `pip install uvloop`), and with calls
   limited to 64 at once.
+- "bare +pyreqwest": bare over another HTTP core (optional: `pip install pyreqwest`).
 
 Subjects are interleaved in one run and medians reported; a figure is a workflow's wall over its critical path.
 """
@@ -80,6 +81,25 @@ async def asynchronous(url: str, in_flight: int, repeats: int, limit: int | None
     return walls
 
 
+async def other_core(url: str, in_flight: int, repeats: int) -> dict[str, list[float]]:
+    """Bare over pyreqwest."""
+    from pyreqwest.client import ClientBuilder
+
+    payload = {"model": "slow", "messages": [{"role": "user", "content": QUESTION}]}
+    walls: list[float] = []
+    async with ClientBuilder().build() as client:
+
+        async def post(messages: list[Message]) -> str:
+            response = await client.post(f"{url}/chat/completions").body_json(payload).build().send()
+            return (await response.json())["choices"][0]["message"]["content"]
+
+        once = by_hand(post)
+        await lanes(once, in_flight)
+        for _ in range(repeats):
+            walls += await lanes(once, in_flight)
+    return {"bare": walls}
+
+
 def threaded(url: str, in_flight: int, repeats: int) -> list[float]:
     """One step after the other, a thread a workflow; the connections stay open."""
     parts = urlsplit(url)
@@ -107,7 +127,10 @@ def client(url: str, options: argparse.Namespace) -> None:
         walls = {"threads": threaded(url, options.in_flight, options.repeats)}
     else:
         limit = 64 if options.client == "limited" else None
-        main = asynchronous(url, options.in_flight, options.repeats, limit)
+        if options.client == "pyreqwest":
+            main = other_core(url, options.in_flight, options.repeats)
+        else:
+            main = asynchronous(url, options.in_flight, options.repeats, limit)
         if options.client == "uvloop":
             import uvloop
 
@@ -120,7 +143,9 @@ def client(url: str, options: argparse.Namespace) -> None:
 def measure(options: argparse.Namespace) -> dict[str, object]:
     """Every client in turn against one server, each on a core of its own; rounds are interleaved."""
     cores = sorted(os.sched_getaffinity(0))
-    clients = ["plain", "threads", "limited"] + (["uvloop"] if importlib.util.find_spec("uvloop") else [])
+    optional = [name for name in ("uvloop", "pyreqwest") if importlib.util.find_spec(name)]
+    clients = ["plain", "threads", "limited", *optional]
+    suffix = {"limited": " +64 connections"} | {name: f" +{name}" for name in optional}
     found: dict[str, list[float]] = {}
     os.sched_setaffinity(0, {cores[-1]})
     with slow_server() as url:
@@ -130,9 +155,8 @@ def measure(options: argparse.Namespace) -> dict[str, object]:
                 command = [sys.executable, "-m", "benchmarks.load", "--client", which, "--url", url]
                 command += ["--in-flight", str(options.in_flight), "--repeats", str(options.repeats)]
                 said = subprocess.run(command, check=True, capture_output=True, text=True, timeout=300).stdout
-                suffix = {"limited": " +64 connections", "uvloop": " +uvloop"}.get(which, "")
                 for name, value in json.loads(said).items():
-                    found.setdefault(name + suffix, []).append(value)
+                    found.setdefault(name + suffix.get(which, ""), []).append(value)
     os.sched_setaffinity(0, set(cores))
     walls = {name: round(statistics.median(values), 3) for name, values in found.items()}
     ratio = statistics.median(a / b for a, b in zip(found["ours"], found["bare"], strict=True))
@@ -150,7 +174,7 @@ def measure(options: argparse.Namespace) -> dict[str, object]:
         "wall_over_critical_path": walls,
         "in_flight": options.in_flight,
         "versions": {"python": platform.python_version()}
-        | {name: installed(name) for name in ("openconductor", "aiohttp", "uvloop")},
+        | {name: installed(name) for name in ("openconductor", "aiohttp", "httptools", "uvloop", "pyreqwest")},
         "machine": {"system": platform.platform(), "cpus": os.cpu_count(), "load_average": os.getloadavg()},
     }
 

@@ -83,7 +83,7 @@ class SlowServer(asyncio.Protocol):
 
 
 async def serve() -> None:
-    server = await asyncio.get_running_loop().create_server(SlowServer, "127.0.0.1", 0)
+    server = await asyncio.get_running_loop().create_server(SlowServer, "127.0.0.1", 0, backlog=1024)
     print(server.sockets[0].getsockname()[1], flush=True)
     await server.serve_forever()
 

@@ -13,7 +13,8 @@ ratios of neighbours, one ratio a repeat, for a machine's speed changes more bet
   json.loads of each event, the text picked out. No deadline, no check: less than anybody's code does.
 - ours: the OpenAI-compatible provider with its deadline, a typed failure for everything that can be wrong.
 - ours_as_worker: the same through a Worker with its usual wrappers: priced, within its deadline, told of as a Call.
-- openai_sdk, litellm: as their manuals say. Optional: `pip install openai litellm`.
+- bare_pyreqwest: the same as bare_aiohttp over another HTTP core (Rust, with a thread of its own, whose CPU counts).
+- openai_sdk, litellm: as their manuals say. Optional, like pyreqwest: `pip install pyreqwest openai litellm`.
 
 A stream comes in two ways: *burst*, its events in pieces of 16 kB, which shows what parsing costs; and *paced*, one
 event a write, 2 ms apart, as tokens come from a model.
@@ -174,6 +175,33 @@ async def bare_aiohttp(url: str):
 
 
 @contextlib.asynccontextmanager
+async def bare_pyreqwest(url: str):
+    from pyreqwest.client import ClientBuilder
+
+    headers = {"Authorization": "Bearer none"}
+    async with ClientBuilder().default_headers(headers).build() as client:
+
+        async def once(mode: Mode) -> str:
+            request = client.post(f"{url}/chat/completions")
+            payload = {"model": mode, **OPTIONS}
+            if mode == "whole":
+                response = await request.body_json(payload).build().send()
+                return json.loads(bytes(await response.bytes()))["choices"][0]["message"]["content"]
+            said: list[str] = []
+            rest = b""
+            async with request.body_json(payload | STREAM).build_streamed() as response:
+                while (piece := await response.body_reader.read_chunk()) is not None:
+                    *events, rest = (rest + bytes(piece)).split(b"\n\n")
+                    for event in events:
+                        data = event[6:]
+                        if data != b"[DONE]":
+                            said += [one["delta"].get("content", "") for one in json.loads(data)["choices"]]
+            return "".join(said)
+
+        yield once
+
+
+@contextlib.asynccontextmanager
 async def ours(url: str):
     from openconductor.protocols import CallContext
     from openconductor.providers.openai_compatible import OpenAICompatibleProvider
@@ -262,6 +290,7 @@ async def litellm(url: str):
 
 CLIENTS = {  # and the package that each needs
     "bare_aiohttp": (bare_aiohttp, "aiohttp"),
+    "bare_pyreqwest": (bare_pyreqwest, "pyreqwest"),
     "ours": (ours, "openconductor"),
     "ours_as_worker": (ours_as_worker, "openconductor"),
     "openai_sdk": (openai_sdk, "openai"),
@@ -366,7 +395,10 @@ def report(spent: dict[str, dict[str, list[float]]], repeats: int) -> dict[str, 
             for name, mine in spent.items()
         },
         "versions": {"python": platform.python_version()}
-        | {package: installed(package) for package in ("openconductor", "aiohttp", "openai", "litellm")},
+        | {
+            package: installed(package)
+            for package in ("openconductor", "aiohttp", "httptools", "pyreqwest", "openai", "litellm")
+        },
         "machine": {
             "system": platform.platform(),
             "cpus": os.cpu_count(),

@@ -1,90 +1,84 @@
-"""Bodies of HTTP responses, bounded. In: aiohttp's response, its errors. Out: bytes, or the WorkerError that is meant.
-
-What aiohttp raises is never passed on, and never the context of what is: its errors hold headers, and so the key.
-"""
+"""Responses, bounded and decoded. In: a connection whose response has begun. Out: its body, or what was wrong."""
 
 from __future__ import annotations
 
 import asyncio
+import zlib
 from contextlib import suppress
-from weakref import WeakKeyDictionary
+from types import TracebackType
+from typing import Protocol, Self
 
-import aiohttp
-from aiohttp.http import HttpProcessingError
-from aiohttp.http_exceptions import ContentEncodingError
-
-from openconductor.errors import ConnectionLost, MalformedResponse, Unreachable, WorkerError, WorkerTimeout
-from openconductor.providers.chat_failures import Secret, excerpt
+from openconductor.errors import ConnectionLost, MalformedResponse, WorkerError
+from openconductor.providers.http_connection import Connection
+from openconductor.providers.http_request import Headers
 
 MAX_RESPONSE_BYTES = 32 * 1024 * 1024
 """A larger response is a failure: the longest answers of today's models are a hundred times smaller."""
 
 MAX_ERROR_BYTES = 64 * 1024
-CONNECT_SECONDS = 30.0
 DRAIN_SECONDS = 0.1
 
-BROKEN = (aiohttp.ClientError, HttpProcessingError, OSError)
-"""What aiohttp raises of a connection, a request or a response."""
 
-_NOT_HTTP = (aiohttp.ClientResponseError, HttpProcessingError)
-
-# The body that is read on a connection, by the future that is done when the connection closes.
-_READ: WeakKeyDictionary[asyncio.Future[None], aiohttp.StreamReader] = WeakKeyDictionary()
-
-
-class ResponseBody:
-    """The body of one response, read to its end in pieces or as a whole.
+class Response:
+    """A response, in a ``with`` block: one that is not read to its end closes its connection.
 
     Args:
-        response: whose headers have come.
-        secret: the key, to be kept out of messages.
-        silence_s: the read timeout that the session was given, in seconds, for the message.
+        connection: whose response has begun.
+
+    Attributes:
+        status: its status.
+        headers: its headers.
     """
 
-    __slots__ = ("_content", "_received", "_response", "_secret", "_silence_s", "_watched")
+    __slots__ = ("_connection", "_decoder", "_received", "headers", "status")
 
-    def __init__(self, response: aiohttp.ClientResponse, secret: Secret, silence_s: float | None) -> None:
-        self._response = response
-        self._content = response.content
-        self._secret = secret
-        self._silence_s = silence_s
+    def __init__(self, connection: Connection) -> None:
+        self._connection = connection
+        self.status: int = connection.status
+        self.headers: Headers = connection.headers
         self._received = 0
-        self._watched = False
+        coding = self.headers.find(b"content-encoding").lower()
+        self._decoder = None if coding in ("", "identity") else Decoder(coding)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._connection.end()
+
+    @property
+    def content_type(self) -> str:
+        """What the body is said to be, in small letters, without parameters; JSON where nothing is said."""
+        return (self.headers.find(b"content-type") or "application/json").partition(";")[0].strip().lower()
 
     async def piece(self) -> bytes:
-        """The next bytes, as they come; none at the end.
+        """The next bytes, decoded, as they come; none at the end.
 
         Raises:
             ConnectionLost: the connection broke off, or the body is shorter than was said.
-            MalformedResponse: the body breaks HTTP, or is larger than MAX_RESPONSE_BYTES.
-            WorkerTimeout: the server was silent for too long.
+            MalformedResponse: the body breaks HTTP, is not encoded as it says, or is larger than MAX_RESPONSE_BYTES.
+            WorkerTimeout: the deadline passed, or the server was silent for too long.
         """
-        if not (self._watched or self._content.is_eof()):
-            self._watched = True
-            _watch(self._response)
-        try:
-            data = await self._content.readany()
-        except aiohttp.ServerTimeoutError:
-            broken: WorkerError = WorkerTimeout(f"the server was silent for {self._silence_s} s")
-        except (*BROKEN, RuntimeError) as error:  # aiohttp says RuntimeError of a connection that is already closed
-            words = excerpt(_words(error), self._secret)
-            if isinstance(error, _NOT_HTTP) or isinstance(error.__cause__, ContentEncodingError):
-                broken = MalformedResponse(f"the response breaks HTTP: {words}", status=self._response.status)
-            else:
-                broken = ConnectionLost(f"the response broke off: {words}", status=self._response.status)
-        else:
+        while True:
+            data = await self._connection.piece()
+            ended = not data
+            if self._decoder is not None:
+                data = self._decoded(self._decoder, data)
             self._received += len(data)
             if self._received > MAX_RESPONSE_BYTES:
-                raise _too_large(self._received, self._response.status)
-            return data
-        raise broken
+                raise self._too_large(self._received)
+            if data or ended:
+                return data
 
     async def whole(self) -> bytes:
         """All of it; raises as ``piece``."""
-        if (announced := self._response.content_length or 0) > MAX_RESPONSE_BYTES:
-            raise _too_large(announced, self._response.status)
+        announced = int(self.headers.find(b"content-length") or 0)
+        if announced > MAX_RESPONSE_BYTES:
+            raise self._too_large(announced)
         first = await self.piece()
-        if self._content.at_eof():
+        if self._decoder is None and self._connection.at_end:
             return first
         pieces = [first]
         while piece := await self.piece():
@@ -101,63 +95,80 @@ class ResponseBody:
 
     async def drain(self) -> None:
         """Read on to the end, so that the connection is kept; a server that dawdles loses it."""
-        if self._content.at_eof():
+        if self._connection.at_end:
             return
-        with suppress(TimeoutError, WorkerError):
-            async with asyncio.timeout(DRAIN_SECONDS):
-                while await self.piece():
-                    pass
+        self._connection.hurry(asyncio.get_running_loop().time() + DRAIN_SECONDS)
+        with suppress(WorkerError):
+            while await self.piece():
+                pass
+
+    def _decoded(self, decoder: Decoder, data: bytes) -> bytes:
+        try:
+            return decoder.decode(data, MAX_RESPONSE_BYTES + 1 - self._received)
+        except (ValueError, zlib.error) as error:
+            words = str(error)
+        raise MalformedResponse(f"the response breaks HTTP: content encoding: {words}", status=self.status)
+
+    def _too_large(self, size: int) -> MalformedResponse:
+        words = f"a response of {size} bytes or more, expected at most {MAX_RESPONSE_BYTES}"
+        return MalformedResponse(words, status=self.status, retryable=False)
 
 
-def no_response(error: Exception, secret: Secret, silence_s: float | None) -> WorkerError:
-    """What it means that no response began; ``silence_s`` is the read timeout, in seconds."""
-    words = excerpt(_words(error), secret)
-    if isinstance(error, aiohttp.ConnectionTimeoutError):
-        return Unreachable(f"no connection within {CONNECT_SECONDS} s")
-    if isinstance(error, aiohttp.ServerTimeoutError):
-        return WorkerTimeout(f"the server was silent for {silence_s} s")
-    if isinstance(error, aiohttp.ClientConnectorCertificateError):
-        return Unreachable(f"no secure connection: {words}", retryable=False)
-    if isinstance(error, aiohttp.ClientConnectorError | aiohttp.ClientHttpProxyError):
-        return Unreachable(f"no connection: {words}")
-    if isinstance(error, _NOT_HTTP):
-        return MalformedResponse(f"the response breaks HTTP: {words}")
-    if isinstance(error, aiohttp.ServerDisconnectedError):
-        if isinstance(error.message, str):
-            return Unreachable("the server closed the connection without a response")
-        return ConnectionLost("the connection was closed within the headers of the response")
-    return Unreachable(f"no response: {words}")
+class _Inflater(Protocol):
+    """What ``zlib.decompressobj`` makes."""
+
+    @property
+    def eof(self) -> bool: ...
+    @property
+    def unconsumed_tail(self) -> bytes: ...
+    @property
+    def unused_data(self) -> bytes: ...
+    def decompress(self, data: bytes, max_length: int = 0, /) -> bytes: ...
 
 
-def _watch(response: aiohttp.ClientResponse) -> None:
-    """Wake the reader of this response when its connection closes.
+class Decoder:
+    """Undoes a content encoding, piece by piece, and never writes more than it is allowed to.
 
-    aiohttp (seen in 3.14) does not where a later piece of a chunked body breaks HTTP: it closes the connection, drops
-    the read timeout, and the reader waits for ever.
+    Args:
+        coding: ``gzip`` or ``deflate`` (zlib's format, or the bare one that some servers send under this name);
+            anything else is refused as soon as there is something to decode.
     """
-    protocol = response.connection.protocol if response.connection is not None else None
-    closed = protocol.closed if protocol is not None else None
-    if closed is None:  # the connection is already closed: then the next read says so
-        return
-    if closed not in _READ:
-        closed.add_done_callback(_wake)  # once a connection, for it carries many responses
-    _READ[closed] = response.content
 
+    __slots__ = ("_coding", "_inflater", "_some")
 
-def _wake(closed: asyncio.Future[None]) -> None:
-    if not closed.cancelled():
-        closed.exception()  # else asyncio complains that nobody asked for it
-    content = _READ.pop(closed, None)
-    if content is not None and not content.is_eof() and content.exception() is None:
-        content.set_exception(HttpProcessingError(message="the framing of a chunk"))
+    def __init__(self, coding: str) -> None:
+        self._coding = coding
+        self._inflater: _Inflater | None = None
+        self._some = False
 
+    def decode(self, data: bytes, most: int) -> bytes:
+        """The decoded bytes of a piece, of which an empty one is the end; at most about ``most`` of them.
 
-def _too_large(received: int, status: int) -> MalformedResponse:
-    words = f"a response of {received} bytes or more, expected at most {MAX_RESPONSE_BYTES}"
-    return MalformedResponse(words, status=status, retryable=False)
+        Raises:
+            ValueError: the encoding is not known, or what came is cut.
+            zlib.error: it is none.
+        """
+        if not data:
+            if self._some and (self._inflater is None or not self._inflater.eof):
+                raise ValueError("cut before its end")
+            return b""
+        self._some = True
+        decoded: list[bytes] = []
+        room = max(1, most)
+        while data and room > 0:
+            if self._inflater is None or self._inflater.eof:  # gzip: one member may follow another
+                self._inflater = self._inflate(data)
+            piece = self._inflater.decompress(data, room)
+            decoded.append(piece)
+            room -= len(piece)
+            data = self._inflater.unconsumed_tail or self._inflater.unused_data
+            if self._inflater.eof and self._coding == "deflate":
+                break
+        return b"".join(decoded)
 
-
-def _words(error: Exception) -> str:
-    # Not str() of every kind: a ClientResponseError's would do, but its repr holds the request's headers.
-    text = error.message if isinstance(error, aiohttp.ClientResponseError) else str(error)
-    return f"{type(error).__name__}: {text}" if text else type(error).__name__
+    def _inflate(self, data: bytes) -> _Inflater:
+        if self._coding in ("gzip", "x-gzip"):
+            return zlib.decompressobj(wbits=31)
+        if self._coding == "deflate":
+            return zlib.decompressobj(wbits=15 if data[0] & 0x0F == 8 else -15)
+        raise ValueError("neither gzip nor deflate")  # the server's word for it is not quoted: it may hold a key

@@ -1,4 +1,4 @@
-"""Connections to one server, one pool an event loop. In: an address. Out: aiohttp's session of the running loop.
+"""Requests to one address, over connections that are kept, one pool an event loop. In: a URL, a body. Out: a response.
 
 Also what a provider's options are checked with: addresses, variables' names, seconds, keys.
 """
@@ -8,62 +8,97 @@ from __future__ import annotations
 import asyncio
 import os
 import re
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Callable
 from urllib.parse import urlsplit
 from urllib.request import getproxies_environment, proxy_bypass
 
-import aiohttp
-
 from openconductor.errors import AuthFailed, ConfigError
 from openconductor.providers.chat_failures import NO_SECRET, Secret, excerpt
-from openconductor.providers.http_body import CONNECT_SECONDS
+from openconductor.providers.http_body import Response
+from openconductor.providers.http_pool import Pool
+from openconductor.providers.http_request import post_head, read_proxy, read_target
 
 
 class Sessions:
-    """aiohttp's sessions for one address, one an event loop.
+    """The connections to one address, kept alive, those of each event loop apart.
 
-    A session is closed by ``aclose``, or else when its event loop shuts down (``asyncio.run`` and servers do that; a
-    loop that is closed by hand should be given ``shutdown_asyncgens`` first).
+    They are closed by ``aclose``, or else when their event loop shuts down (``asyncio.run`` and servers do that; a loop
+    that is closed by hand should be given ``shutdown_asyncgens`` first).
 
     Args:
-        base_url: where the sessions go; the proxy that the environment names for it is used.
+        base_url: where they go; the proxy that the environment names for it is used.
         read_timeout_s: the longest silence of the server, in seconds; None is none.
+
+    Attributes:
+        read_timeout_s: as given.
     """
 
     def __init__(self, base_url: str, read_timeout_s: float | None) -> None:
         self._base_url = base_url
-        self._read_timeout_s = read_timeout_s
-        self._held: dict[asyncio.AbstractEventLoop, tuple[aiohttp.ClientSession, AsyncGenerator[None]]] = {}
+        self.read_timeout_s = read_timeout_s
+        self._held: dict[asyncio.AbstractEventLoop, tuple[Pool, AsyncGenerator[None]]] = {}
 
-    async def open(self) -> aiohttp.ClientSession:
-        """The running event loop's session, opened where there is none."""
+    async def post(
+        self, url: str, payload: bytes, fields: Callable[[], str], *, started: float, deadline: float | None = None
+    ) -> Response:
+        """Send a request over a connection that is free, or a new one, and wait for the head of the response.
+
+        Args:
+            url: what is asked.
+            payload: the body.
+            fields: makes the header lines, which hold the key: no frame that an error passes through keeps them.
+            started: the event loop's time at which the call began.
+            deadline: the event loop's time by which the response must be whole; None is no limit.
+
+        Returns:
+            The response, to be used in a ``with`` block: one that is not read to its end closes its connection.
+
+        Raises:
+            Unreachable: there is no connection, or it was closed before a response began.
+            ConnectionLost, MalformedResponse, WorkerTimeout: as ``Connection.answered`` raises them.
+            ConfigError: the URL, or the proxy that the environment names, is none.
+        """
+        pool = await self.open()
+        target = read_target(url)
+        connection = pool.take(target.origin) or await pool.dial(target.origin, started=started, deadline=deadline)
+        connection.send(
+            post_head(target, fields(), len(payload), proxy=pool.proxy),
+            payload,
+            started=started,
+            deadline=deadline,
+            silence_s=self.read_timeout_s,
+        )
+        try:
+            await connection.answered()
+        except BaseException:
+            connection.end()
+            raise
+        return Response(connection)
+
+    async def open(self) -> Pool:
+        """The running event loop's connections."""
         loop = asyncio.get_running_loop()
         held = self._held.get(loop)
-        if held is not None and not held[0].closed:
+        if held is not None:
             return held[0]
         for other in [other for other in list(self._held) if other.is_closed()]:
             self._held.pop(other, None)
-        timeout = aiohttp.ClientTimeout(total=None, sock_connect=CONNECT_SECONDS, sock_read=self._read_timeout_s)
-        session = aiohttp.ClientSession(
-            connector=aiohttp.TCPConnector(limit=0),  # what limits calls is the worker's max_concurrency
-            cookie_jar=aiohttp.DummyCookieJar(),
-            timeout=timeout,
-            proxy=_proxy(self._base_url),
-        )
-        keeper = _keep(session)
-        self._held[loop] = (session, keeper)
+        named = _proxy(self._base_url)
+        pool = Pool(None if named is None else read_proxy(named))
+        keeper = _keep(pool)
+        self._held[loop] = (pool, keeper)
         await anext(keeper)
-        return session
+        return pool
 
     async def aclose(self) -> None:
-        """Close the running event loop's connections; ``open`` opens new ones."""
+        """Close the running event loop's connections; later calls open new ones."""
         held = self._held.pop(asyncio.get_running_loop(), None)
         if held is not None:
             await held[1].aclose()
 
 
-async def _keep(session: aiohttp.ClientSession) -> AsyncGenerator[None]:
-    """Hold a session open until its event loop shuts down its generators, or nobody holds this one any more.
+async def _keep(pool: Pool) -> AsyncGenerator[None]:
+    """Hold connections open until their event loop shuts down its generators, or nobody holds this one any more.
 
     An event loop finishes the asynchronous generators that were begun on it before it closes, which is the one moment
     when connections can still be closed in order without the user's doing.
@@ -71,7 +106,7 @@ async def _keep(session: aiohttp.ClientSession) -> AsyncGenerator[None]:
     try:
         yield
     finally:
-        await session.close()
+        await pool.aclose()
 
 
 def checked_url(url: str) -> str:

@@ -1,28 +1,28 @@
 """What a vendor's SDK sends, sent exactly. In: a request of an SDK. Out: one request of ours, and its response.
 
-An ``httpx2`` transport over aiohttp: one HTTP client, with its bounds and its strictness, carries all providers. Of
-the SDK's request it takes the turns and nothing else: address, headers, key and knobs are those of the call. It sends
-one request a call and no second, whatever an SDK would repeat or resume on its own; and it reads along, so that a
-failure is known by what the server said and not by how an SDK stumbles over it.
+An ``httpx2`` transport over our own connections: one HTTP client, with its bounds and its strictness, carries all
+providers. Of the SDK's request it takes the turns and nothing else: address, headers, key and knobs are those of the
+call. It sends one request a call and no second, whatever an SDK would repeat or resume on its own; and it reads along,
+so that a failure is known by what the server said and not by how an SDK stumbles over it.
 """
 
 from __future__ import annotations
 
+import asyncio
 import json
 from collections.abc import AsyncGenerator, AsyncIterator
-from contextlib import AsyncExitStack
+from contextlib import ExitStack
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 from typing import cast
 
-import aiohttp
 import httpx2
 
 from openconductor.errors import EmptyResponse, OpenConductorError, WorkerError, WrongContentType
 from openconductor.providers.chat_failures import Secret, excerpt, failure, retry_after
 from openconductor.providers.chat_wire import encode, read_object
 from openconductor.providers.event_stream import EventStream
-from openconductor.providers.http_body import BROKEN, ResponseBody, no_response
+from openconductor.providers.http_body import Response
 from openconductor.providers.http_session import Sessions
 from openconductor.providers.native_wire import Json, Watch, Wire
 from openconductor.types import Sampling
@@ -71,8 +71,8 @@ class Exchange:
             body = self.wire.body(self.model, conversation, self.sampling, stream=self.stream)
             payload = encode(body)
             self.body_sent = body
-            async with AsyncExitStack() as stack:
-                response = await stack.enter_async_context(await self._post(payload))
+            with ExitStack() as stack:
+                response = stack.enter_context(await self._post(payload))
                 answer = await self._answer(response)
                 if answer is not None:
                     return httpx2.Response(200, headers={"content-type": "application/json"}, content=answer)
@@ -83,50 +83,47 @@ class Exchange:
             failed = error
         raise self._failed(failed)
 
-    async def _post(self, payload: bytes) -> aiohttp.ClientResponse:
-        headers = {"Content-Type": "application/json", "User-Agent": "openconductor", **self.wire.headers(self.secret)}
-        session = await self.sessions.open()
+    async def _post(self, payload: bytes) -> Response:
         url = self.wire.url(self.base_url, self.model, stream=self.stream)
-        try:
-            return await session.post(url, data=payload, headers=headers, allow_redirects=False)
-        except BROKEN as error:
-            broken = no_response(error, self.secret, self.read_timeout_s)
-        del headers  # they hold the key, and a traceback can show what a frame holds
-        raise broken  # out here, so that aiohttp's error, which holds the headers too, is not kept as the context
+        started = asyncio.get_running_loop().time()
+        return await self.sessions.post(url, payload, self._fields, started=started)
 
-    async def _answer(self, response: aiohttp.ClientResponse) -> bytes | None:
+    def _fields(self) -> str:
+        headers = {"Content-Type": "application/json", "User-Agent": "openconductor", **self.wire.headers(self.secret)}
+        return "".join(f"{name}: {value}\r\n" for name, value in headers.items())
+
+    async def _answer(self, response: Response) -> bytes | None:
         """The whole response, checked, for the SDK; None where it is a stream, as it should be."""
-        body = ResponseBody(response, self.secret, self.read_timeout_s)
         if not 200 <= response.status < 300:
-            start, wait = await body.start(), retry_after(response.headers)
+            start, wait = await response.start(), retry_after(response.headers)
             raise failure(response.status, start, wait=wait, secret=self.secret)
-        kind = response.headers.get("Content-Type", "application/json").partition(";")[0].strip().lower()
+        kind = response.content_type
         if self.stream and kind == _STREAM:
             return None
         if self.stream or "json" not in kind:
             wanted = "an event stream" if self.stream else "JSON"
-            start, named = excerpt(await body.start(), self.secret), excerpt(kind, self.secret)
+            start, named = excerpt(await response.start(), self.secret), excerpt(kind, self.secret)
             words = f"status {response.status}, content type {named!r}, expected {wanted}: {start!r}"
             raise WrongContentType(words, status=response.status)
-        whole = await body.whole()
+        whole = await response.whole()
         if not whole.strip():
             raise EmptyResponse("status 200 and an empty body", status=200)
         said = read_object(whole, secret=self.secret)
         self.watch.body(said)
         return json.dumps(self.watch.for_the_library(said)).encode()
 
-    async def _events(self, response: aiohttp.ClientResponse, stack: AsyncExitStack) -> AsyncGenerator[bytes]:
+    async def _events(self, response: Response, stack: ExitStack) -> AsyncGenerator[bytes]:
         """The events of a stream, each seen before the SDK sees it."""
-        body, split = ResponseBody(response, self.secret, self.read_timeout_s), EventStream()
-        async with stack:
+        split = EventStream()
+        with stack:
             try:
-                while piece := await body.piece():
+                while piece := await response.piece():
                     for data in split.feed(piece):
                         if data.strip():
                             event, last = self._event(data)
                             yield event
                             if last:
-                                await body.drain()
+                                await response.drain()
                                 return
                 if (rest := split.end()) is not None and rest.strip():
                     yield self._event(rest)[0]

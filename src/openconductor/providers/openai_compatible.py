@@ -1,4 +1,4 @@
-"""The OpenAI-compatible client, over aiohttp. In: turns and sampling. Out: a Completion, or a typed WorkerError.
+"""The OpenAI-compatible client. In: turns and sampling. Out: a Completion, or a typed WorkerError.
 
 One client for OpenAI, OpenRouter, vLLM, Ollama, llama.cpp and the compatible endpoints of others. What it is strict
 about: a response must say why it ended; the deadline is that of the whole call, so that a dripping stream cannot evade
@@ -9,29 +9,23 @@ never in an error, a log or the body on record.
 from __future__ import annotations
 
 import asyncio
-import io
-import time
 from collections.abc import Sequence
 from types import TracebackType
 from typing import Self
 from urllib.parse import urlsplit
-
-import aiohttp
 
 from openconductor.errors import ConfigError, WorkerError, WorkerTimeout, WrongContentType
 from openconductor.protocols import CallContext, OnText
 from openconductor.providers.chat_failures import Secret, excerpt, failure, retry_after
 from openconductor.providers.chat_wire import Reply, encode, request_body
 from openconductor.providers.event_stream import EventStream
-from openconductor.providers.http_body import BROKEN, ResponseBody, no_response
+from openconductor.providers.http_body import Response
 from openconductor.providers.http_session import Sessions, checked_seconds, checked_url, checked_variable, key_of
 from openconductor.types import Completion, Message, Sampling, Usage
 
 OPENAI_URL = "https://api.openai.com/v1"
 OPENAI_KEY = "OPENAI_API_KEY"
 OPENROUTER_URL = "https://openrouter.ai/api/v1"
-
-LARGE_REQUEST_BYTES = 1024 * 1024  # from here on aiohttp wants a body that it can send in pieces
 
 
 class OpenAICompatibleProvider:
@@ -126,88 +120,67 @@ class OpenAICompatibleProvider:
             EmptyResponse: success, and neither text nor tool call.
             ConfigError: ``sampling.body`` or a part holds what JSON does not know.
         """
+        started = asyncio.get_running_loop().time()
         reply = Reply(on_text=on_text)
         body = request_body(self.model, messages, sampling, stream=on_text is not None, limit_key=self._limit_key)
         payload = encode(body)
-        started = time.perf_counter()
-        scope = asyncio.timeout_at(self._deadline(call))
         try:
             reply.secret = key_of(self.api_key_env)
-            async with scope:
-                streamed = await self._exchange(payload, reply)
-            completion = reply.completion(seconds=time.perf_counter() - started, body_sent=body)
+            streamed = await self._exchange(payload, reply, started, self._deadline(call, started))
+            seconds = asyncio.get_running_loop().time() - started
+            completion = reply.completion(seconds=seconds, body_sent=body)
         except WorkerError as error:
             # The pure readers know nothing of the address; the message does not change otherwise.
-            error.message = self._where(error.message)
+            error.message = f"{self.model} at {self.base_url}: {error.message}"
             error.args = (error.message,)
             if error.usage is None:
                 error.usage = reply.usage
             raise
-        except TimeoutError:
-            if not scope.expired():
-                raise
-        else:
-            if on_text is not None and completion.text and not streamed:
-                on_text(completion.text)
-            return completion
-        # Raised out here, so that no error hangs on it as its context.
-        seconds = time.perf_counter() - started
-        said = self._where(f"no whole response by the deadline, after {seconds:.1f} s")
-        raise WorkerTimeout(said, usage=reply.usage)
+        if on_text is not None and completion.text and not streamed:
+            on_text(completion.text)
+        return completion
 
-    def _deadline(self, call: CallContext) -> float | None:
-        now = asyncio.get_running_loop().time()
-        ends = [end for end in (call.deadline, self._timeout_s and now + self._timeout_s) if end is not None]
-        deadline = min(ends, default=None)
+    def _deadline(self, call: CallContext, now: float) -> float | None:
+        deadline = call.deadline
+        if self._timeout_s is not None and (deadline is None or now + self._timeout_s < deadline):
+            deadline = now + self._timeout_s
         if deadline is not None and deadline <= now:
-            raise WorkerTimeout(self._where("the deadline had passed before the call began"), usage=Usage())
+            raise WorkerTimeout("the deadline had passed before the call began", usage=Usage())
         return deadline
 
-    async def _exchange(self, payload: bytes, reply: Reply) -> bool:
+    async def _exchange(self, payload: bytes, reply: Reply, started: float, deadline: float | None) -> bool:
         """Send the request and read the answer into ``reply``; returns whether it came as a stream."""
-        response = await self._post(payload, reply.secret)
-        async with response:  # a response that is not read to its end closes its connection
-            body = ResponseBody(response, reply.secret, self._read_timeout_s)
-            if not 200 <= response.status < 300:
-                start, wait = await body.start(), retry_after(response.headers)
-                raise failure(response.status, start, wait=wait, secret=reply.secret)
-            kind = response.headers.get("Content-Type", "application/json").partition(";")[0].strip().lower()
+        secret, url = reply.secret, f"{self.base_url}/chat/completions"
+        sent = self._sessions.post(url, payload, lambda: _fields(secret), started=started, deadline=deadline)
+        with await sent as response:  # one that is not read to its end closes its connection
+            status = response.status
+            if not 200 <= status < 300:
+                start, wait = await response.start(), retry_after(response.headers)
+                raise failure(status, start, wait=wait, secret=secret)
+            kind = response.content_type
             if kind == "text/event-stream":
-                await _read_stream(body, reply)
+                await _read_stream(response, reply)
                 return True
             if "json" not in kind and kind != "text/plain":
-                start = excerpt(await body.start(), reply.secret)
-                named = excerpt(kind, reply.secret)
-                words = f"status {response.status}, content type {named!r}, expected JSON: {start!r}"
-                raise WrongContentType(words, status=response.status)
-            reply.body(await body.whole())
+                start = excerpt(await response.start(), secret)
+                words = f"status {status}, content type {excerpt(kind, secret)!r}, expected JSON: {start!r}"
+                raise WrongContentType(words, status=status)
+            reply.body(await response.whole())
             return False
 
-    async def _post(self, payload: bytes, secret: Secret) -> aiohttp.ClientResponse:
-        headers = {"Content-Type": "application/json", "User-Agent": "openconductor"}
-        if secret:
-            headers["Authorization"] = f"Bearer {secret.reveal()}"
-        session = await self._sessions.open()
-        data = payload if len(payload) <= LARGE_REQUEST_BYTES else io.BytesIO(payload)
-        url = f"{self.base_url}/chat/completions"
-        try:
-            return await session.post(url, data=data, headers=headers, allow_redirects=False)
-        except BROKEN as error:
-            broken = no_response(error, secret, self._read_timeout_s)
-        del headers  # they hold the key, and a traceback can show what a frame holds
-        # Raised out here, so that aiohttp's error, which holds the headers too, is not kept as the context.
-        raise broken
 
-    def _where(self, message: str) -> str:
-        return f"{self.model} at {self.base_url}: {message}"
+def _fields(secret: Secret) -> str:
+    """The header lines of a call."""
+    key = f"Authorization: Bearer {secret.reveal()}\r\n" if secret else ""
+    return f"Content-Type: application/json\r\nUser-Agent: openconductor\r\n{key}"
 
 
-async def _read_stream(body: ResponseBody, reply: Reply) -> None:
+async def _read_stream(response: Response, reply: Reply) -> None:
     events = EventStream()
-    while piece := await body.piece():
+    while piece := await response.piece():
         for data in events.feed(piece):
             if reply.event(data):
-                await body.drain()
+                await response.drain()
                 return
     if (last := events.end()) is not None:
         reply.event(last)

@@ -1,0 +1,452 @@
+"""Connections for real, on loopback: TLS, proxies, names, what is kept and for how long, and on uvloop too."""
+
+from __future__ import annotations
+
+import asyncio
+import datetime as dt
+import gc
+import gzip
+import ipaddress
+import json
+import ssl
+from base64 import b64encode
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pytest
+
+from openconductor.errors import ConfigError, MalformedResponse, Unreachable, WorkerError, WorkerTimeout
+from openconductor.protocols import CallContext
+from openconductor.providers import http_dial, http_pool
+from openconductor.providers.openai_compatible import OpenAICompatibleProvider
+from openconductor.types import Completion, Message, Sampling
+
+VARIABLE = "OPENCONDUCTOR_TEST_KEY"
+KEY = "sk-canary-0f3a7"
+PASSWORD = "hunter2"
+HELLO = (Message("user", "What is 2 + 2?"),)
+CHOICE = {"index": 0, "message": {"role": "assistant", "content": "4"}, "finish_reason": "stop"}
+BODY = json.dumps({"object": "chat.completion", "choices": [CHOICE]}).encode()
+
+
+@pytest.fixture(autouse=True)
+def environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("http_proxy", "https_proxy", "all_proxy", "no_proxy"):
+        monkeypatch.delenv(name, raising=False)
+        monkeypatch.delenv(name.upper(), raising=False)
+    monkeypatch.setenv(VARIABLE, KEY)
+
+
+def answer(body: bytes = BODY, *, extra: str = "") -> bytes:
+    return f"HTTP/1.1 200 OK\r\nContent-Length: {len(body)}\r\n{extra}\r\n".encode() + body
+
+
+@dataclass
+class Server:
+    """What a server saw."""
+
+    port: int = 0
+    requests: list[tuple[str, dict[str, str]]] = field(default_factory=list)
+    opened: int = 0
+    open: int = 0
+
+
+Say = Callable[[Server, asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
+
+
+async def read_request(reader: asyncio.StreamReader) -> tuple[str, dict[str, str]]:
+    line, *fields = (await reader.readuntil(b"\r\n\r\n")).decode().strip().split("\r\n")
+    headers = {name.lower(): value.strip() for name, _, value in (one.partition(":") for one in fields)}
+    await reader.readexactly(int(headers.get("content-length", "0")))
+    return line, headers
+
+
+async def answers(server: Server, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    """Answer every request."""
+    while True:
+        server.requests.append(await read_request(reader))
+        writer.write(answer())
+
+
+@asynccontextmanager
+async def serve(
+    say: Say = answers, *, tls: ssl.SSLContext | None = None, host: str = "127.0.0.1"
+) -> AsyncIterator[Server]:
+    """A server on a free port; it closes each connection when ``say`` is done with it."""
+    server, running = Server(), set[asyncio.Task[None]]()
+
+    async def handle(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        task = asyncio.current_task()
+        assert task is not None
+        running.add(task)
+        server.opened += 1
+        server.open += 1
+        try:
+            async with asyncio.timeout(10):
+                await say(server, reader, writer)
+        except (OSError, EOFError, asyncio.CancelledError):
+            pass
+        finally:
+            running.discard(task)
+            server.open -= 1
+            writer.close()
+
+    listening = await asyncio.start_server(handle, host, 0, ssl=tls)
+    server.port = listening.sockets[0].getsockname()[1]
+    try:
+        yield server
+    finally:
+        listening.close()
+        for task in list(running):
+            task.cancel()
+        await asyncio.sleep(0.01)
+
+
+async def until(condition: Callable[[], bool]) -> None:
+    async with asyncio.timeout(1):
+        while not condition():  # noqa: ASYNC110 - whatever is asked for; this is a test's
+            await asyncio.sleep(0.005)
+
+
+def client(url: str, **options: object) -> OpenAICompatibleProvider:
+    return OpenAICompatibleProvider("m", base_url=url, **{"api_key_env": VARIABLE, **options})  # type: ignore[arg-type]
+
+
+async def ask(provider: OpenAICompatibleProvider) -> Completion:
+    return await provider.complete(HELLO, Sampling(), call=CallContext())
+
+
+async def fail(url: str, **options: object) -> WorkerError:
+    async with client(url, **options) as provider:
+        with pytest.raises(WorkerError) as caught:
+            await ask(provider)
+    assert caught.value.__context__ is None
+    assert KEY not in str(caught.value) and PASSWORD not in str(caught.value)
+    return caught.value
+
+
+# ── TLS ──────────────────────────────────────────────────────────────────────────────────────────────────────────────
+@pytest.fixture(scope="module")
+def certificate(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A key and its certificate for localhost, in one file."""
+    x509 = pytest.importorskip("cryptography.x509")
+    from cryptography.hazmat.primitives import hashes, serialization
+    from cryptography.hazmat.primitives.asymmetric import ec
+
+    key = ec.generate_private_key(ec.SECP256R1())
+    name = x509.Name([x509.NameAttribute(x509.oid.NameOID.COMMON_NAME, "a test")])
+    names = [x509.DNSName("localhost"), x509.IPAddress(ipaddress.ip_address("127.0.0.1"))]
+    now = dt.datetime.now(dt.UTC)
+    made = (
+        x509.CertificateBuilder()
+        .subject_name(name)
+        .issuer_name(name)
+        .public_key(key.public_key())
+        .serial_number(x509.random_serial_number())
+        .not_valid_before(now - dt.timedelta(days=1))
+        .not_valid_after(now + dt.timedelta(days=1))
+        .add_extension(x509.SubjectAlternativeName(names), critical=False)
+        .add_extension(x509.BasicConstraints(ca=True, path_length=None), critical=True)
+        .sign(key, hashes.SHA256())
+    )
+    form, none = serialization.PrivateFormat.TraditionalOpenSSL, serialization.NoEncryption()
+    file = tmp_path_factory.mktemp("tls") / "localhost.pem"
+    pem = serialization.Encoding.PEM
+    file.write_bytes(key.private_bytes(pem, form, none) + made.public_bytes(pem))
+    return file
+
+
+@pytest.fixture
+def tls(certificate: Path) -> ssl.SSLContext:
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(certificate)
+    return context
+
+
+async def test_a_server_whose_certificate_is_trusted_is_asked_over_tls_and_its_connection_kept(
+    tls: ssl.SSLContext, certificate: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SSL_CERT_FILE", str(certificate))
+    async with serve(tls=tls) as server, client(f"https://localhost:{server.port}/v1") as provider:
+        for _ in range(3):
+            assert (await ask(provider)).text == "4"
+    assert server.opened == 1
+    assert server.requests[0][1]["authorization"] == f"Bearer {KEY}"
+
+
+async def test_a_certificate_that_is_not_trusted_or_another_hosts_is_final_and_nothing_is_sent(
+    tls: ssl.SSLContext, certificate: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with serve(tls=tls) as server:
+        error = await fail(f"https://localhost:{server.port}/v1")
+        assert (type(error), error.retryable) == (Unreachable, False)
+    assert server.requests == []
+    monkeypatch.setenv("SSL_CERT_FILE", str(certificate))
+    async with serve(tls=tls, host="127.0.0.2") as other:
+        error = await fail(f"https://127.0.0.2:{other.port}/v1")
+    assert (type(error), error.retryable) == (Unreachable, False)
+    assert "not valid" in str(error)
+    assert other.requests == []
+
+
+async def test_a_handshake_that_never_ends_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(http_dial, "CONNECT_SECONDS", 0.2)
+
+    async def mute(server: Server, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.read()
+
+    async with serve(mute) as server:
+        error = await fail(f"https://127.0.0.1:{server.port}/v1")
+        assert (type(error), error.retryable, error.unbilled) == (Unreachable, True, True)
+        assert "no connection within 0.2 s" in str(error)
+        error = await fail(f"https://127.0.0.1:{server.port}/v1", timeout_s=0.1)
+        assert type(error) is WorkerTimeout
+        assert error.usage is not None and error.usage.tokens == 0  # nothing was sent: nothing is owed
+        await until(lambda: server.open == 0)
+
+
+# ── proxies ──────────────────────────────────────────────────────────────────────────────────────────────────────────
+async def tunnels(server: Server, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    """A proxy: a tunnel for CONNECT, an answer of its own for the rest."""
+    line, headers = await read_request(reader)
+    server.requests.append((line, headers))
+    if not line.startswith("CONNECT "):
+        writer.write(answer())
+        await answers(server, reader, writer)
+    host, port = line.split()[1].rsplit(":", 1)
+    there_reader, there_writer = await asyncio.open_connection(host.strip("[]"), int(port))
+    writer.write(b"HTTP/1.1 200 Connection established\r\n\r\n")
+
+    async def carry(source: asyncio.StreamReader, sink: asyncio.StreamWriter) -> None:
+        while data := await source.read(65536):
+            sink.write(data)
+        sink.close()
+
+    try:
+        await asyncio.gather(carry(reader, there_writer), carry(there_reader, writer))
+    finally:
+        there_writer.close()
+
+
+def credentials(given: dict[str, str]) -> bool:
+    return given.get("proxy-authorization") == f"Basic {b64encode(f'user:{PASSWORD}'.encode()).decode()}"
+
+
+async def test_plain_http_goes_through_the_proxy_that_the_environment_names(monkeypatch: pytest.MonkeyPatch) -> None:
+    async with serve(tunnels) as proxy:
+        monkeypatch.setenv("http_proxy", f"http://user:{PASSWORD}@127.0.0.1:{proxy.port}")
+        async with client("http://api.example/v1") as provider:
+            for _ in range(2):
+                assert (await ask(provider)).text == "4"
+    assert proxy.opened == 1
+    for line, headers in proxy.requests:
+        assert line == "POST http://api.example/v1/chat/completions HTTP/1.1"
+        assert headers["host"] == "api.example"
+        assert credentials(headers)
+
+
+async def test_https_goes_through_a_tunnel_and_the_proxy_sees_neither_key_nor_question(
+    tls: ssl.SSLContext, certificate: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SSL_CERT_FILE", str(certificate))
+    async with serve(tls=tls) as server, serve(tunnels) as proxy:
+        monkeypatch.setenv("HTTPS_PROXY", f"http://user:{PASSWORD}@127.0.0.1:{proxy.port}")
+        async with client(f"https://localhost:{server.port}/v1") as provider:
+            for _ in range(2):
+                assert (await ask(provider)).text == "4"
+    assert [line for line, _ in proxy.requests] == [f"CONNECT localhost:{server.port} HTTP/1.1"]
+    assert credentials(proxy.requests[0][1])
+    assert "authorization" not in proxy.requests[0][1]
+    assert (server.opened, len(server.requests)) == (1, 2)
+    assert "proxy-authorization" not in server.requests[0][1]
+
+
+async def test_a_proxy_may_be_asked_over_tls_itself(
+    tls: ssl.SSLContext, certificate: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SSL_CERT_FILE", str(certificate))
+    async with serve(tls=tls) as server, serve(tunnels, tls=tls) as proxy:
+        monkeypatch.setenv("HTTPS_PROXY", f"https://localhost:{proxy.port}")
+        async with client(f"https://localhost:{server.port}/v1") as provider:
+            assert (await ask(provider)).text == "4"
+
+
+async def test_a_host_that_the_environment_excepts_is_asked_directly(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("http_proxy", "http://127.0.0.1:9")
+    monkeypatch.setenv("no_proxy", "127.0.0.1")
+    async with serve() as server, client(f"http://127.0.0.1:{server.port}/v1") as provider:
+        assert (await ask(provider)).text == "4"
+
+
+@pytest.mark.parametrize("reply", [b"HTTP/1.1 407 No\r\nContent-Length: 0\r\n\r\n", b"HTTP/1.1 502 No\r\n\r\n", b""])
+async def test_a_proxy_that_refuses_leaves_no_connection(reply: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def refuses(server: Server, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await read_request(reader)
+        writer.write(reply)
+
+    async with serve(refuses) as proxy:
+        monkeypatch.setenv("HTTPS_PROXY", f"http://user:{PASSWORD}@127.0.0.1:{proxy.port}")
+        error = await fail("https://api.example/v1")
+    assert (type(error), error.retryable, error.unbilled) == (Unreachable, True, True)
+
+
+async def test_a_proxy_of_another_kind_is_a_config_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("http_proxy", f"socks5://user:{PASSWORD}@127.0.0.1:1080")
+    async with client("http://api.example/v1") as provider:
+        with pytest.raises(ConfigError) as caught:
+            await ask(provider)
+    assert PASSWORD not in str(caught.value)
+
+
+# ── names ────────────────────────────────────────────────────────────────────────────────────────────────────────────
+async def test_a_name_with_several_addresses_is_reached_where_one_of_them_answers() -> None:
+    async with serve(host="127.0.0.1") as server, client(f"http://localhost:{server.port}/v1") as provider:
+        assert (await ask(provider)).text == "4"
+
+
+async def test_a_name_that_is_none_is_unreachable() -> None:
+    assert type(await fail("http://no-such-host.invalid/v1", timeout_s=20.0)) in (Unreachable, WorkerTimeout)
+
+
+async def test_many_calls_at_once_look_a_name_up_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    loop = asyncio.get_running_loop()
+    looked_up: list[object] = []
+
+    async def look_up(host: str, port: int, **options: object) -> list[object]:
+        looked_up.append(host)
+        await asyncio.sleep(0.02)
+        return await asyncio.to_thread(__import__("socket").getaddrinfo, "127.0.0.1", port, **options)
+
+    monkeypatch.setattr(loop, "getaddrinfo", look_up)
+    async with serve() as server, client(f"http://api.example:{server.port}/v1") as provider:
+        calls = [asyncio.create_task(ask(provider)) for _ in range(20)]
+        await asyncio.sleep(0)
+        calls[0].cancel()  # it was the one that asked first
+        said = await asyncio.gather(*calls, return_exceptions=True)
+    assert looked_up == ["api.example"]
+    assert [one.text for one in said if isinstance(one, Completion)] == ["4"] * 19
+
+
+async def test_a_name_that_failed_is_looked_up_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    loop = asyncio.get_running_loop()
+    looked_up: list[object] = []
+
+    async def look_up(host: str, port: int, **options: object) -> list[object]:
+        looked_up.append(host)
+        raise OSError(-3, "Temporary failure in name resolution")
+
+    monkeypatch.setattr(loop, "getaddrinfo", look_up)
+    async with client("http://api.example/v1") as provider:
+        for _ in range(2):
+            with pytest.raises(Unreachable, match="name resolution"):
+                await ask(provider)
+    assert len(looked_up) == 2
+
+
+# ── what is kept ─────────────────────────────────────────────────────────────────────────────────────────────────────
+async def test_a_connection_that_waited_for_long_is_closed_and_not_used_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(http_pool, "IDLE_SECONDS", 0.1)
+    async with serve() as server, client(f"http://127.0.0.1:{server.port}/v1") as provider:
+        await asyncio.gather(*(ask(provider) for _ in range(3)))
+        assert server.open == 3
+        for _ in range(8):
+            await asyncio.sleep(0.04)
+            await ask(provider)
+        assert server.open == 1  # the one that was used; the others grew old
+        assert server.opened == 3
+
+
+async def test_a_connection_that_the_server_closed_while_it_was_idle_is_not_used() -> None:
+    async def once(server: Server, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        server.requests.append(await read_request(reader))
+        writer.write(answer())
+
+    async with serve(once) as server, client(f"http://127.0.0.1:{server.port}/v1") as provider:
+        for _ in range(3):
+            await ask(provider)
+            await asyncio.sleep(0.03)
+    assert server.opened == len(server.requests) == 3
+
+
+async def test_a_request_that_may_have_been_read_is_never_sent_a_second_time() -> None:
+    async def second_time_mute(server: Server, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        for reply in (answer(), b""):
+            server.requests.append(await read_request(reader))
+            writer.write(reply)
+
+    async with serve(second_time_mute) as server, client(f"http://127.0.0.1:{server.port}/v1") as provider:
+        await ask(provider)
+        with pytest.raises(Unreachable, match="without a response"):
+            await ask(provider)
+        await asyncio.sleep(0.05)
+    assert len(server.requests) == 2
+
+
+async def test_a_packed_answer_is_read_and_its_connection_kept() -> None:
+    async def packs(server: Server, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        while True:
+            server.requests.append(await read_request(reader))
+            writer.write(answer(gzip.compress(BODY), extra="Content-Encoding: gzip\r\n"))
+
+    async with serve(packs) as server, client(f"http://127.0.0.1:{server.port}/v1") as provider:
+        for _ in range(2):
+            assert (await ask(provider)).text == "4"
+    assert server.opened == 1
+    assert server.requests[0][1]["accept-encoding"] == "gzip, deflate"
+
+
+async def test_a_server_that_refuses_a_request_before_it_has_read_it_is_heard() -> None:
+    async def too_large(server: Server, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readuntil(b"\r\n\r\n")
+        writer.write(b"HTTP/1.1 413 Too large\r\nContent-Length: 2\r\n\r\n{}")
+        await reader.read(10)
+
+    image = {"type": "image_url", "image_url": {"url": "A" * 30_000_000}}
+    async with serve(too_large) as server, client(f"http://127.0.0.1:{server.port}/v1") as provider:
+        with pytest.raises(WorkerError) as caught:
+            await provider.complete((Message("user", "See:", (image,)),), Sampling(), call=CallContext())
+    assert caught.value.status == 413 or isinstance(caught.value, Unreachable)
+
+
+async def test_closing_ends_the_calls_that_are_under_way() -> None:
+    async def mute(server: Server, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.read()
+
+    async with serve(mute) as server:
+        provider = client(f"http://127.0.0.1:{server.port}/v1")
+        task = asyncio.create_task(ask(provider))
+        await until(lambda: server.opened == 1)
+        await provider.aclose()
+        with pytest.raises(Unreachable):
+            await asyncio.wait_for(task, 1)
+        await until(lambda: server.open == 0)
+
+
+# ── another event loop ───────────────────────────────────────────────────────────────────────────────────────────────
+def test_it_all_works_on_uvloop(tls: ssl.SSLContext, certificate: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    uvloop = pytest.importorskip("uvloop")
+    monkeypatch.setenv("SSL_CERT_FILE", str(certificate))
+
+    async def garbage(server: Server, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await read_request(reader)
+        writer.write(b"nonsense\r\n\r\n")
+
+    async def mute(server: Server, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.read()
+
+    async def work() -> None:
+        async with serve(tls=tls) as server, serve(tunnels) as proxy, serve(garbage) as odd, serve(mute) as silent:
+            monkeypatch.setenv("HTTPS_PROXY", f"http://127.0.0.1:{proxy.port}")
+            provider = client(f"https://localhost:{server.port}/v1")
+            for _ in range(2):
+                assert (await ask(provider)).text == "4"
+            assert server.opened == 1
+            assert type(await fail(f"http://127.0.0.1:{odd.port}/v1")) is MalformedResponse
+            assert type(await fail(f"http://127.0.0.1:{silent.port}/v1", read_timeout_s=0.1)) is WorkerTimeout
+            assert type(await fail(f"http://127.0.0.1:{silent.port}/v1", timeout_s=0.1)) is WorkerTimeout
+            await until(lambda: silent.open == 0)
+
+    uvloop.run(work())
+    gc.collect()

@@ -1,0 +1,514 @@
+"""One connection, without a network: framing however the bytes are cut, what ends an exchange, and in which order."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import gc
+import itertools
+from collections.abc import Callable, Coroutine, Sequence
+from typing import Any, cast
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from openconductor.errors import ConnectionLost, MalformedResponse, Unreachable, WorkerError, WorkerTimeout
+from openconductor.providers.http_connection import BUFFER_BYTES, HELD_BYTES, OVERHEAD_BYTES, Connection
+from openconductor.providers.http_request import Origin
+
+Runs = Callable[[Coroutine[Any, Any, Any]], Any]
+
+HERE = Origin("http", "api.example", 80)
+OK = b"HTTP/1.1 200 OK\r\n"
+SHORT = OK + b"Content-Length: 2\r\n\r\n{}"
+CHUNKED = OK + b"Transfer-Encoding: chunked\r\n\r\n"
+
+
+class Wire:
+    """Stands in for a transport."""
+
+    def __init__(self) -> None:
+        self.sent: list[bytes] = []
+        self.closing = False
+        self.reading = True
+        self.unsent = 0
+
+    def write(self, data: bytes) -> None:
+        self.sent.append(data)
+
+    def abort(self) -> None:
+        self.closing = True
+
+    def is_closing(self) -> bool:
+        return self.closing
+
+    def get_write_buffer_size(self) -> int:
+        return self.unsent
+
+    def pause_reading(self) -> None:
+        self.reading = False
+
+    def resume_reading(self) -> None:
+        self.reading = True
+
+
+class Line:
+    """A connection, its wire, and what its owner heard."""
+
+    def __init__(self) -> None:
+        self.ended: list[bool] = []
+        self.lost: list[Connection] = []
+        self.wire = Wire()
+        self.connection = Connection(HERE, lambda _, keeps: self.ended.append(keeps), self.lost.append)
+        self.connection.connection_made(cast("asyncio.Transport", self.wire))
+
+    def ask(self, *, deadline: float | None = None, silence_s: float | None = None, payload: bytes = b"body") -> None:
+        now = asyncio.get_running_loop().time()
+        self.connection.send(b"HEAD ", payload, started=now, deadline=deadline, silence_s=silence_s)
+
+    def hear(self, data: bytes) -> None:
+        for start in range(0, len(data), BUFFER_BYTES):
+            piece = data[start : start + BUFFER_BYTES]
+            self.connection.get_buffer(-1)[: len(piece)] = piece
+            self.connection.buffer_updated(len(piece))
+
+    def lose(self, error: Exception | None = None) -> None:
+        self.connection.connection_lost(error)
+
+    async def read(self) -> tuple[int, bytes]:
+        await self.connection.answered()
+        body = b""
+        while piece := await self.connection.piece():
+            body += piece
+        return self.connection.status, body
+
+    async def fail(self) -> WorkerError:
+        with pytest.raises(WorkerError) as caught:
+            await self.read()
+        return caught.value
+
+
+# ── what is read ─────────────────────────────────────────────────────────────────────────────────────────────────────
+RESPONSES = [
+    (SHORT, b"{}"),
+    (OK + b"Content-Length: 0\r\n\r\n", b""),
+    (CHUNKED + b"2\r\n{}\r\n3;why=not\r\nabc\r\n0\r\nX-Trailer: 1\r\n\r\n", b"{}abc"),
+    (b"HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 103 Early Hints\r\nLink: </a>\r\n\r\n" + SHORT, b"{}"),
+    (b"HTTP/1.1 200\nContent-Length: 2\n\n{}", b"{}"),
+    (OK + b"X-Odd: \xe9\x01\r\nContent-Length: 2\r\n\r\n{}", b"{}"),
+    (CHUNKED + b"2  \r\n{}\r\n0\r\n\r\n", b"{}"),
+]
+
+
+@pytest.mark.parametrize(("data", "body"), RESPONSES)
+async def test_a_response_is_read_and_its_connection_kept(data: bytes, body: bytes) -> None:
+    line = Line()
+    for _ in range(3):
+        line.ask()
+        line.hear(data)
+        assert await line.read() == (200, body)
+        line.connection.end()
+        assert line.connection.usable
+    assert line.ended == [True] * 3
+    assert line.wire.sent == [b"HEAD body"] * 3
+
+
+@st.composite
+def responses(draw: st.DrawFn) -> tuple[bytes, bytes, list[int]]:
+    """(what is on the wire, the body, where it is cut)."""
+    pieces = draw(st.lists(st.binary(min_size=1, max_size=40), max_size=6))
+    if draw(st.booleans()):
+        chunks = b"".join(b"%x\r\n%s\r\n" % (len(piece), piece) for piece in pieces)
+        wire = CHUNKED + chunks + b"0\r\n\r\n"
+    else:
+        wire = OK + b"X: y\r\nContent-Length: %d\r\n\r\n" % len(b"".join(pieces)) + b"".join(pieces)
+    cuts = draw(st.lists(st.integers(0, len(wire)), max_size=12))
+    return wire, b"".join(pieces), sorted(cuts)
+
+
+def cut(wire: bytes, cuts: Sequence[int]) -> list[bytes]:
+    edges = [0, *cuts, len(wire)]
+    return [wire[a:b] for a, b in itertools.pairwise(edges) if a < b]
+
+
+@settings(max_examples=300, deadline=None)
+@given(responses(), st.booleans())
+def test_a_response_is_the_same_however_its_bytes_are_cut(
+    response: tuple[bytes, bytes, list[int]], read_along: bool
+) -> None:
+    wire, body, cuts = response
+
+    async def play() -> None:
+        line = Line()
+        line.ask()
+        reading = asyncio.create_task(line.read()) if read_along else None
+        for piece in cut(wire, cuts):
+            line.hear(piece)
+            await asyncio.sleep(0)
+        assert await (reading or line.read()) == (200, body)
+        line.connection.end()
+        assert line.ended == [True]
+
+    asyncio.run(play())
+
+
+@settings(max_examples=300, deadline=None)
+@given(responses(), st.data())
+def test_a_response_that_breaks_off_is_never_taken_for_a_whole_one(
+    response: tuple[bytes, bytes, list[int]], data: st.DataObject
+) -> None:
+    wire, _, cuts = response
+    short = wire[: data.draw(st.integers(0, len(wire) - 1))]
+
+    async def play() -> None:
+        line = Line()
+        line.ask()
+        for piece in cut(short, [edge for edge in cuts if edge <= len(short)]):
+            line.hear(piece)
+        line.lose()
+        error = await line.fail()
+        assert isinstance(error, ConnectionLost if short else Unreachable)
+        line.connection.end()
+        assert line.ended == [False]
+
+    asyncio.run(play())
+
+
+@settings(max_examples=300, deadline=None)
+@given(st.binary(max_size=200), st.binary(max_size=200))
+def test_whatever_comes_ends_in_a_response_or_a_typed_error(head: bytes, tail: bytes) -> None:
+    async def play() -> None:
+        for data in (head, OK + head, CHUNKED + head, SHORT + head):
+            line = Line()
+            line.ask()
+            line.hear(data)
+            line.hear(tail)
+            line.lose()
+            with contextlib.suppress(WorkerError):
+                await line.read()
+            line.connection.end()
+            assert not line.connection.usable
+
+    asyncio.run(play())
+
+
+async def test_a_body_without_a_length_ends_with_its_connection_which_is_not_kept() -> None:
+    line = Line()
+    line.ask()
+    line.hear(OK + b"\r\n{")
+    line.hear(b"}")
+    line.lose()
+    assert await line.read() == (200, b"{}")
+    line.connection.end()
+    assert line.ended == [False]
+
+
+async def test_a_body_without_a_length_is_cut_where_its_connection_is_reset() -> None:
+    line = Line()
+    line.ask()
+    line.hear(OK + b"\r\n{")
+    line.lose(ConnectionResetError(104, "reset by peer"))
+    assert type(await line.fail()) is ConnectionLost
+
+
+@pytest.mark.parametrize(
+    "data", [OK + b"Connection: close\r\nContent-Length: 2\r\n\r\n{}", SHORT.replace(b"1.1", b"1.0")]
+)
+async def test_a_connection_that_the_server_will_close_is_not_kept(data: bytes) -> None:
+    line = Line()
+    line.ask()
+    line.hear(data)
+    assert await line.read() == (200, b"{}")
+    line.connection.end()
+    assert line.ended == [False]
+    assert line.wire.closing
+
+
+async def test_a_large_request_is_not_copied_behind_its_head() -> None:
+    line = Line()
+    line.ask(payload=b"x" * 10**6)
+    assert [len(data) for data in line.wire.sent] == [5, 10**6]
+
+
+# ── what is wrong ────────────────────────────────────────────────────────────────────────────────────────────────────
+@pytest.mark.parametrize(
+    "data",
+    [
+        b"nonsense\r\n\r\n",
+        b"HTTP/9 200 OK\r\n\r\n",
+        b"HTTP/1.1 099 Odd\r\nContent-Length: 0\r\n\r\n",
+        b"HTTP/1.1 101 Switching\r\nUpgrade: x\r\nConnection: upgrade\r\n\r\nx",
+        OK + b"Content-Length: -1\r\n\r\n",
+        OK + b"Content-Length: 99999999999999999999999\r\n\r\n",
+        OK + b"Content-Length: 2\r\nContent-Length: 3\r\n\r\n{}",
+        OK + b"Content-Length: 2\r\nTransfer-Encoding: chunked\r\n\r\n2\r\n{}\r\n0\r\n\r\n",
+        CHUNKED + b"zz\r\n",
+        CHUNKED + b"2\r\n{}no\r\n",
+    ],
+)
+async def test_what_is_no_http_is_malformed(data: bytes) -> None:
+    line = Line()
+    line.ask()
+    line.hear(data)
+    assert type(await line.fail()) is MalformedResponse
+    line.connection.end()
+    assert line.wire.closing
+    assert line.ended == [False]
+
+
+@pytest.mark.parametrize(
+    "pieces",
+    [
+        [OK, b"X: " + b"x" * OVERHEAD_BYTES],
+        [OK, *[b"X: y\r\n"] * (OVERHEAD_BYTES // 5)],
+        [b"HTTP/1.1 100 Continue\r\n\r\n"] * (OVERHEAD_BYTES // 20),
+        [CHUNKED, *[b"1;" + b"x" * 300 + b"\r\nx\r\n"] * (OVERHEAD_BYTES // 200)],
+        [CHUNKED, b"2\r\n{}\r\n0\r\nX: ", *[b"x" * 1000] * (OVERHEAD_BYTES // 900)],
+    ],
+    ids=["a long header", "many headers", "many heads", "long sizes of chunks", "a long trailer"],
+)
+async def test_what_is_not_body_is_bounded(pieces: list[bytes]) -> None:
+    line = Line()
+    line.ask()
+    for piece in pieces:
+        line.hear(piece)
+    assert line.wire.closing
+    assert type(await line.fail()) is MalformedResponse
+
+
+async def test_many_small_chunks_are_no_fault() -> None:
+    line = Line()
+    line.ask()
+    line.hear(CHUNKED + b"1\r\nx\r\n" * 100_000 + b"0\r\n\r\n")
+    assert await line.read() == (200, b"x" * 100_000)
+
+
+async def test_a_connection_that_is_closed_says_how_far_it_had_come() -> None:
+    reset = ConnectionResetError(104, "Connection reset by peer")
+    for sent, error, kind, words in (
+        (b"", None, Unreachable, "without a response"),
+        (b"", reset, Unreachable, "reset by peer"),
+        (b"HTTP/1.1 20", None, ConnectionLost, "within the headers"),
+        (b"HTTP/1.1 20", reset, Unreachable, "reset by peer"),
+        (SHORT[:-1], None, ConnectionLost, "broke off"),
+        (SHORT[:-1], reset, ConnectionLost, "reset by peer"),
+    ):
+        line = Line()
+        line.ask()
+        line.hear(sent)
+        line.lose(error)
+        failed = await line.fail()
+        assert type(failed) is kind
+        assert words in str(failed)
+        assert failed.retryable
+        assert failed.status == (200 if "{" in sent.decode() else None)
+
+
+async def test_a_connection_that_is_gone_before_the_request_is_unreachable() -> None:
+    line = Line()
+    line.lose()
+    line.ask()
+    assert type(await line.fail()) is Unreachable
+    assert line.wire.sent == []
+
+
+async def test_what_came_before_a_fault_is_read_before_it_is_raised() -> None:
+    line = Line()
+    line.ask()
+    line.hear(CHUNKED + b"2\r\n{}\r\n")
+    line.hear(b"zz\r\n")
+    await line.connection.answered()
+    assert await line.connection.piece() == b"{}"
+    with pytest.raises(MalformedResponse):
+        await line.connection.piece()
+
+
+# ── nothing is ever taken for the answer to another request ──────────────────────────────────────────────────────────
+async def test_a_second_response_to_one_request_is_not_read_and_its_connection_not_kept() -> None:
+    line = Line()
+    line.ask()
+    line.hear(SHORT + b"HTTP/1.1 500 No\r\nContent-Length: 2\r\n\r\n[]")
+    assert await line.read() == (200, b"{}")
+    line.connection.end()
+    assert line.ended == [False]
+    assert line.wire.closing
+
+
+async def test_bytes_that_come_after_the_end_before_it_was_read_close_the_connection() -> None:
+    line = Line()
+    line.ask()
+    line.hear(SHORT)
+    line.hear(SHORT)
+    assert await line.read() == (200, b"{}")
+    line.connection.end()
+    assert line.ended == [False]
+
+
+async def test_bytes_that_nobody_asked_for_close_the_connection() -> None:
+    line = Line()
+    line.hear(SHORT)
+    assert line.wire.closing
+    assert not line.connection.usable
+
+
+async def test_an_exchange_that_was_left_before_its_end_closes_the_connection() -> None:
+    line = Line()
+    line.ask()
+    line.hear(SHORT[:-1])
+    await line.connection.answered()
+    line.connection.end()
+    line.hear(SHORT[-1:])
+    assert line.ended == [False]
+    assert line.wire.closing
+
+
+async def test_an_answer_before_the_request_was_sent_whole_does_not_leave_its_rest_to_the_next() -> None:
+    line = Line()
+    line.ask()
+    line.wire.unsent = 7
+    line.hear(SHORT)
+    assert await line.read() == (200, b"{}")
+    line.connection.end()
+    assert line.ended == [False]
+
+
+async def test_an_exchange_ends_once() -> None:
+    line = Line()
+    line.ask()
+    line.hear(SHORT)
+    await line.read()
+    line.connection.end()
+    line.connection.end()
+    assert line.ended == [True]  # else a pool would hand it out twice
+
+
+async def test_a_cancelled_wait_leaves_an_exchange_that_is_not_kept() -> None:
+    line = Line()
+    line.ask()
+    waiting = asyncio.create_task(line.read())
+    await asyncio.sleep(0)
+    waiting.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await waiting
+    line.connection.end()
+    assert line.ended == [False]
+    assert line.wire.closing
+
+
+# ── who reads slowly ─────────────────────────────────────────────────────────────────────────────────────────────────
+async def test_a_body_that_nobody_reads_is_not_taken_from_the_network() -> None:
+    line = Line()
+    line.ask()
+    line.hear(OK + b"Content-Length: 1000000\r\n\r\n")
+    line.hear(b"x" * (HELD_BYTES + 1))
+    assert not line.wire.reading
+    await line.connection.answered()
+    assert len(await line.connection.piece()) == HELD_BYTES + 1
+    assert line.wire.reading
+    line.hear(b"x" * (1_000_000 - HELD_BYTES - 1))
+    assert not line.wire.reading
+    line.connection.end()  # it is whole, and nobody wants the rest of it
+    assert line.wire.reading
+    assert line.ended == [True]
+
+
+# ── the clock ────────────────────────────────────────────────────────────────────────────────────────────────────────
+def test_a_deadline_ends_an_exchange_however_much_comes(in_virtual_time: Runs) -> None:
+    async def play() -> None:
+        loop, line = asyncio.get_running_loop(), Line()
+        began = loop.time()
+        line.ask(deadline=began + 10, silence_s=3)
+        reading = asyncio.create_task(line.fail())
+        line.hear(CHUNKED)
+        while not reading.done():
+            line.hear(b"1\r\nx\r\n")
+            await asyncio.sleep(1)
+        assert type(reading.result()) is WorkerTimeout
+        assert "deadline, after 10.0 s" in str(reading.result())
+        assert line.wire.closing
+
+    in_virtual_time(play())
+
+
+def test_a_silence_ends_an_exchange_and_bytes_break_it(in_virtual_time: Runs) -> None:
+    async def play() -> None:
+        loop, line = asyncio.get_running_loop(), Line()
+        began = loop.time()
+        line.ask(silence_s=3)
+        reading = asyncio.create_task(line.fail())
+        for byte in SHORT[:-1]:
+            await asyncio.sleep(2)
+            line.hear(bytes([byte]))
+        assert "silent for 3 s" in str(await reading)
+        assert loop.time() == pytest.approx(began + 2 * len(SHORT[:-1]) + 3)
+
+    in_virtual_time(play())
+
+
+def test_it_is_no_silence_of_the_server_while_the_request_is_under_way_or_nobody_reads(in_virtual_time: Runs) -> None:
+    async def play() -> None:
+        line = Line()
+        line.ask(silence_s=3)
+        line.wire.unsent = 1
+        await asyncio.sleep(30)
+        line.wire.unsent = 0
+        line.hear(OK + b"Content-Length: 1000000\r\n\r\n" + b"x" * (HELD_BYTES + 1))
+        await asyncio.sleep(30)
+        assert len(await line.connection.piece()) > HELD_BYTES
+        assert not line.wire.closing
+        with pytest.raises(WorkerTimeout):
+            await line.connection.piece()
+
+    in_virtual_time(play())
+
+
+def test_one_timer_serves_a_connection_for_all_its_exchanges(in_virtual_time: Runs) -> None:
+    async def play() -> None:
+        loop, line = asyncio.get_running_loop(), Line()
+        set_anew: list[float] = []
+        call_at = loop.call_at
+        loop.call_at = lambda when, *rest, **more: (set_anew.append(when), call_at(when, *rest, **more))[1]  # type: ignore[method-assign]
+        for _ in range(100):
+            line.ask(deadline=loop.time() + 600)
+            line.hear(SHORT)
+            await line.read()
+            line.connection.end()
+        assert len(set_anew) == 1
+        await asyncio.sleep(599)
+        line.ask(deadline=loop.time() + 5)  # sooner than what it is set to: no; it rings, and is set to this one
+        assert "after 5.0 s" in str(await line.fail())
+
+    in_virtual_time(play())
+
+
+def test_an_earlier_deadline_moves_the_timer(in_virtual_time: Runs) -> None:
+    async def play() -> None:
+        loop, line = asyncio.get_running_loop(), Line()
+        began = loop.time()
+        line.ask(deadline=began + 600)
+        line.hear(SHORT[:-1])
+        line.connection.hurry(began + 1)
+        line.connection.hurry(began + 9)
+        await line.connection.answered()
+        assert await line.connection.piece() == b"{"
+        with pytest.raises(WorkerTimeout):
+            await line.connection.piece()
+        assert loop.time() == pytest.approx(began + 1)
+
+    in_virtual_time(play())
+
+
+async def test_a_connection_that_ended_keeps_nothing_alive() -> None:
+    gc.collect()
+    before = sum(isinstance(one, Connection) for one in gc.get_objects())
+    line = Line()
+    line.ask(deadline=asyncio.get_running_loop().time() + 600)
+    line.hear(b"nonsense\r\n\r\n")
+    await line.fail()
+    line.connection.end()
+    line.lose()
+    assert line.lost == [line.connection]
+    del line
+    gc.collect()
+    assert sum(isinstance(one, Connection) for one in gc.get_objects()) == before
