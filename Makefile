@@ -9,7 +9,7 @@ SHELL := bash
 PYTHON ?= python3
 VENV ?= .venv
 DEMO_VENV ?= .venv-demo
-BENCH ?= orchestration load providers journal faults
+BENCH ?= orchestration load providers journal faults sandbox
 BIN := $(VENV)/bin
 # constraints.txt holds the versions that development and the tests use. To upgrade one: change its line, then
 # `make check test learn`; what moved a score goes into CHANGELOG.md under Scores.
@@ -56,8 +56,8 @@ sandbox:
 	@command -v bwrap >/dev/null || { \
 	  [ "$$(uname -s)" = Linux ] && [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null && \
 	  echo "Installing the Debian package bubblewrap ..." && export DEBIAN_FRONTEND=noninteractive && \
-	  { apt-get install -qq -y --no-install-recommends bubblewrap || \
-	    { apt-get update -qq && apt-get install -qq -y --no-install-recommends bubblewrap; }; } >/dev/null 2>&1; } || \
+	  { timeout 120 apt-get install -qq -y --no-install-recommends bubblewrap || \
+	    { timeout 120 apt-get update -qq && timeout 120 apt-get install -qq -y --no-install-recommends bubblewrap; }; } >/dev/null 2>&1; } || \
 	  echo "bubblewrap is not installed: the tests of the sandbox will skip (apt-get install bubblewrap)." >&2
 
 # ── environments: the stamp .ready is written last, so that an interrupted installation is taken up again ────────────
