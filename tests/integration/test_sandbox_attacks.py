@@ -5,9 +5,11 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import shutil
 import struct
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -63,17 +65,28 @@ def readable_python() -> str | None:
     return None
 
 
+@pytest.fixture
+def readable_code(root: Path) -> Iterator[Path]:
+    """A copy of code and attacks that a plain user may read: the checkout may lie in a closed folder of root's."""
+    with tempfile.TemporaryDirectory(prefix="openconductor-readable-") as folder:
+        place = Path(folder)
+        place.chmod(0o755)
+        shutil.copytree(root / "src", place / "src", ignore=shutil.ignore_patterns("__pycache__", "bundled"))
+        shutil.copy(Path(__file__).parent / "sandbox_attacks.py", place)
+        yield place
+
+
 @pytest.mark.skipif(os.geteuid() != 0, reason="the other tests have run as a plain user already")
-def test_all_attacks_are_held_as_a_plain_user(root: Path, sandbox: BatchedSandbox) -> None:
+def test_all_attacks_are_held_as_a_plain_user(readable_code: Path, sandbox: BatchedSandbox) -> None:
     python = readable_python()
     if python is None:
         pytest.skip("needs a Python 3.11 that a plain user may run; root's own lies in a closed folder")
     done = subprocess.run(
-        [python, "-B", str(Path(__file__).parent / "sandbox_attacks.py")],
+        [python, "-B", str(readable_code / "sandbox_attacks.py")],
         user=NOBODY,
         group=NOBODY,
         extra_groups=[],
-        env={"PYTHONPATH": str(root / "src"), "PATH": "/usr/bin:/bin"},
+        env={"PYTHONPATH": str(readable_code / "src"), "PATH": "/usr/bin:/bin"},
         capture_output=True,
         text=True,
         timeout=120,
@@ -188,7 +201,7 @@ bubblewrap.BOOTSTRAP += "# {outside.marker}\\n"
 print("started", flush=True)
 bubblewrap.BubblewrapSandbox().run_now("import time\\ntime.sleep(60)", [Run()], limits=Limits())
 """
-    environment = {**os.environ, "PYTHONPATH": str(root / "src")}
+    environment = {**os.environ, "PYTHONPATH": str(readable_code / "src")}
     with subprocess.Popen([sys.executable, "-c", child], stdout=subprocess.PIPE, env=environment) as parent:
         assert parent.stdout is not None
         parent.stdout.readline()
