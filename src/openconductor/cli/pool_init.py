@@ -14,9 +14,9 @@ from dataclasses import dataclass
 from datetime import date
 from typing import cast
 
-import aiohttp
-
+from openconductor.errors import WorkerError
 from openconductor.prices import FoundPrice, find_price, price_line
+from openconductor.providers.http_session import Sessions
 
 LOCAL_SECONDS = 1.0
 LOCAL_MODELS = 3
@@ -159,20 +159,20 @@ def _free_name(model: str, taken: list[Draft]) -> str:
 
 async def _served(url: str) -> list[str]:
     """The models that a local server says it has; none where nothing answers in time, or something else does."""
-    limit = aiohttp.ClientTimeout(total=LOCAL_SECONDS)
+    started = asyncio.get_running_loop().time()
+    sessions = Sessions(url, None)
     try:
-        async with (
-            aiohttp.ClientSession(timeout=limit) as session,
-            session.get(f"{url}/models", allow_redirects=False) as response,
-        ):
+        with await sessions.send(f"{url}/models", started=started, deadline=started + LOCAL_SECONDS) as response:
             if response.status != 200:
                 return []
             data = b""
-            while len(data) < MOST_BYTES and (chunk := await response.content.readany()):
+            while len(data) < MOST_BYTES and (chunk := await response.piece()):
                 data += chunk
             body: object = json.loads(data)
-    except (aiohttp.ClientError, OSError, ValueError, RecursionError):
+    except (WorkerError, ValueError, RecursionError):
         return []
+    finally:
+        await sessions.aclose()
     listed: object = cast("dict[str, object]", body).get("data") if isinstance(body, dict) else None
     if not isinstance(listed, list):
         return []

@@ -91,22 +91,23 @@ def read_proxy(url: str) -> Proxy:
     return Proxy(_origin(parts.scheme, parts.hostname, port), fields)
 
 
-def post_head(target: Target, fields: str, length: int, *, proxy: Proxy | None = None) -> bytes:
-    """The head of a POST.
+def request_head(target: Target, fields: str, length: int | None, *, proxy: Proxy | None = None) -> bytes:
+    """The head of a POST, or of a GET where there is no body.
 
     Args:
         target: what is asked for.
         fields: further header lines, each with its line's end.
-        length: of the body, in bytes.
+        length: of the body, in bytes; None is no body.
         proxy: what it goes through; plain http is asked of the proxy itself.
     """
+    method, size = ("GET", "") if length is None else ("POST", f"Content-Length: {length}\r\n")
     origin, path = target.origin, target.path
     if proxy is not None and origin.scheme == "http":
         path = f"http://{origin.authority}{path}"
         fields += proxy.fields
     return (
-        f"POST {path} HTTP/1.1\r\nHost: {origin.authority}\r\nAccept: */*\r\nAccept-Encoding: gzip, deflate\r\n"
-        f"{fields}Content-Length: {length}\r\n\r\n"
+        f"{method} {path} HTTP/1.1\r\nHost: {origin.authority}\r\nAccept: */*\r\nAccept-Encoding: gzip, deflate\r\n"
+        f"{fields}{size}\r\n"
     ).encode("latin-1")
 
 

@@ -16,7 +16,7 @@ from openconductor.errors import AuthFailed, ConfigError
 from openconductor.providers.chat_failures import NO_SECRET, Secret, excerpt
 from openconductor.providers.http_body import Response
 from openconductor.providers.http_pool import Pool
-from openconductor.providers.http_request import post_head, read_proxy, read_target
+from openconductor.providers.http_request import read_proxy, read_target, request_head
 
 
 class Sessions:
@@ -38,14 +38,20 @@ class Sessions:
         self.read_timeout_s = read_timeout_s
         self._held: dict[asyncio.AbstractEventLoop, tuple[Pool, AsyncGenerator[None]]] = {}
 
-    async def post(
-        self, url: str, payload: bytes, fields: Callable[[], str], *, started: float, deadline: float | None = None
+    async def send(
+        self,
+        url: str,
+        payload: bytes | None = None,
+        fields: Callable[[], str] = str,
+        *,
+        started: float,
+        deadline: float | None = None,
     ) -> Response:
         """Send a request over a connection that is free, or a new one, and wait for the head of the response.
 
         Args:
             url: what is asked.
-            payload: the body.
+            payload: the body of a POST; None is a GET.
             fields: makes the header lines, which hold the key: no frame that an error passes through keeps them.
             started: the event loop's time at which the call began.
             deadline: the event loop's time by which the response must be whole; None is no limit.
@@ -62,8 +68,8 @@ class Sessions:
         target = read_target(url)
         connection = pool.take(target.origin) or await pool.dial(target.origin, started=started, deadline=deadline)
         connection.send(
-            post_head(target, fields(), len(payload), proxy=pool.proxy),
-            payload,
+            request_head(target, fields(), None if payload is None else len(payload), proxy=pool.proxy),
+            payload or b"",
             started=started,
             deadline=deadline,
             silence_s=self.read_timeout_s,

@@ -41,7 +41,6 @@ class Exchange:
     Attributes:
         wire, base_url, model, sampling, stream, secret: the call's.
         sessions: the connections.
-        read_timeout_s: the longest silence of the server, in seconds, for the message.
         body_sent: the body that went out; None where none did.
         failure: why the call cannot succeed.
         watch: what the response has said of itself.
@@ -54,7 +53,6 @@ class Exchange:
     stream: bool
     secret: Secret
     sessions: Sessions
-    read_timeout_s: float | None
     body_sent: dict[str, object] | None = None
     failure: OpenConductorError | None = None
     watch: Watch = field(init=False)
@@ -86,7 +84,7 @@ class Exchange:
     async def _post(self, payload: bytes) -> Response:
         url = self.wire.url(self.base_url, self.model, stream=self.stream)
         started = asyncio.get_running_loop().time()
-        return await self.sessions.post(url, payload, self._fields, started=started)
+        return await self.sessions.send(url, payload, self._fields, started=started)
 
     def _fields(self) -> str:
         headers = {"Content-Type": "application/json", "User-Agent": "openconductor", **self.wire.headers(self.secret)}

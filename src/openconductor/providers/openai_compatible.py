@@ -151,7 +151,7 @@ class OpenAICompatibleProvider:
     async def _exchange(self, payload: bytes, reply: Reply, started: float, deadline: float | None) -> bool:
         """Send the request and read the answer into ``reply``; returns whether it came as a stream."""
         secret, url = reply.secret, f"{self.base_url}/chat/completions"
-        sent = self._sessions.post(url, payload, lambda: _fields(secret), started=started, deadline=deadline)
+        sent = self._sessions.send(url, payload, lambda: _fields(secret), started=started, deadline=deadline)
         with await sent as response:  # one that is not read to its end closes its connection
             status = response.status
             if not 200 <= status < 300:

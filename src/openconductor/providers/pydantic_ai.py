@@ -107,8 +107,7 @@ class PydanticAIProvider:
         self._at_home = urlsplit(self.base_url).hostname == urlsplit(self._wire.home).hostname
         self._api_key_env = checked_variable(api_key_env)
         self._timeout_s = checked_seconds("timeout_s", timeout_s)
-        self._read_timeout_s = checked_seconds("read_timeout_s", read_timeout_s)
-        self._sessions = Sessions(self.base_url, self._read_timeout_s)
+        self._sessions = Sessions(self.base_url, checked_seconds("read_timeout_s", read_timeout_s))
         self._library, self._stumbles = _LIBRARIES[vendor]()
 
     @property
@@ -169,9 +168,7 @@ class PydanticAIProvider:
         self, messages: Sequence[Message], sampling: Sampling, call: CallContext, on_text: OnText | None, secret: Secret
     ) -> Completion:
         stream = self._wire.streams(sampling, wanted=on_text is not None)
-        exchange = Exchange(
-            self._wire, self.base_url, self.model, sampling, stream, secret, self._sessions, self._read_timeout_s
-        )
+        exchange = Exchange(self._wire, self.base_url, self.model, sampling, stream, secret, self._sessions)
         started = time.perf_counter()
         scope = asyncio.timeout_at(self._deadline(call))
         token = CURRENT.set(exchange)

@@ -14,9 +14,9 @@ from openconductor.providers.http_request import (
     Origin,
     Proxy,
     connect_head,
-    post_head,
     read_proxy,
     read_target,
+    request_head,
 )
 
 
@@ -41,7 +41,7 @@ def test_a_url_is_a_server_and_a_path(url: str, origin: Origin, authority: str, 
 
 @given(st.text(max_size=30))
 def test_no_path_can_break_a_request_line(path: str) -> None:
-    head = post_head(read_target(f"http://h/{path.replace('#', '')}"), "", 0)
+    head = request_head(read_target(f"http://h/{path.replace('#', '')}"), "", 0)
     line = head.split(b"\r\n")[0]
     assert head.count(b"\r\n") == 6
     assert line.count(b" ") == 2
@@ -54,7 +54,7 @@ def test_a_host_that_can_be_no_name_is_a_config_error() -> None:
 
 
 def test_the_head_of_a_post_has_what_every_request_has_and_what_the_call_adds() -> None:
-    head = post_head(read_target("http://api.example:8000/v1/x"), "Authorization: Bearer k\r\n", 12)
+    head = request_head(read_target("http://api.example:8000/v1/x"), "Authorization: Bearer k\r\n", 12)
     assert head.decode().split("\r\n") == [
         "POST /v1/x HTTP/1.1",
         "Host: api.example:8000",
@@ -67,12 +67,19 @@ def test_the_head_of_a_post_has_what_every_request_has_and_what_the_call_adds() 
     ]
 
 
+def test_a_get_has_no_body() -> None:
+    head = request_head(read_target("http://api.example/v1/models"), "", None).decode()
+    assert head.startswith("GET /v1/models HTTP/1.1\r\n")
+    assert "Content-Length" not in head
+    assert head.endswith("\r\n\r\n")
+
+
 def test_plain_http_is_asked_of_the_proxy_and_https_is_not_shown_to_it() -> None:
     proxy = read_proxy("http://user:p@proxy.example:3128".replace("p@", "p%40@"))
-    plain = post_head(read_target("http://api.example/v1"), "A: b\r\n", 0, proxy=proxy).decode()
+    plain = request_head(read_target("http://api.example/v1"), "A: b\r\n", 0, proxy=proxy).decode()
     assert plain.startswith("POST http://api.example/v1 HTTP/1.1\r\nHost: api.example\r\n")
     assert f"Proxy-Authorization: Basic {b64encode(b'user:p@').decode()}\r\n" in plain
-    secure = post_head(read_target("https://api.example/v1"), "A: b\r\n", 0, proxy=proxy).decode()
+    secure = request_head(read_target("https://api.example/v1"), "A: b\r\n", 0, proxy=proxy).decode()
     assert secure.startswith("POST /v1 HTTP/1.1\r\nHost: api.example\r\n")
     assert "Proxy-Authorization" not in secure
     tunnel = connect_head(Origin("https", "::1", 443), proxy).decode()
