@@ -201,7 +201,7 @@ bubblewrap.BOOTSTRAP += "# {outside.marker}\\n"
 print("started", flush=True)
 bubblewrap.BubblewrapSandbox().run_now("import time\\ntime.sleep(60)", [Run()], limits=Limits())
 """
-    environment = {**os.environ, "PYTHONPATH": str(readable_code / "src")}
+    environment = {**os.environ, "PYTHONPATH": str(root / "src")}
     with subprocess.Popen([sys.executable, "-c", child], stdout=subprocess.PIPE, env=environment) as parent:
         assert parent.stdout is not None
         parent.stdout.readline()

@@ -100,9 +100,12 @@ def test_a_resumed_training_pays_for_no_call_that_its_journal_holds(
     server.answered, server.left = 0, paid // 2
     with pytest.raises(AuthFailed):
         run.train(over_http, tmp_path / "cut")
-    server.left = 10**9
+    with Journal.reading(tmp_path / "cut" / "journal.sqlite") as journal:
+        kept = journal.totals().spent.usage.input_tokens // 5  # what was in flight at the refusal is not among them
+    assert 0 < kept <= server.answered
+    server.answered, server.left = 0, 10**9
     resumed = run.train(over_http, tmp_path / "cut", resume=True)
-    assert server.answered == paid
+    assert server.answered == paid - kept
     assert resumed["greedy"] == whole["greedy"]
     with Journal.reading(tmp_path / "cut" / "journal.sqlite") as journal:
         assert journal.totals().spent.usage.input_tokens == 5 * paid
