@@ -1,11 +1,97 @@
 """Baselines: other ways to answer with a pool, measured beside the Conductor. In: a question. Out: an Episode.
 
 ``BASELINES`` names them lazily as ``module:attribute``; each attribute makes an ``Orchestrator`` (its first argument is
-the pool), so whatever can be evaluated or served takes a baseline as it takes the Conductor.
+the pool), so whatever can be evaluated or served takes a baseline as it takes the Conductor. A worker that is an option
+is given by its name or its ordinal.
+
+Not here: ``rewired.ablated``, which makes an ablation of a Conductor, and ``oracle_observed``, which only looks back.
 """
 
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, cast
+
+if TYPE_CHECKING:
+    from openconductor.pool import WorkerPool
+    from openconductor.protocols import Orchestrator
+
 BASELINES: dict[str, str] = {
+    "best_fixed": "openconductor.baselines.best_fixed:BestFixed",
+    "consensus": "openconductor.baselines.consensus:Consensus",
+    "context": "openconductor.baselines.context:LongContext",
+    "explorer": "openconductor.baselines.explorer:Explorer",
+    "masrouter": "openconductor.baselines.masrouter:MASRouter",
+    "moa": "openconductor.baselines.moa:MixtureOfAgents",
     "planned": "openconductor.baselines.planned:PlannedOrchestrator",
     "random": "openconductor.baselines.random_workflow:RandomWorkflows",
+    "reflection": "openconductor.baselines.reflection:Reflection",
+    "routerdc": "openconductor.baselines.routerdc:RouterDC",
     "single": "openconductor.baselines.single:SingleWorker",
+    "smoothie": "openconductor.baselines.smoothie:Smoothie",
 }
+
+
+def make_baseline(name: str, pool: WorkerPool, **options: object) -> Orchestrator:
+    """Make a baseline by its name.
+
+    Args:
+        name: one of ``BASELINES``.
+        pool: the workers.
+        options: what the baseline takes beside the pool (``baseline_options`` lists it).
+
+    Raises:
+        ConfigError: there is no such baseline or option (the message names the nearest), one is missing or out of its
+            range, or the extra that the baseline needs is not installed.
+    """
+    from openconductor.config import nearest
+    from openconductor.errors import ConfigError
+
+    known = baseline_options(name)
+    for option in options:
+        if option not in known:
+            near = f"; nearest: {nearest(option, known)!r}" if known else ""
+            taken = ", ".join(known) or "nothing but the pool"
+            raise ConfigError(f"baseline {name!r}: got the option {option!r}, expected one of {taken}{near}")
+    missing = [option for option, parameter in known.items() if _is_required(parameter) and option not in options]
+    if missing:
+        raise ConfigError(f"baseline {name!r}: missing {', '.join(missing)}; expected a value")
+    try:
+        return _factory(name)(pool, **options)
+    except ImportError as error:
+        raise _without_extra(name, error) from error
+
+
+def baseline_options(name: str) -> Mapping[str, inspect.Parameter]:
+    """The options of a baseline by name, the pool left out.
+
+    Raises:
+        ConfigError: there is no such baseline, or the extra that it needs is not installed.
+
+    >>> list(baseline_options("consensus"))
+    ['worker', 'n', 'key']
+    """
+    _, *options = inspect.signature(_factory(name)).parameters.items()
+    return dict(options)
+
+
+def _factory(name: str) -> Callable[..., Orchestrator]:
+    from openconductor.registry import load_registered
+
+    try:
+        return cast("Callable[..., Orchestrator]", load_registered(BASELINES, name, what="baseline"))
+    except ImportError as error:
+        raise _without_extra(name, error) from error
+
+
+def _is_required(parameter: inspect.Parameter) -> bool:
+    return parameter.default is inspect.Parameter.empty
+
+
+def _without_extra(name: str, error: ImportError) -> Exception:
+    from openconductor.errors import ConfigError
+
+    if (error.name or "").startswith("openconductor"):
+        return error  # a fault of ours, not an extra that the user lacks
+    return ConfigError(f"baseline {name!r}: {error}; expected its extra: pip install 'openconductor[baselines]'")

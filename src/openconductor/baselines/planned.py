@@ -7,16 +7,15 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from openconductor.baselines.playing import play
+from openconductor.baselines.playing import Baseline, Stage
 from openconductor.parser import validate_workflow
 from openconductor.pool import WorkerPool
-from openconductor.protocols import OnEvent
-from openconductor.types import Budget, Episode, Question, Workflow
+from openconductor.types import Question, Workflow
 
 Plan = Callable[[Question], Workflow]
 
 
-class PlannedOrchestrator:
+class PlannedOrchestrator(Baseline):
     """Executes, for each question, the workflow that a function makes.
 
     Args:
@@ -27,20 +26,12 @@ class PlannedOrchestrator:
     """
 
     def __init__(self, pool: WorkerPool, plan: Plan, *, max_steps: int | None = None, name: str = "planned") -> None:
-        self._pool = pool
+        super().__init__(pool, name)
         self._plan = plan
         self._max_steps = max_steps
-        self.name = name
 
-    async def ask(
-        self, question: Question, *, budget: Budget | None = None, on_event: OnEvent | None = None, sample: int = 0
-    ) -> Episode:
-        """Answer one question; as for the Conductor's ``ask``, data errors end the episode and *stop* errors rise."""
-        return await play(
-            lambda: self._valid(question), self._pool, question, budget=budget, on_event=on_event, sample=sample
-        )
-
-    def _valid(self, question: Question) -> Workflow:
-        workflow = self._plan(question)
-        validate_workflow(workflow, self._pool.ordinals, max_steps=self._max_steps)
-        return workflow
+    async def play(self, stage: Stage) -> str | None:
+        """One round, of the plan."""
+        workflow = self._plan(stage.question)
+        validate_workflow(workflow, self.pool.ordinals, max_steps=self._max_steps)
+        return (await stage.run(workflow)).answer

@@ -7,17 +7,16 @@ from __future__ import annotations
 
 import random
 
-from openconductor.baselines.playing import play
-from openconductor.errors import ConfigError
+from openconductor.baselines.playing import Baseline, Stage
+from openconductor.baselines.pools import check_count
 from openconductor.gym.questions import read_question
 from openconductor.gym.sampling import random_workflow
 from openconductor.pool import WorkerPool
 from openconductor.prompt import SOLVE_SUBTASK
-from openconductor.protocols import OnEvent
-from openconductor.types import Budget, Episode, Question, Step, Workflow
+from openconductor.types import Question, Step, Workflow
 
 
-class RandomWorkflows:
+class RandomWorkflows(Baseline):
     """Draws a valid workflow for each question, uniform over the number of steps and over each step's worker.
 
     A question of the gym gets subtasks that name its operations (``gym.sampling``); of any other question each step is
@@ -29,29 +28,19 @@ class RandomWorkflows:
         max_steps: the most steps of a workflow.
 
     Raises:
-        ConfigError: ``max_steps`` is below 1.
+        ConfigError: ``max_steps`` is below 1, or the seed below 0.
     """
 
     def __init__(self, pool: WorkerPool, *, seed: int = 0, max_steps: int = 5) -> None:
-        if max_steps < 1:
-            raise ConfigError(f"RandomWorkflows.max_steps: got {max_steps}, expected at least 1")
-        self._pool = pool
+        check_count("RandomWorkflows.max_steps", max_steps, 1)
+        check_count("RandomWorkflows.seed", seed, 0)
+        super().__init__(pool, "random")
         self._seed = seed
         self._max_steps = max_steps
-        self.name = "random"
 
-    async def ask(
-        self, question: Question, *, budget: Budget | None = None, on_event: OnEvent | None = None, sample: int = 0
-    ) -> Episode:
-        """Answer one question; as for the Conductor's ``ask``, data errors end the episode and *stop* errors rise."""
-        return await play(
-            lambda: self.workflow(question, sample=sample),
-            self._pool,
-            question,
-            budget=budget,
-            on_event=on_event,
-            sample=sample,
-        )
+    async def play(self, stage: Stage) -> str | None:
+        """One round, of the workflow that is drawn."""
+        return (await stage.run(self.workflow(stage.question, sample=stage.sample))).answer
 
     def workflow(self, question: Question, *, sample: int = 0) -> Workflow:
         """The workflow that is drawn for a question."""
@@ -59,11 +48,11 @@ class RandomWorkflows:
         rng = random.Random(f"random/{self._seed}/{sample}/{text}")
         asked = read_question(question) if isinstance(question, str) else None
         if asked is not None:
-            return random_workflow(rng, asked, self._pool.ordinals, max_steps=self._max_steps)
+            return random_workflow(rng, asked, self.pool.ordinals, max_steps=self._max_steps)
         return Workflow(
             tuple(
                 Step(
-                    rng.choice(self._pool.ordinals),
+                    rng.choice(self.pool.ordinals),
                     SOLVE_SUBTASK,
                     tuple(earlier for earlier in range(index) if rng.random() < 0.5),
                 )

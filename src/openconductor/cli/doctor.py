@@ -30,7 +30,7 @@ EXTRAS: dict[str, tuple[str, ...]] = {
     "grade": ("antlr4-python3-runtime", "math-verify"),
     "tasks": ("datasets",),
     "parquet": ("pyarrow",),
-    "baselines": ("numpy", "scikit-learn"),
+    "baselines": ("numpy", "scikit-learn", "scipy", "threadpoolctl"),
     "plots": ("matplotlib",),
 }
 """The packages that each extra brings (a test holds them against pyproject.toml)."""

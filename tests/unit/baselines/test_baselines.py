@@ -1,13 +1,22 @@
-"""The baselines: every one an Orchestrator, in the events and errors that the Conductor has."""
+"""The baselines: every one an Orchestrator, in the events, bills and errors that the Conductor has."""
 
 from __future__ import annotations
 
+import asyncio
+import sys
 from collections import Counter
+from collections.abc import Callable
 from decimal import Decimal
+from pathlib import Path
 
 import pytest
 
-from openconductor.baselines import BASELINES
+sys.path.insert(0, str(Path(__file__).parent))
+from planted import PRICE, calls_of, planted_pool
+
+from openconductor.baselines import BASELINES, baseline_options, make_baseline
+from openconductor.baselines.explorer import Explorer
+from openconductor.baselines.observed import Observations
 from openconductor.baselines.planned import PlannedOrchestrator
 from openconductor.baselines.random_workflow import RandomWorkflows
 from openconductor.baselines.single import SingleWorker
@@ -16,95 +25,215 @@ from openconductor.errors import (
     BudgetExceeded,
     ConfigError,
     Refused,
+    ServerFailed,
     WorkflowError,
     WorkflowReason,
 )
-from openconductor.events import Answered, Event, RoundEnded, StepEnded, StepStarted
+from openconductor.events import Answered, Asked, CallEnded, Event, RoundEnded, StepEnded, StepStarted
 from openconductor.gym.questions import draw_questions
 from openconductor.gym.workers import gym_pool
 from openconductor.gym.world import asks_to_compare, find_operations
+from openconductor.journal import Journal
+from openconductor.ledger import draw_up
 from openconductor.parser import validate_workflow
 from openconductor.pool import Worker, WorkerPool
 from openconductor.prompt import SOLVE_SUBTASK
 from openconductor.protocols import Orchestrator
-from openconductor.registry import load_registered
-from openconductor.types import Budget, Message, Question, Step, Workflow
+from openconductor.types import Budget, Message, Question, Step, Usage, Workflow
 
 CHAIN = Workflow((Step(0, "First."), Step(1, "Second.", (0,))))
+SEEN = Observations(
+    ("What is the sum?", "What is the product?", "Who wrote the play?", "Who wrote the song?"),
+    ("w0", "w1", "w2"),
+    ((1, 0, 0), (1, 0, 0), (0, 1, 0), (0, 1, 0)),
+    (("4", "4", "5"), ("6", "6", "7"), ("me", "you", "you"), ("me", "you", "he")),
+)
+OPTIONS: dict[str, dict[str, object]] = {
+    "best_fixed": {"observations": SEEN},
+    "consensus": {"worker": "w1", "n": 3},
+    "context": {"worker": "w1", "max_tokens": 100},
+    "explorer": {},
+    "masrouter": {"observations": SEEN},
+    "moa": {"aggregator": "w0"},
+    "planned": {"plan": lambda _: CHAIN},
+    "random": {},
+    "reflection": {"worker": "w2", "n": 2},
+    "routerdc": {"observations": SEEN},
+    "single": {"worker": 1},
+    "smoothie": {"observations": SEEN, "mode": "dependent"},
+}
+EVERY = pytest.mark.parametrize("name", sorted(BASELINES))
+Function = Callable[[list[Message]], str]
 
 
 def echo(messages: list[Message]) -> str:
     return " | ".join(f"{message.role}: {message.content}" for message in messages)
 
 
-def pool_of(*functions: object) -> WorkerPool:
-    return WorkerPool([Worker(function, name=f"worker {index}") for index, function in enumerate(functions)])  # type: ignore[arg-type]
+def pool_of(*functions: Function) -> WorkerPool:
+    async def call(messages: list[Message], function: Function) -> str:
+        return function(messages)
+
+    def worker(function: Function, index: int) -> Worker:
+        return Worker(lambda messages: call(messages, function), name=f"w{index}")
+
+    return WorkerPool([worker(function, index) for index, function in enumerate(functions)])
 
 
-def every_baseline(pool: WorkerPool) -> list[Orchestrator]:
-    return [SingleWorker(pool, 1), PlannedOrchestrator(pool, lambda _: CHAIN), RandomWorkflows(pool)]
+def made(name: str, pool: WorkerPool) -> Orchestrator:
+    return make_baseline(name, pool, **OPTIONS[name])
 
 
-def test_every_registered_baseline_is_an_orchestrator() -> None:
-    assert set(BASELINES) == {"planned", "random", "single"}
+# ── by name ──────────────────────────────────────────────────────────────────────────────────────────────────────────
+def test_every_baseline_can_be_made_by_its_name() -> None:
+    assert set(OPTIONS) == set(BASELINES)
+    pool = pool_of(echo, echo, echo)
     for name in BASELINES:
-        baseline = load_registered(BASELINES, name, what="baseline")
-        assert callable(getattr(baseline, "ask", None))
+        assert callable(made(name, pool).ask)
 
 
-@pytest.mark.parametrize("index", range(3))
-async def test_a_baseline_answers_with_one_round_and_tells_what_happens(index: int) -> None:
+def test_a_worker_is_named_or_numbered() -> None:
+    pool = pool_of(echo, echo, echo)
+    for name, option in (
+        ("single", "worker"),
+        ("consensus", "worker"),
+        ("reflection", "worker"),
+        ("moa", "aggregator"),
+    ):
+        by_name = make_baseline(name, pool, **{option: "w2"})
+        by_ordinal = make_baseline(name, pool, **{option: 2})
+        assert by_name.name == by_ordinal.name  # type: ignore[attr-defined]
+        with pytest.raises(ConfigError, match="nearest is 'w"):
+            make_baseline(name, pool, **{option: "w7"})
+        with pytest.raises(ConfigError, match="not in the pool"):
+            make_baseline(name, pool, **{option: 7})
+
+
+def test_an_unknown_baseline_or_option_names_the_nearest() -> None:
+    pool = pool_of(echo)
+    with pytest.raises(ConfigError, match="nearest: 'consensus'"):
+        make_baseline("concensus", pool)
+    with pytest.raises(ConfigError, match="nearest: 'worker'"):
+        make_baseline("consensus", pool, wroker="w0")
+    with pytest.raises(ConfigError, match="missing worker"):
+        make_baseline("consensus", pool, n=3)
+    with pytest.raises(ConfigError, match=r"Consensus\.n: got '5'"):
+        make_baseline("consensus", pool, worker="w0", n="5")
+
+
+def test_options_are_listed_without_the_pool() -> None:
+    assert list(baseline_options("reflection")) == ["worker", "n", "may_stop"]
+    assert list(baseline_options("routerdc")) == ["observations", "router", "seed", "encoder"]
+
+
+# ── what all have in common ──────────────────────────────────────────────────────────────────────────────────────────
+@EVERY
+async def test_a_baseline_answers_and_tells_what_happens_as_the_conductor_does(name: str) -> None:
     events: list[Event] = []
-    episode = await every_baseline(pool_of(echo, echo))[index].ask("What is 6 * 7?", on_event=events.append)
+    pool = planted_pool(w0=lambda *_: "4", w1=lambda *_: "5", w2=lambda *_: "4")
+    episode = await made(name, pool).ask("What is the sum?", on_event=events.append)
     assert episode.error is None
-    assert len(episode.rounds) == 1
-    assert episode.rounds[0].completion is None
-    transcript = episode.rounds[0].transcript
-    assert transcript is not None
-    assert episode.answer == transcript.answer
-    assert episode.usage == transcript.usage
-    steps = len(transcript.results)
-    assert Counter(type(event) for event in events)[StepStarted] == steps
-    assert Counter(type(event) for event in events)[StepEnded] == steps
-    assert [type(event) for event in events[-2:]] == [RoundEnded, Answered]
+    assert episode.answer in {"4", "5"}
+    assert all(one.completion is None and one.transcript is not None for one in episode.rounds)
+    results = [result for one in episode.rounds if one.transcript for result in one.transcript.results]
+    kinds = Counter(type(event) for event in events)
+    assert kinds[StepStarted] == kinds[StepEnded] == kinds[CallEnded] == len(results) == calls_of(pool)
+    assert kinds[RoundEnded] == len(episode.rounds)
+    assert kinds[Asked] == kinds[Answered] == 1
+    assert isinstance(events[0], Asked)
     assert isinstance(events[-1], Answered) and events[-1].outcome == episode
     assert {event.episode for event in events} == {episode.id}
+    assert [event.round for event in events if isinstance(event, RoundEnded)] == list(range(len(episode.rounds)))
+    # The bill: what the calls used, at their workers' price, and nothing else.
+    per_call = PRICE.dollars(Usage(input_tokens=10, output_tokens=5))
+    assert episode.usage.tokens == 15 * len(results)
+    assert episode.usage.dollars == per_call * len(results)
+    assert draw_up(episode).total == episode.usage
 
 
-@pytest.mark.parametrize("index", range(3))
-async def test_a_failed_worker_ends_the_episode(index: int) -> None:
+@EVERY
+async def test_a_baseline_replays_what_a_journal_holds(name: str, tmp_path: Path) -> None:
+    def pool() -> WorkerPool:
+        return planted_pool(w0=lambda *_: "4", w1=lambda *_: "5", w2=lambda *_: "4")
+
+    questions = ["What is the sum?", "Who wrote the song?"]
+    with Journal(tmp_path / "journal.sqlite") as journal:
+        first = [await made(name, pool()).ask(question, on_event=journal) for question in questions]
+    before, after = pool(), pool()
+    with Journal(tmp_path / "journal.sqlite") as journal:
+        wrapped = made(name, before.replaying(journal))
+        replaying = made(name, after).replaying(journal)  # type: ignore[attr-defined]
+        for system in (wrapped, replaying):
+            again = [await system.ask(question, on_event=journal) for question in questions]
+            assert [one.answer for one in again] == [one.answer for one in first]
+            assert [one.usage.dollars for one in again] == [one.usage.dollars for one in first]
+    assert calls_of(before) == calls_of(after) == 0
+
+
+@EVERY
+async def test_workers_that_all_refuse_end_the_episode(name: str) -> None:
     def refuse(messages: list[Message]) -> str:
         raise Refused("no")
 
-    episode = await every_baseline(pool_of(refuse, refuse))[index].ask("What is 6 * 7?")
+    episode = await made(name, pool_of(refuse, refuse, refuse)).ask("What is 6 * 7?")
     assert episode.answer is None
     assert isinstance(episode.error, Refused)
 
 
-@pytest.mark.parametrize("index", range(3))
-async def test_an_error_that_stops_is_raised_with_its_episode(index: int) -> None:
+@EVERY
+async def test_a_transport_that_fails_is_never_passed_over(name: str) -> None:
+    def broken(messages: list[Message]) -> str:
+        raise ServerFailed("no")
+
+    episode = await made(name, pool_of(broken, broken, broken)).ask("What is 6 * 7?")
+    assert episode.answer is None
+    assert isinstance(episode.error, ServerFailed)
+
+
+@EVERY
+async def test_an_error_that_stops_is_raised_with_its_episode(name: str) -> None:
     def locked(messages: list[Message]) -> str:
         raise AuthFailed("the key is wrong")
 
     events: list[Event] = []
     with pytest.raises(AuthFailed) as caught:
-        await every_baseline(pool_of(locked, locked))[index].ask("What is 6 * 7?", on_event=events.append)
+        await made(name, pool_of(locked, locked, locked)).ask("What is 6 * 7?", on_event=events.append)
     assert caught.value.episode is not None
     assert caught.value.episode.answer is None
     assert isinstance(events[-1], Answered)
 
 
-@pytest.mark.parametrize("index", range(3))
+@EVERY
 @pytest.mark.parametrize("question", ["", "  \n", [], [Message("assistant", "Hello.")]])
-async def test_a_question_that_cannot_be_asked_is_refused(index: int, question: Question) -> None:
+async def test_a_question_that_cannot_be_asked_is_refused(name: str, question: Question) -> None:
     with pytest.raises(ConfigError, match="the question"):
-        await every_baseline(pool_of(echo, echo))[index].ask(question)
+        await made(name, pool_of(echo, echo, echo)).ask(question)
 
 
-@pytest.mark.parametrize("index", range(3))
-async def test_a_dollar_budget_over_a_worker_without_a_price_is_refused(index: int) -> None:
+@EVERY
+async def test_a_dollar_budget_over_a_worker_without_a_price_is_refused(name: str) -> None:
     with pytest.raises(ConfigError, match="price"):
-        await every_baseline(pool_of(echo, echo))[index].ask("Hello?", budget=Budget(dollars=Decimal(1)))
+        await made(name, pool_of(echo, echo, echo)).ask("Hello?", budget=Budget(dollars=Decimal(1)))
+
+
+@EVERY
+async def test_a_budget_of_no_calls_stops_before_anybody_is_asked(name: str) -> None:
+    pool = planted_pool(w0=lambda *_: "4", w1=lambda *_: "5", w2=lambda *_: "4")
+    with pytest.raises(BudgetExceeded):
+        await made(name, pool).ask("Hello?", budget=Budget(calls=0))
+    assert calls_of(pool) == 0
+
+
+@EVERY
+async def test_a_budget_of_seconds_ends_an_episode_that_hangs(name: str) -> None:
+    async def hang(messages: list[Message]) -> str:
+        await asyncio.Event().wait()
+        return ""
+
+    pool = WorkerPool([Worker(hang, name=f"w{index}") for index in range(3)])
+    with pytest.raises(BudgetExceeded) as caught:
+        await made(name, pool).ask("Hello?", budget=Budget(seconds=0.2))
+    assert caught.value.limit == "seconds"
 
 
 async def test_a_budget_of_calls_stops_a_plan_of_more_steps() -> None:
@@ -125,6 +254,14 @@ async def test_what_the_event_sink_raises_comes_out_unchanged(error: Exception) 
     with pytest.raises(type(error)) as caught:
         await SingleWorker(pool_of(echo), 0).ask("Hello?", on_event=sink)
     assert caught.value is error
+
+
+async def test_a_baseline_can_be_a_worker_of_another_one() -> None:
+    inner = make_baseline("consensus", planted_pool(a=lambda *_: "4"), worker="a", n=3)
+    outer = SingleWorker(WorkerPool([Worker(inner, name="crowd")]), "crowd")  # type: ignore[arg-type]
+    episode = await outer.ask("What is the sum?")
+    assert episode.answer == "4"
+    assert episode.usage.tokens == 45
 
 
 # ── one worker alone ─────────────────────────────────────────────────────────────────────────────────────────────────
@@ -223,3 +360,12 @@ def test_a_chat_gets_a_random_workflow_too() -> None:
 def test_random_workflows_need_room_for_a_step() -> None:
     with pytest.raises(ConfigError, match="max_steps: got 0"):
         RandomWorkflows(gym_pool(), max_steps=0)
+
+
+def test_the_explorer_draws_another_collaboration_for_each_repeat() -> None:
+    explorer = Explorer(gym_pool(), seed=1)
+    drawn = [explorer.draw("What is 6 * 7?", sample=sample) for sample in range(700)]
+    assert drawn == [explorer.draw("What is 6 * 7?", sample=sample) for sample in range(700)]
+    modes = Counter(collaboration.name for collaboration, _ in drawn)
+    assert len(modes) == 7
+    assert all(abs(count - 100) < 35 for count in modes.values())

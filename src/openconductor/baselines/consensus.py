@@ -1,0 +1,103 @@
+"""Consensus (self-consistency, Wang et al. 2022, arXiv 2203.11171): one worker answers n times, the majority counts.
+
+In: a pool and a worker. Out: Episodes of one round with n independent steps; the answer is the first response that says
+what most of them say.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from openconductor.baselines.instructions import ALONE, in_gym
+from openconductor.baselines.playing import Baseline, Stage
+from openconductor.baselines.pools import check_count, forgiving_pool, ordinal_in, spoken
+from openconductor.errors import ConfigError
+from openconductor.graders.extraction import find_answer
+from openconductor.graders.math_text import normalise, words_of
+from openconductor.graders.numerals import read_numeral
+from openconductor.gym.world import read_value
+from openconductor.pool import WorkerPool
+from openconductor.types import Step, Workflow
+
+Key = Callable[[str], str | None]
+"""What a response says, in a form in which equal answers are equal texts; None where it says nothing."""
+
+
+class Consensus(Baseline):
+    """Asks one worker ``n`` times at once and takes the majority.
+
+    The samples are the steps of one workflow, so each is a call of its own to caches, journals and simulated workers,
+    and the first one is the same call as the worker's when it answers alone. A worker behind HTTP must sample
+    (``temperature`` above 0, and no fixed ``seed``), or all samples are one. A sample that is declined has no vote.
+
+    Args:
+        pool: the workers.
+        worker: the worker's name or ordinal.
+        n: how many samples.
+        key: what a response says; default: ``answer_key``, and the value itself in the gym.
+
+    Raises:
+        ConfigError: the pool has no such worker, ``n`` is below 1, or the key is no function.
+    """
+
+    def __init__(self, pool: WorkerPool, worker: int | str, *, n: int = 5, key: Key | None = None) -> None:
+        ordinal = ordinal_in(pool, worker)
+        check_count("Consensus.n", n, 1)
+        if key is not None and not callable(key):
+            raise ConfigError(f"Consensus.key: got {key!r}, expected a function from a response to a text")
+        super().__init__(forgiving_pool(pool), f"{pool[ordinal].name}, {n}x consensus")
+        self._workflow = Workflow((Step(ordinal, ALONE),) * n)
+        self._key = key
+
+    async def play(self, stage: Stage) -> str | None:
+        """One round, of all samples."""
+        transcript = await stage.run(self._workflow)
+        if transcript.error is not None:
+            return None
+        key = self._key or (_gym_key if in_gym(stage.question) else answer_key)
+        return majority([text for _, text in spoken(transcript)], key)
+
+
+def majority(responses: Sequence[str], key: Key) -> str:
+    """The first response that says what most of them say; of several that are said as often, the one said first.
+
+    A response in which the key finds nothing has no vote. Where it finds nothing in any, equal texts are equal answers.
+
+    Args:
+        responses: one at least.
+        key: what a response says.
+
+    >>> majority(["Answer: 3", "I do not know.", "Answer: 4", "So the answer is 4."], answer_key)
+    'Answer: 4'
+    """
+    keys = [key(response) for response in responses]
+    if not any(keys):
+        keys = [" ".join(response.split()) for response in responses]
+    votes: dict[str, int] = {}
+    for found in keys:
+        if found:
+            votes[found] = votes.get(found, 0) + 1
+    winner = max(votes, key=lambda found: votes[found])  # a dict keeps the order in which they were first said
+    return responses[keys.index(winner)]
+
+
+def answer_key(response: str) -> str | None:
+    r"""What a response marks as its answer, in one form: numbers by value, words in one case, else normalised LaTeX.
+
+    >>> answer_key("The answer is 0.5."), answer_key("\\boxed{\\frac12}"), answer_key("**Answer:** (C)")
+    ('1/2', '1/2', 'c')
+    """
+    return ", ".join(_one_form(item) for item in find_answer(response).items) or None
+
+
+def _gym_key(response: str) -> str | None:
+    """The gym's answers mark nothing: they are the value, or prose that admits a failure."""
+    return " ".join(response.split()) if read_value(response) is not None else None
+
+
+def _one_form(item: str) -> str:
+    text = normalise(item)
+    numeral = read_numeral(text)
+    if numeral is not None and numeral.base is None and numeral.unit is None and not numeral.comma:
+        return f"{numeral.value}{'%' if numeral.percent else ''}"
+    return words_of(text) or " ".join(text.split())

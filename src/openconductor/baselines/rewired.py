@@ -1,0 +1,220 @@
+"""Ablations of a Conductor: its own plans, changed before they are executed, or written under another prompt.
+
+In: a Conductor and what to take away from it. Out: an Orchestrator with the Conductor's events, bills and rounds.
+
+*Rewired* plans are the planner's own, with one thing changed; so what is lost is what that thing was worth in these
+plans (a planner that had been trained without it might make up for it: the paper's own ablations train anew). What the
+planner wrote stands in its call, in journal and ledger; the round's completion is the changed plan. A text that is no
+workflow stays what it is, so validity is not touched. Prompt ablations (``examples``, and ``subtasks`` and ``access``
+where the template knows them) ask the planner itself for less.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+from copy import copy
+from dataclasses import replace
+from functools import partial
+from typing import Literal, get_args
+
+from openconductor.baselines.instructions import solve
+from openconductor.baselines.pools import changed_pool, ordinal_in
+from openconductor.conductor import Conductor
+from openconductor.errors import ConfigError, WorkflowError
+from openconductor.parser import parse_workflow
+from openconductor.pool import WorkerPool
+from openconductor.prompt import render_workflow
+from openconductor.prompt_texts import ExampleSet
+from openconductor.protocols import CallContext, OnEvent, OnText, Provider
+from openconductor.providers.replay import CompletionStore
+from openconductor.types import Budget, Completion, Episode, Message, Question, Sampling, Step, Workflow
+
+Access = Literal["planned", "none", "binary", "all"]
+"""What becomes of a plan's access lists: kept, emptied, ``all`` where there is any, ``all`` everywhere."""
+
+_EXAMPLES: dict[str, ExampleSet] = {
+    "none": "none",
+    "in": "in_distribution",
+    "mixed": "mixed",
+    "out": "out_of_distribution",
+}
+
+
+class Rewired:
+    """A Conductor whose plans are changed before they are executed.
+
+    Args:
+        conductor: the Conductor.
+        one_worker: the name or ordinal of the worker that does every step.
+        subtasks: whether subtasks are kept; else every worker is told just to solve the question.
+        access: what becomes of the access lists.
+        sequential: whether the workers of one question work one at a time, as in the paper, however independent.
+
+    Raises:
+        ConfigError: there is no such worker or kind of access.
+    """
+
+    def __init__(
+        self,
+        conductor: Conductor,
+        *,
+        one_worker: int | str | None = None,
+        subtasks: bool = True,
+        access: Access = "planned",
+        sequential: bool = False,
+    ) -> None:
+        if access not in get_args(Access):
+            raise ConfigError(f"Rewired.access: got {access!r}, expected one of {', '.join(get_args(Access))}")
+        self._conductor = conductor
+        self._worker = None if one_worker is None else ordinal_in(conductor.pool, one_worker)
+        self._subtasks = subtasks
+        self._access: Access = access
+        self._sequential = sequential
+
+    def replaying(self, journal: CompletionStore) -> Rewired:
+        """The same, answering from a journal what stands there: the planner's calls and the workers'."""
+        other = copy(self)
+        other._conductor = self._conductor.replaying(journal)
+        return other
+
+    async def ask(
+        self, question: Question, *, budget: Budget | None = None, on_event: OnEvent | None = None, sample: int = 0
+    ) -> Episode:
+        """Answer one question; as the Conductor's ``ask``, but for the plans."""
+        conductor = copy(self._conductor)
+        if self._worker is not None or not self._subtasks or self._access != "planned":
+            read = partial(parse_workflow, workers=conductor.pool.ordinals, max_steps=conductor.max_steps)
+            change = partial(self.rewire, question=question)
+            conductor.asked = conductor.asked.wrapped(lambda planner: _Rewriting(planner, read, change))
+        if self._sequential:
+            conductor.pool = _one_at_a_time(conductor.pool)
+        return await conductor.ask(question, budget=budget, on_event=on_event, sample=sample)
+
+    def rewire(self, workflow: Workflow, question: Question) -> Workflow:
+        """A plan, changed."""
+        return Workflow(
+            tuple(
+                Step(
+                    step.worker if self._worker is None else self._worker,
+                    step.subtask if self._subtasks else solve(question),
+                    _rewired_access(step, self._access),
+                )
+                for step in workflow
+            )
+        )
+
+
+def ablated(
+    conductor: Conductor,
+    *,
+    one_worker: int | str | None = None,
+    subtasks: bool = True,
+    examples: Literal["none", "in", "mixed", "out"] | None = None,
+    access: Literal["index", "none", "binary", "all"] | None = None,
+    rounds: int | Literal["planned"] | None = "planned",
+    sequential: bool = False,
+) -> Conductor | Rewired:
+    """A Conductor without something: the ablations of the Conductor paper, as options.
+
+    Args:
+        conductor: the Conductor.
+        one_worker: the name or ordinal of the worker that does every step.
+        subtasks: off, the planner is told to write none, where its template can say that; else they are replaced.
+        examples: the worked examples of the prompt: none, of tasks that are trained on (``in``), of others (``out``),
+            or two of each (``mixed``); default: the Conductor's own.
+        access: ``binary`` or ``index``: what the planner is asked for, where its template can say that; else ``index``
+            keeps its lists and ``binary`` widens them. ``none`` and ``all`` change the plans. Default: the Conductor's.
+        rounds: the most rounds, an accepting one included: a recursion depth of d is ``rounds=d+1``. None goes on until
+            the planner accepts or the budget ends. Default: the Conductor's own.
+        sequential: whether the workers of one question work one at a time.
+
+    Raises:
+        ConfigError: a value is none of these, or the examples are to change in a template that has none.
+    """
+    other = copy(conductor)
+    if rounds != "planned":
+        if rounds is not None and (type(rounds) is not int or rounds < 1):
+            raise ConfigError(f"ablated.rounds: got {rounds!r}, expected a whole number from 1, or None for no limit")
+        other.max_rounds = rounds
+    if access not in (None, "index", "none", "binary", "all"):
+        raise ConfigError(f"ablated.access: got {access!r}, expected index, none, binary or all")
+    asks_in_words = conductor.prompt.template == "full"
+    if examples is not None:
+        if examples not in _EXAMPLES:
+            raise ConfigError(f"ablated.examples: got {examples!r}, expected one of {', '.join(_EXAMPLES)}")
+        if not asks_in_words:
+            raise ConfigError("ablated.examples: the compact template has no examples, expected a full one")
+        other.prompt = replace(other.prompt, examples=_EXAMPLES[examples])
+    changed: Access = "planned"
+    if access in ("index", "binary") and asks_in_words:
+        other.prompt = replace(other.prompt, access=access)
+    elif access is not None and access != "index":
+        changed = access
+    if not subtasks and asks_in_words:
+        other.prompt = replace(other.prompt, subtasks=False)
+        subtasks = True
+    if one_worker is None and subtasks and changed == "planned" and not sequential:
+        return other
+    return Rewired(other, one_worker=one_worker, subtasks=subtasks, access=changed, sequential=sequential)
+
+
+def _rewired_access(step: Step, access: Access) -> Sequence[int] | Sequence[str] | Literal["all"]:
+    match access:
+        case "none":
+            return ()
+        case "all":
+            return "all"
+        case "binary":
+            return "all" if step.access else ()
+        case _:
+            return step.access
+
+
+class _Rewriting:
+    """A planner whose workflows are changed on the way out."""
+
+    __slots__ = ("_change", "_planner", "_read")
+
+    def __init__(
+        self, planner: Provider, read: Callable[..., Workflow], change: Callable[[Workflow], Workflow]
+    ) -> None:
+        self._planner = planner
+        self._read = read
+        self._change = change
+
+    async def complete(
+        self, messages: Sequence[Message], sampling: Sampling, *, call: CallContext, on_text: OnText | None = None
+    ) -> Completion:
+        """The planner's completion with its workflow changed; as it is where it holds none."""
+        completion = await self._planner.complete(messages, sampling, call=call, on_text=on_text)
+        if completion.finish_reason == "length":
+            return completion
+        try:
+            workflow = self._read(completion.text)
+        except WorkflowError:  # no workflow, or one that accepts: the Conductor is to see it as it is
+            return completion
+        return replace(completion, text=render_workflow(self._change(workflow)))
+
+
+def _one_at_a_time(pool: WorkerPool) -> WorkerPool:
+    """A pool of which one worker works at a time, in the order in which they are asked."""
+    turn = asyncio.Lock()
+    return changed_pool(pool, lambda worker: worker.wrapped(lambda provider: _InTurn(provider, turn)))
+
+
+class _InTurn:
+    """A provider that waits for its turn; the deadline of its own call begins when it is sent."""
+
+    __slots__ = ("_provider", "_turn")
+
+    def __init__(self, provider: Provider, turn: asyncio.Lock) -> None:
+        self._provider = provider
+        self._turn = turn
+
+    async def complete(
+        self, messages: Sequence[Message], sampling: Sampling, *, call: CallContext, on_text: OnText | None = None
+    ) -> Completion:
+        """Complete the conversation, when no other worker of the question is at work."""
+        async with self._turn:
+            return await self._provider.complete(messages, sampling, call=call, on_text=on_text)

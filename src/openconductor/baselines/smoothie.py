@@ -1,0 +1,167 @@
+"""Smoothie: whose answer to take, judged by agreement and no label (Guha et al. 2024, arXiv 2412.04692).
+
+In: a pool, and answers to other questions as Observations (their grades are not looked at). Out: Episodes of one round
+in which every worker answers; the answer is that of the worker whose answers seem least noisy.
+
+The answers' vectors are taken for noisy views of an unseen right answer's: l_i = l* + noise, independent from worker to
+worker. Then E|l_i - l_j|^2 = a_i + a_j with a_i = E|l_i - l*|^2, so that each pair of other workers says
+
+    a_i = (D_ij + D_ik - D_jk) / 2,     D_ij the mean of |l_i - l_j|^2 over questions,
+
+and a_i is estimated by the mean over all such pairs (the original's closed form; its quality score is d / 2 a_i for
+vectors of length d, so the order is the same). *Independent*: the mean goes over the whole data set, and one worker is
+chosen for all. *Dependent*: it goes over the question itself and its nearest neighbours.
+
+What differs: the original looks at the test questions' own answers all together; here questions come one by one, so the
+data set is what was observed before (a question's own answers count in the dependent mode), and the result does not
+depend on the order of questions. The vectors are TF-IDF of the answers by default, the original's all-mpnet-base-v2's.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from itertools import combinations
+from typing import Literal
+
+import numpy as np
+
+from openconductor.baselines.features import HASHED, TFIDF, Encoder, Floats, fit_encoder
+from openconductor.baselines.instructions import ALONE, is_answer
+from openconductor.baselines.observed import Observations, text_of
+from openconductor.baselines.playing import Baseline, Stage
+from openconductor.baselines.pools import check_count, forgiving_pool, spoken
+from openconductor.errors import ConfigError
+from openconductor.pool import WorkerPool
+from openconductor.types import Step, Workflow
+
+Mode = Literal["independent", "dependent"]
+
+
+class Smoothie(Baseline):
+    """Asks every worker, and takes the answer of the one that seems least noisy of those that answered.
+
+    Args:
+        pool: three workers at least: two that differ do not say which of them is wrong.
+        mode: one judgement for all questions, or one for each question's neighbourhood.
+        observations: answers to other questions of the same kind. The independent mode needs them; the dependent mode
+            goes by a question's own answers alone where there are none.
+        neighbours: how many observed questions belong to a neighbourhood beside the question itself; 0 is the k = 1 of
+            the original's published scripts, which go by a question's own answers alone.
+        encoder: of questions and answers: ``tfidf``, ``hashed``, the name of a model of sentence-transformers, or a
+            function; default: ``tfidf`` where there is something to fit it on, else ``hashed``.
+
+    Raises:
+        ConfigError: a value is out of its range, or the observations have no answers of the pool's workers.
+    """
+
+    def __init__(
+        self,
+        pool: WorkerPool,
+        *,
+        mode: Mode = "dependent",
+        observations: Observations | None = None,
+        neighbours: int = 20,
+        encoder: str | Encoder | None = None,
+    ) -> None:
+        if mode not in ("independent", "dependent"):
+            raise ConfigError(f"Smoothie.mode: got {mode!r}, expected 'independent' or 'dependent'")
+        if len(pool) < 3:
+            raise ConfigError(f"Smoothie: got {len(pool)} workers, expected at least 3")
+        if mode == "independent" and observations is None:
+            raise ConfigError(
+                "Smoothie.mode: 'independent' judges by a whole data set, expected observations with answers"
+            )
+        check_count("Smoothie.neighbours", neighbours, 0)
+        super().__init__(forgiving_pool(pool), f"smoothie, {mode}")
+        self._workflow = Workflow(tuple(Step(worker, ALONE) for worker in pool.ordinals))
+        self._mode = mode
+        self._neighbours = neighbours
+        answers = _columns(pool, observations) if observations is not None else []
+        known = [text for row in answers for text in row if text is not None]
+        if observations is not None and not known:
+            raise ConfigError("Smoothie.observations: no answers of the pool's workers, expected some")
+        self._encode_answers = fit_encoder(encoder or (TFIDF if known else HASHED), known)
+        self._distances = np.array([distances(row, self._encode_answers) for row in answers])
+        self._encode: Encoder | None = None
+        if observations is not None and mode == "dependent":
+            self._encode = fit_encoder(encoder or TFIDF, observations.questions)
+            self._questions = self._encode(observations.questions)
+
+    async def play(self, stage: Stage) -> str | None:
+        """One round, in which all workers answer side by side."""
+        transcript = await stage.run(self._workflow)
+        if transcript.error is not None:
+            return None
+        said = dict(spoken(transcript))
+        answering = [place for place, text in said.items() if is_answer(stage.question, text)]
+        answers = [said[place] if place in answering else None for place in range(len(self.pool))]
+        noise = await asyncio.to_thread(self.noise, text_of(stage.question), answers)
+        return said[min(answering or said, key=lambda place: (noise[place], place))]
+
+    def noise(self, question: str, answers: Sequence[str | None]) -> Floats:
+        """How noisy each worker seems for a question, in the pool's order.
+
+        Args:
+            question: the question.
+            answers: what the workers answer to it; None where one did not.
+        """
+        if self._mode == "independent":
+            return estimate_noise(mean_distances(self._distances))
+        own = distances(answers, self._encode_answers)[None]
+        if self._encode is None:
+            return estimate_noise(own[0])
+        near = np.argsort(-(self._questions @ self._encode([question])[0]), kind="stable")[: self._neighbours]
+        return estimate_noise(mean_distances(np.concatenate([self._distances[near], own])))
+
+
+def distances(answers: Sequence[str | None], encoder: Encoder) -> Floats:
+    """The squared distances between the vectors of one question's answers, ``D_W_W``; nan where one is missing."""
+    present = [place for place, answer in enumerate(answers) if answer is not None]
+    table = np.full((len(answers), len(answers)), np.nan)
+    if present:
+        vectors = encoder([answer for answer in answers if answer is not None])
+        apart = ((vectors[:, None, :] - vectors[None, :, :]) ** 2).sum(axis=2)
+        table[np.ix_(present, present)] = apart
+    return table
+
+
+def mean_distances(tables_N_W_W: Floats) -> Floats:  # noqa: N803
+    """The mean over questions, of those in which both workers answered; nan where there are none."""
+    seen = (~np.isnan(tables_N_W_W)).sum(axis=0)
+    total = np.nansum(tables_N_W_W, axis=0)
+    return np.where(seen > 0, total / np.maximum(seen, 1), np.nan)
+
+
+def estimate_noise(distances_W_W: Floats) -> Floats:  # noqa: N803
+    """Each worker's expected squared distance from the unseen right answer, by the triplet formula above.
+
+    An estimate may be below 0, as an unbiased one of something near 0 may; a worker in no triplet that is known gets
+    infinity.
+
+    >>> true = np.array([0.1, 0.2, 0.9])
+    >>> estimate_noise(true[:, None] + true[None, :]).round(3).tolist()
+    [0.1, 0.2, 0.9]
+    """
+    count = len(distances_W_W)
+    noise = np.full(count, np.inf)
+    for worker in range(count):
+        pairs = combinations([other for other in range(count) if other != worker], 2)
+        said = [(distances_W_W[worker, j] + distances_W_W[worker, k] - distances_W_W[j, k]) / 2 for j, k in pairs]
+        known = [one for one in said if not np.isnan(one)]
+        if known:
+            noise[worker] = np.mean(known)
+    return noise
+
+
+def _columns(pool: WorkerPool, observations: Observations) -> list[list[str | None]]:
+    """The observed answers in the pool's order; None in the column of a worker that was not observed."""
+    places = {name: place for place, name in enumerate(observations.workers)}
+    wanted = [places.get(worker.name) for _, worker in pool]
+    return [
+        [
+            text if place is not None and (text := row[place]) is not None and is_answer(question, text) else None
+            for place in wanted
+        ]
+        for question, row in zip(observations.questions, observations.answers, strict=bool(observations.answers))
+    ]

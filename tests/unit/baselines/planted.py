@@ -1,0 +1,85 @@
+"""What the tests of the baselines share: workers that are a function and a draw, and pools made of them."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Callable, Sequence
+from decimal import Decimal
+from typing import Any
+
+from openconductor.evaluation.statistics import wilson_interval
+from openconductor.pool import Worker, WorkerPool
+from openconductor.protocols import CallContext, Orchestrator
+from openconductor.types import Completion, Episode, Message, Price, Question, Sampling, Usage
+
+Say = Callable[[Sequence[Message], random.Random], str]
+PRICE = Price(Decimal(1), Decimal(4))
+
+
+class Planted:
+    """A worker by definition: what it says is a function of the turns and of a draw of that call's own."""
+
+    def __init__(self, name: str, say: Say) -> None:
+        self.identity = f"planted {name}"
+        self.calls: list[tuple[Sequence[Message], Sampling]] = []
+        self.most_at_once = 0
+        self._say = say
+        self._at_work = 0
+
+    async def complete(
+        self, messages: Sequence[Message], sampling: Sampling, *, call: CallContext, on_text: object = None
+    ) -> Completion:
+        self.calls.append((messages, sampling))
+        self._at_work += 1
+        self.most_at_once = max(self.most_at_once, self._at_work)
+        try:
+            await asyncio.sleep(0)
+        finally:
+            self._at_work -= 1
+        text = self.says(messages, call.sample, call.round, call.step)
+        return Completion(text, usage=Usage(input_tokens=10, output_tokens=5))
+
+    def says(self, messages: Sequence[Message], sample: int = 0, round_: int = 0, step: int = 0) -> str:
+        """What it answers; of the first step of the first sample where nothing is said."""
+        key = f"{self.identity}/{asked(messages)}/{sample}/{round_}/{step}"
+        return self._say(messages, random.Random(key))
+
+
+def planted_pool(**workers: Say) -> WorkerPool:
+    return WorkerPool([Worker(Planted(name, say), name=name, price=PRICE) for name, say in workers.items()])
+
+
+def calls_of(pool: WorkerPool) -> int:
+    return sum(len(provider_of(pool, ordinal).calls) for ordinal in pool.ordinals)
+
+
+def provider_of(pool: WorkerPool, ordinal: int) -> Planted:
+    provider: Any = pool[ordinal].provider
+    assert isinstance(provider, Planted)
+    return provider
+
+
+def asked(messages: Sequence[Message]) -> str:
+    """The question of the turns: their first line."""
+    return messages[0].content.split("\n")[0]
+
+
+def attempts(messages: Sequence[Message]) -> list[str]:
+    return [message.content for message in messages if message.role == "assistant"]
+
+
+async def answers(system: Orchestrator, questions: Sequence[Question], *, sample: int = 0) -> list[str | None]:
+    """One answer a question, many asked at once."""
+    gate = asyncio.Semaphore(64)
+
+    async def one(question: Question) -> Episode:
+        async with gate:
+            return await system.ask(question, sample=sample)
+
+    return [episode.answer for episode in await asyncio.gather(*map(one, questions))]
+
+
+def interval(right: Sequence[bool]) -> tuple[float, float]:
+    """Wilson's 95 % interval of a share."""
+    return wilson_interval(sum(right), len(right))

@@ -1,0 +1,200 @@
+"""Observations, and what is read off them without training: the best column, the observed oracle."""
+
+from __future__ import annotations
+
+import json
+import sys
+from math import comb, prod
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+sys.path.insert(0, str(Path(__file__).parent))
+from planted import answers, planted_pool
+
+from openconductor.baselines.best_fixed import BestFixed
+from openconductor.baselines.observed import Observations, load_json, save_json, text_of
+from openconductor.baselines.oracle_observed import oracle_accuracy, oracle_observed
+from openconductor.errors import ConfigError, WorkflowError
+from openconductor.gym.fixed import BEST_FIXED
+from openconductor.gym.questions import draw_questions
+from openconductor.gym.workers import gym_pool
+from openconductor.types import Message, Step, Workflow
+
+SEEN = Observations(
+    ("a", "b", "c", "d"),
+    ("x", "y"),
+    ((1.0, 0.0), (0.5, 1.0), (None, 1.0), (0.25, None)),
+    (("1", "2"), ("3", None), (None, "4"), ("5", None)),
+)
+PAIR = Workflow((Step(0, "Begin."), Step(1, "End.", "all")))
+
+
+# ── the table itself ─────────────────────────────────────────────────────────────────────────────────────────────────
+def test_observations_come_back_from_json_as_they_were(tmp_path: Path) -> None:
+    save_json(SEEN.to_json(), tmp_path / "seen.json")
+    assert Observations.from_json(load_json(tmp_path / "seen.json")) == SEEN
+    assert Observations.from_json(json.loads(json.dumps(SEEN.to_json()))) == SEEN
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (((), ("x",), ()), "0 questions"),
+        ((("a",), ("x", "x"), ((1, 0),)), "each name once"),
+        ((("a",), ("x", "y"), ((1,),)), r"right: got 1 rows of \[1\] entries, expected 1 of 2"),
+        ((("a", "b"), ("x",), ((1,), (0,)), (("1",),)), r"answers: got 1 rows"),
+        ((("a",), ("x",), ((1.5,),)), "got 1.5, expected a share"),
+    ],
+)
+def test_a_table_of_another_shape_is_refused(arguments: tuple[tuple[object, ...], ...], message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        Observations(*arguments)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("data", [{}, {"version": 2}, {"version": 1, "questions": ["a"]}, []])
+def test_other_json_is_refused(data: object) -> None:
+    with pytest.raises(ConfigError, match="observations"):
+        Observations.from_json(data)  # type: ignore[arg-type]
+
+
+def test_a_file_that_is_no_json_object_is_refused(tmp_path: Path) -> None:
+    for content in ("[1]", "{"):
+        (tmp_path / "bad.json").write_text(content)
+        with pytest.raises(ConfigError, match=r"bad\.json"):
+            load_json(tmp_path / "bad.json")
+    with pytest.raises(ConfigError, match=r"absent\.json"):
+        load_json(tmp_path / "absent.json")
+
+
+def test_a_split_is_disjoint_whole_and_keeps_equal_texts_together() -> None:
+    questions = tuple(f"question {number // 2}" for number in range(200))  # each stands there twice
+    seen = Observations(questions, ("x",), tuple((float(number % 2),) for number in range(200)))
+    first, second = seen.split(0.7, seed=3)
+    assert not set(first.questions) & set(second.questions)
+    assert sorted(first.questions + second.questions) == sorted(questions)
+    assert len(first.questions) == 140
+    assert seen.split(0.7, seed=3) == (first, second)
+    assert seen.split(0.7, seed=4)[0] != first
+    # The part a question belongs to does not depend on where it stands.
+    backwards = seen.rows(range(199, -1, -1))
+    assert set(backwards.split(0.7, seed=3)[0].questions) == set(first.questions)
+    with pytest.raises(ConfigError, match="expected two parts with some"):
+        seen.split(1.0, seed=0)
+
+
+def test_workers_are_compared_on_the_questions_that_all_decided() -> None:
+    assert SEEN.shares() == {"x": 0.75, "y": 0.5}  # on a and b alone, though y is right on c
+    assert SEEN.best() == "x"
+    lonely = Observations(("a", "b"), ("x", "y"), ((1, None), (None, 0.5)))
+    assert lonely.shares() == {"x": 1.0, "y": 0.5}
+    with pytest.raises(ConfigError, match="nothing was decided"):
+        Observations(("a",), ("x",), ((None,),)).best()
+
+
+def test_of_a_chat_the_last_turn_is_what_routers_look_at() -> None:
+    assert text_of([Message("user", "6?"), Message("assistant", "Six."), Message("user", "7?")]) == "7?"
+
+
+# ── the observed oracle ──────────────────────────────────────────────────────────────────────────────────────────────
+def test_the_observed_oracle_is_the_best_of_each_question() -> None:
+    assert [(best.right, best.worker) for best in oracle_observed(SEEN)] == [
+        (1.0, "x"),
+        (1.0, "y"),
+        (1.0, "y"),
+        (0.25, "x"),
+    ]
+    assert oracle_accuracy(SEEN) == 3.25 / 4
+    assert oracle_accuracy(Observations(("a",), ("x",), ((None,),))) is None
+
+
+@pytest.mark.parametrize("samples", [1, 4])
+@pytest.mark.parametrize("shares", [(0.5, 0.5), (0.3, 0.6, 0.6)])
+def test_the_observed_oracle_is_above_the_best_worker_by_what_chance_gives(
+    shares: tuple[float, ...], samples: int
+) -> None:
+    # Questions say nothing here, so no router can beat the best share; hindsight can: E[max of binomials / samples].
+    def at_most(share: float, right: int) -> float:
+        return sum(comb(samples, k) * share**k * (1 - share) ** (samples - k) for k in range(right + 1))
+
+    predicted = (
+        sum(1 - prod(at_most(share, right - 1) for share in shares) for right in range(1, samples + 1)) / samples
+    )
+    names = tuple("abc"[: len(shares)])
+    means: list[float] = []
+    for seed in range(20):
+        rng = np.random.default_rng(seed)
+        rows = tuple(tuple(rng.binomial(samples, share) / samples for share in shares) for _ in range(200))
+        found = oracle_accuracy(Observations(tuple(map(str, range(200))), names, rows))
+        assert found is not None
+        means.append(found)
+    error = np.std(means, ddof=1) / 20**0.5
+    assert abs(np.mean(means) - predicted) < 3.9 * error  # Student's t with 19 degrees of freedom, 99.9 %
+    assert predicted > max(shares)
+
+
+def test_workers_that_are_right_together_leave_the_observed_oracle_nothing() -> None:
+    rng = np.random.default_rng(0)
+    rows = tuple((right, right, right) for right in (rng.random(300) < 0.6).astype(float).tolist())
+    seen = Observations(tuple(map(str, range(300))), ("a", "b", "c"), rows)
+    assert oracle_accuracy(seen) == seen.shares()["a"]
+
+
+# ── the best fixed workflow ──────────────────────────────────────────────────────────────────────────────────────────
+async def test_the_best_worker_of_the_selection_split_answers_everything() -> None:
+    pool = planted_pool(y=lambda *_: "from y", x=lambda *_: "from x")
+    assert await answers(BestFixed(pool, observations=SEEN), ["e", "f"]) == ["from x", "from x"]
+
+
+def test_the_best_of_equal_workers_looks_better_than_it_is_where_it_was_chosen() -> None:
+    # Why the split that it is chosen on is never one that is reported: of equal workers the luckiest is chosen.
+    chosen, reported = [], []
+    for seed in range(40):
+        rng = np.random.default_rng(seed)
+        rows = tuple(tuple((rng.random(5) < 0.6).astype(float).tolist()) for _ in range(200))
+        first, second = Observations(tuple(map(str, range(200))), tuple("abcde"), rows).split(0.5, seed)
+        best = first.best()
+        chosen.append(first.shares()[best])
+        reported.append(second.shares()[best])
+    assert abs(np.mean(reported) - 0.6) < 3.6 * np.std(reported, ddof=1) / 40**0.5  # t, 39 degrees of freedom, 99.9 %
+    assert np.mean(chosen) - 0.6 > 3.6 * np.std(chosen, ddof=1) / 40**0.5
+
+
+def test_who_was_never_decided_is_left_out() -> None:
+    seen = Observations(
+        ("a", "b"), ("x", "y", "z"), ((1, None, 0), (None, None, 1)), (("1", "2", "3"), ("4", "5", "6"))
+    )
+    assert seen.decided() == Observations(("a", "b"), ("x", "z"), ((1, 0), (None, 1)), (("1", "3"), ("4", "6")))
+    with pytest.raises(ConfigError, match="nothing was decided"):
+        Observations(("a",), ("x",), ((None,),)).decided()
+
+
+async def test_a_fixed_workflow_that_was_best_is_played() -> None:
+    pool = planted_pool(x=lambda *_: "from x", z=lambda *_: "from z")
+    seen = Observations(("a", "b"), ("x", "pair"), ((1, 1), (0, 1)))
+    episode = await BestFixed(pool, observations=seen, candidates={"pair": PAIR}).ask("e")
+    assert episode.answer == "from z"
+    assert episode.rounds[0].workflow == PAIR
+    with pytest.raises(ConfigError, match="'pair' is neither a worker of the pool nor a candidate"):
+        BestFixed(pool, observations=seen)
+
+
+async def test_a_given_workflow_is_played_and_must_be_valid() -> None:
+    pool = planted_pool(x=lambda *_: "from x", z=lambda *_: "from z")
+    assert (await BestFixed(pool, workflow=PAIR).ask("e")).answer == "from z"
+    with pytest.raises(WorkflowError, match="unknown_worker"):
+        BestFixed(pool.subset([0]), workflow=PAIR)
+    with pytest.raises(ConfigError, match="one of them at most"):
+        BestFixed(pool, workflow=PAIR, observations=SEEN)
+
+
+async def test_in_the_gym_the_constant_is_that_of_its_search() -> None:
+    question = draw_questions("test", 1, seed=0)[0]
+    episode = await BestFixed(gym_pool()).ask(question.text)
+    assert episode.rounds[0].workflow is not None
+    assert tuple(step.worker for step in episode.rounds[0].workflow) == BEST_FIXED.workers
+    with pytest.raises(ConfigError, match="outside the gym"):
+        await BestFixed(gym_pool()).ask("What is 6 * 7?")
+    with pytest.raises(ConfigError, match="which the pool lacks"):
+        await BestFixed(gym_pool().subset([0, 1])).ask(question.text)

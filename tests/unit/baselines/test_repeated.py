@@ -1,0 +1,221 @@
+"""Baselines that ask more often: what they ask, of whom, what counts, and what becomes of a refusal."""
+
+from __future__ import annotations
+
+import random
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+sys.path.insert(0, str(Path(__file__).parent))
+from planted import answers, attempts, calls_of, planted_pool, provider_of
+from workers import RIGHT, noisy
+
+from openconductor.baselines import make_baseline
+from openconductor.baselines.consensus import Consensus, answer_key, majority
+from openconductor.baselines.context import LongContext
+from openconductor.baselines.instructions import DONE, MERGE, REVISE, REVISE_OR_STOP
+from openconductor.baselines.moa import MixtureOfAgents
+from openconductor.baselines.pools import DECLINED
+from openconductor.baselines.reflection import Reflection
+from openconductor.baselines.single import SingleWorker
+from openconductor.errors import ConfigError, ContextTooLong, Refused, ServerFailed
+from openconductor.gym.questions import draw_questions
+from openconductor.gym.workers import gym_pool
+from openconductor.journal import Journal
+from openconductor.pool import Worker, WorkerPool
+from openconductor.prompt import SOLVE_SUBTASK
+from openconductor.reward import episode_reward
+from openconductor.types import Message, Sampling, Usage, Workflow
+
+QUESTIONS = [f"Is statement {number} true?" for number in range(20)]
+
+
+def refusing(messages: Sequence[Message], rng: random.Random) -> str:
+    raise Refused("no")
+
+
+# ── consensus ────────────────────────────────────────────────────────────────────────────────────────────────────────
+async def test_of_answers_that_are_given_as_often_the_first_counts() -> None:
+    said = iter(["Answer: 2", "Answer: 1", "Answer: 1", "Answer: 2"])
+    pool = planted_pool(a=lambda *_: next(said))
+    assert (await Consensus(pool, 0, n=4).ask("Which?")).answer == "Answer: 2"
+
+
+async def test_the_first_sample_is_the_call_of_the_worker_alone_and_the_others_are_calls_of_their_own(
+    tmp_path: Path,
+) -> None:
+    pool = planted_pool(noisy=noisy(0.5))
+    with Journal(tmp_path / "journal.sqlite") as journal:
+        for question in QUESTIONS[:20]:
+            await SingleWorker(pool, 0).ask(question, on_event=journal)
+        before = calls_of(pool)
+        for question in QUESTIONS[:20]:
+            await Consensus(pool.replaying(journal), 0, n=5).ask(question, on_event=journal)
+        assert calls_of(pool) - before == 4 * 20
+
+
+async def test_a_sample_that_is_declined_has_no_vote() -> None:
+    said = iter([None, "Answer: 3", None, "Answer: 4", "Answer: 4"])
+
+    def now_and_then(messages: Sequence[Message], rng: random.Random) -> str:
+        answer = next(said)
+        if answer is None:
+            raise ContextTooLong("too long")
+        return answer
+
+    pool = planted_pool(a=now_and_then)
+    episode = await Consensus(pool, "a", n=5).ask("Which?")
+    assert episode.answer == "Answer: 4"
+    transcript = episode.rounds[0].transcript
+    assert transcript is not None
+    assert [result.calls[-1].outcome for result in transcript.results].count("context_too_long") == 2
+
+
+def test_what_is_equal_has_one_key() -> None:
+    for same in (["It is 0.5. Answer: 0.5", r"\boxed{\frac{1}{2}}", "**Final answer:** 1/2"], ["Answer: C", "(C)"]):
+        assert len({answer_key(text) for text in same}) == 1
+    assert answer_key("I have no idea what this could be.") is None
+    assert answer_key("Answer: 50%") != answer_key("Answer: 50")
+
+
+def test_where_nothing_is_marked_equal_texts_are_equal_answers() -> None:
+    prose = ["We cannot know this.", "The cat sat on it.", "The cat  sat on it.\n"]
+    assert majority(prose, answer_key) == "The cat sat on it."
+
+
+async def test_a_key_of_ones_own_decides_what_is_equal() -> None:
+    said = iter(["apple", "bear", "ant"])
+    pool = planted_pool(a=lambda *_: next(said))
+    assert (await Consensus(pool, 0, n=3, key=lambda text: text[0]).ask("Which?")).answer == "apple"
+
+
+async def test_in_the_gym_an_admitted_failure_has_no_vote() -> None:
+    questions = [question.text for question in draw_questions("test", 60, seed=0) if question.kind == "single"]
+    alone = await answers(SingleWorker(gym_pool(), "novice"), questions)
+    voted = await answers(Consensus(gym_pool(), "novice", n=9), questions)
+    assert sum(answer == "Sorry, I could not do that." for answer in alone) > len(questions) / 4
+    assert sum(answer == "Sorry, I could not do that." for answer in voted) <= 1
+
+
+# ── reflection ───────────────────────────────────────────────────────────────────────────────────────────────────────
+async def test_a_revision_sees_all_attempts_and_is_asked_to_look_again() -> None:
+    said = iter(["one", "two", "three"])
+    pool = planted_pool(a=lambda *_: next(said))
+    episode = await Reflection(pool, "a", n=2).ask("Which?")
+    assert episode.answer == "three"
+    assert [len(one.workflow or ()) for one in episode.rounds] == [1, 1, 1]
+    sent = [[(turn.role, turn.content) for turn in messages] for messages, _ in provider_of(pool, 0).calls]
+    assert sent[0] == [("user", "Which?")]
+    assert sent[1] == [("user", "Which?"), ("assistant", "one"), ("user", REVISE)]
+    assert sent[2] == [*sent[1], ("assistant", "two"), ("user", REVISE)]
+
+
+async def test_a_worker_that_may_stop_is_asked_no_more_when_it_is_done() -> None:
+    said = iter(["one", "two", f"{DONE.lower()}."])
+    pool = planted_pool(a=lambda *_: next(said))
+    assert (await Reflection(pool, "a", n=5, may_stop=True).ask("Which?")).answer == "two"
+    assert calls_of(pool) == 3
+    assert provider_of(pool, 0).calls[-1][0][-1].content == REVISE_OR_STOP
+
+
+async def test_a_revision_that_fails_leaves_the_attempt_before_it_standing() -> None:
+    def once(messages: Sequence[Message], rng: random.Random) -> str:
+        if attempts(messages):
+            raise Refused("no")
+        return "one"
+
+    episode = await Reflection(planted_pool(a=once), "a", n=5).ask("Which?")
+    assert (episode.answer, episode.error) == ("one", None)
+    assert [type(one.error) for one in episode.rounds] == [type(None), Refused]
+
+
+async def test_a_revision_whose_transport_fails_ends_the_episode_unanswered() -> None:
+    # Answered with fewer revisions than the others, it would be scored as another system: it is masked instead.
+    def once(messages: Sequence[Message], rng: random.Random) -> str:
+        if attempts(messages):
+            raise ServerFailed("no")
+        return "one"
+
+    episode = await Reflection(planted_pool(a=once), "a", n=5).ask("Which?")
+    assert episode.answer is None
+    assert isinstance(episode.error, ServerFailed)
+    assert episode_reward(episode, None) is None
+
+
+# ── mixture of agents ────────────────────────────────────────────────────────────────────────────────────────────────
+async def test_each_layer_sees_all_proposals_of_the_one_before_and_nothing_older() -> None:
+    pool = planted_pool(a=lambda *_: "A", b=lambda *_: "B")
+    system = MixtureOfAgents(pool.subset([1, 0]), "b", layers=2)
+    workflow: Workflow = system.workflow("Which?")
+    assert [step.worker for step in workflow] == [0, 1, 0, 1, 1]
+    assert [workflow.visible(index) for index in range(5)] == [(), (), (0, 1), (0, 1), (2, 3)]
+    assert [step.subtask for step in workflow] == [SOLVE_SUBTASK, SOLVE_SUBTASK, MERGE, MERGE, MERGE]
+    assert (await system.ask("Which?")).answer == "B"
+
+
+async def test_an_aggregator_that_declines_ends_the_episode_and_a_proposer_does_not() -> None:
+    pool = planted_pool(a=noisy(1.0), no=refusing)
+    assert (await MixtureOfAgents(pool, "a").ask("Is it?")).answer == RIGHT
+    shown = attempts(provider_of(pool, 0).calls[-1][0])
+    assert shown == [RIGHT, DECLINED]
+    episode = await MixtureOfAgents(pool, "no").ask("Is it?")
+    assert episode.answer is None and isinstance(episode.error, Refused)
+
+
+@pytest.mark.parametrize("system", ["consensus", "moa", "smoothie"])
+async def test_a_refusal_that_costs_no_vote_more_stays_on_the_bill_once(system: str) -> None:
+    def dear(messages: Sequence[Message], rng: random.Random) -> str:
+        if rng.random() < 0.5:
+            raise Refused("no", usage=Usage(input_tokens=1000, output_tokens=1))
+        return RIGHT
+
+    pool = planted_pool(a=dear, b=dear, c=dear)
+    options: dict[str, object] = {"consensus": {"worker": "a"}, "moa": {"aggregator": "a"}, "smoothie": {}}[system]
+    made = make_baseline(system, pool, **options)  # type: ignore[arg-type]
+    refused = 0
+    for question in QUESTIONS:
+        episode = await made.ask(question)
+        (one,) = episode.rounds
+        assert one.transcript is not None
+        calls = [call for result in one.transcript.results for call in result.calls]
+        failed = sum(call.outcome == "refused" for call in calls)
+        assert episode.usage.input_tokens == 1000 * failed + 10 * (len(calls) - failed)
+        assert episode.usage.dollars == sum(call.usage.dollars for call in calls)
+        refused += failed
+    assert refused > len(QUESTIONS)
+
+
+async def test_in_the_gym_the_merge_is_asked_for_in_its_words() -> None:
+    questions = draw_questions("test", 120, seed=0)
+    single = [question for question in questions if question.kind == "single"]
+    said = await answers(MixtureOfAgents(gym_pool(), "referee"), [question.text for question in single])
+    right = [answer == question.problem().reference for answer, question in zip(said, single, strict=True)]
+    assert sum(right) / len(right) > 0.5  # no worker alone gets half of what may be asked
+
+
+# ── more context ─────────────────────────────────────────────────────────────────────────────────────────────────────
+async def test_five_times_the_context_is_five_times_the_token_limit_and_nothing_else() -> None:
+    pool = planted_pool(a=noisy(1.0), b=noisy(1.0))
+    limited = WorkerPool(
+        [
+            Worker(worker.provider, name=worker.name, price=worker.price, sampling=Sampling(0.2, 4096, 7))
+            for _, worker in pool
+        ]
+    )
+    system = LongContext(limited, "b")
+    await system.ask("Is it?")
+    (_, sampling), *_ = provider_of(limited, 1).calls
+    assert sampling == Sampling(0.2, 5 * 4096, 7)
+    assert limited[1].sampling.max_tokens == 4096
+    assert system.pool[1].most([Message("user", "Is it?")]).output_tokens == 5 * 4096  # what a budget reserves
+
+
+async def test_a_worker_without_a_limit_has_nothing_to_multiply() -> None:
+    pool = planted_pool(a=noisy(1.0))
+    with pytest.raises(ConfigError, match="has no max_tokens"):
+        LongContext(pool, "a")
+    await LongContext(pool, "a", times=2, max_tokens=10).ask("Is it?")
+    assert provider_of(pool, 0).calls[0][1].max_tokens == 20

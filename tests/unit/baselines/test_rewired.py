@@ -1,0 +1,304 @@
+"""Ablations of a Conductor: its own plans with one thing changed, or another prompt."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pytest
+
+sys.path.insert(0, str(Path(__file__).parent))
+from planted import Planted, calls_of, planted_pool, provider_of
+
+from openconductor.baselines.rewired import Rewired, ablated
+from openconductor.conductor import Conductor
+from openconductor.errors import ConfigError, WorkflowError, WorkflowReason
+from openconductor.events import Event, Planned
+from openconductor.gym.bundled import bundled_folder
+from openconductor.gym.questions import draw_questions
+from openconductor.gym.workers import gym_pool
+from openconductor.journal import Journal
+from openconductor.pool import Worker, WorkerPool
+from openconductor.prompt import SOLVE_SUBTASK, PromptOptions, render_workflow
+from openconductor.types import Budget, Episode, Message, Step, Workflow
+
+PLAN = Workflow((Step(0, "Try."), Step(1, "Try too."), Step(2, "Check the first.", (0,)), Step(0, "Conclude.", (1, 2))))
+WRITTEN = render_workflow(PLAN, "Let us try twice.")
+
+
+def team() -> WorkerPool:
+    return planted_pool(a=lambda *_: "from a", b=lambda *_: "from b", c=lambda *_: "from c")
+
+
+def conductor(*texts: str, pool: WorkerPool | None = None, **options: object) -> Conductor:
+    said = list(texts)
+
+    def plan(messages: list[Message]) -> str:
+        return said.pop(0) if len(said) > 1 else said[0]
+
+    return Conductor(plan, pool=pool or team(), **options)  # type: ignore[arg-type]
+
+
+def played(episode: Episode, round_: int = 0) -> Workflow:
+    workflow = episode.rounds[round_].workflow
+    assert workflow is not None
+    return workflow
+
+
+# ── plans that are changed ───────────────────────────────────────────────────────────────────────────────────────────
+@pytest.mark.parametrize("worker", [1, "b"])
+async def test_every_step_goes_to_the_one_worker_and_all_else_stays(worker: int | str) -> None:
+    pool = team()
+    episode = await Rewired(conductor(WRITTEN, pool=pool), one_worker=worker).ask("Why?")
+    assert played(episode) == Workflow(tuple(Step(1, step.subtask, step.access) for step in PLAN))
+    assert episode.answer == "from b"
+    assert len(provider_of(pool, 1).calls) == calls_of(pool) == 4
+
+
+async def test_without_subtasks_every_worker_is_told_just_to_solve_the_question() -> None:
+    episode = await Rewired(conductor(WRITTEN), subtasks=False).ask("Why?")
+    assert played(episode) == Workflow(tuple(Step(step.worker, SOLVE_SUBTASK, step.access) for step in PLAN))
+
+
+@pytest.mark.parametrize(
+    ("access", "seen"),
+    [
+        ("planned", [(), (), (0,), (1, 2)]),
+        ("none", [(), (), (), ()]),
+        ("binary", [(), (), (0, 1), (0, 1, 2)]),
+        ("all", [(), (0,), (0, 1), (0, 1, 2)]),
+    ],
+)
+async def test_access_is_kept_emptied_or_widened(access: str, seen: list[tuple[int, ...]]) -> None:
+    pool = team()
+    episode = await Rewired(conductor(WRITTEN, pool=pool), access=access).ask("Why?")  # type: ignore[arg-type]
+    workflow = played(episode)
+    assert [workflow.visible(index) for index in range(4)] == seen
+    assert [(step.worker, step.subtask) for step in workflow] == [(step.worker, step.subtask) for step in PLAN]
+    transcript = episode.rounds[0].transcript
+    assert transcript is not None
+    shown = [sum(turn.role == "assistant" for turn in result.messages) for result in transcript.results]
+    assert shown == [len(visible) for visible in seen]
+
+
+async def test_what_the_planner_wrote_stands_in_its_call_and_what_was_played_in_the_plan() -> None:
+    events: list[Event] = []
+    episode = await Rewired(conductor(WRITTEN), one_worker=2).ask("Why?", on_event=events.append)
+    (planned,) = (event for event in events if isinstance(event, Planned))
+    assert planned.workflow == played(episode)
+    (call,) = episode.rounds[0].calls
+    assert call.completion is not None and call.completion.text == WRITTEN
+    assert episode.rounds[0].completion is not None
+    assert episode.rounds[0].completion.text == render_workflow(played(episode))
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        ("I would rather not plan.", WorkflowReason.MISSING_LIST),
+        (render_workflow(Workflow((Step(7, "Try."),))), WorkflowReason.UNKNOWN_WORKER),
+        (render_workflow(Workflow(())), WorkflowReason.NO_STEPS),
+        (render_workflow(Workflow((Step(0, "Try."),) * 6)), WorkflowReason.TOO_MANY_STEPS),
+    ],
+)
+async def test_a_text_that_is_no_workflow_is_not_mended(text: str, reason: WorkflowReason) -> None:
+    episode = await Rewired(conductor(text), one_worker=0, subtasks=False, access="none").ask("Why?")
+    assert isinstance(episode.error, WorkflowError)
+    assert episode.error.reason == reason
+
+
+async def test_later_rounds_are_changed_too_and_an_accepting_one_accepts() -> None:
+    later = render_workflow(Workflow((Step(0, "Again.", "all"),)))
+    system = Rewired(conductor(WRITTEN, later, render_workflow(Workflow(())), max_rounds=3), one_worker="c")
+    episode = await system.ask("Why?")
+    assert {step.worker for round_ in (0, 1) for step in played(episode, round_)} == {2}
+    assert episode.rounds[2].accepted
+    assert episode.answer == "from c"
+
+
+def received(pool: WorkerPool) -> dict[str, list[list[tuple[str, str]]]]:
+    """What each worker was sent, call by call."""
+    return {
+        worker.name: [
+            [(turn.role, turn.content) for turn in messages] for messages, _ in provider_of(pool, ordinal).calls
+        ]
+        for ordinal, worker in pool
+    }
+
+
+async def test_what_workers_receive_is_the_plan_with_one_thing_changed() -> None:
+    """The plan: a *tries*, b *tries too*, c *checks* a's, a *concludes* from b's and c's."""
+
+    async def sent(**options: object) -> dict[str, list[list[tuple[str, str]]]]:
+        pool = team()
+        await Rewired(conductor(WRITTEN, pool=pool), **options).ask("Why?")  # type: ignore[arg-type]
+        return received(pool)
+
+    def turns(opening: str, *shown: tuple[str, str], told: str) -> list[tuple[str, str]]:
+        """The question, each (subtask, response) that is seen, and the subtask; turns of one role are joined."""
+        joined = [opening]
+        for subtask, response in shown:
+            joined[-1] += f"\n\n{subtask}"
+            joined += [response, ""]
+        joined[-1] = f"{joined[-1]}\n\n{told}".strip()
+        for at in range(2, len(joined) - 1, 2):
+            joined[at] = joined[at].strip()
+        return [("assistant" if at % 2 else "user", text) for at, text in enumerate(joined)]
+
+    first, second, third = ("Try.", "from a"), ("Try too.", "from b"), ("Check the first.", "from c")
+    as_planned = {
+        "a": [turns("Why?", told="Try."), turns("Why?", second, third, told="Conclude.")],
+        "b": [turns("Why?", told="Try too.")],
+        "c": [turns("Why?", first, told="Check the first.")],
+    }
+    assert await sent() == await sent(sequential=True) == as_planned
+    b_alone = ("Try.", "from b"), ("Try too.", "from b"), ("Check the first.", "from b")
+    assert await sent(one_worker="b") == {
+        "a": [],
+        "b": [
+            turns("Why?", told="Try."),
+            turns("Why?", told="Try too."),
+            turns("Why?", b_alone[0], told="Check the first."),
+            turns("Why?", b_alone[1], b_alone[2], told="Conclude."),
+        ],
+        "c": [],
+    }
+    told = SOLVE_SUBTASK
+    assert await sent(subtasks=False) == {
+        "a": [turns("Why?", told=told), turns("Why?", (told, "from b"), (told, "from c"), told=told)],
+        "b": [turns("Why?", told=told)],
+        "c": [turns("Why?", (told, "from a"), told=told)],
+    }
+    assert await sent(access="none") == as_planned | {
+        "a": [turns("Why?", told="Try."), turns("Why?", told="Conclude.")],
+        "c": [turns("Why?", told="Check the first.")],
+    }
+    assert await sent(access="binary") == as_planned | {
+        "a": [turns("Why?", told="Try."), turns("Why?", first, second, third, told="Conclude.")],
+        "c": [turns("Why?", first, second, told="Check the first.")],
+    }
+    assert await sent(access="all") == {
+        "a": [turns("Why?", told="Try."), turns("Why?", first, second, third, told="Conclude.")],
+        "b": [turns("Why?", first, told="Try too.")],
+        "c": [turns("Why?", first, second, told="Check the first.")],
+    }
+
+
+# ── one after the other ──────────────────────────────────────────────────────────────────────────────────────────────
+async def test_sequential_one_worker_of_a_question_works_at_a_time_and_the_answer_is_the_same() -> None:
+    side_by_side = Workflow((Step(0, "Try."), Step(0, "Try."), Step(0, "Try."), Step(0, "Conclude.", "all")))
+    at_once: dict[bool, int] = {}
+    said: dict[bool, str | None] = {}
+    for sequential in (False, True):
+        provider = Planted("a", lambda messages, rng: f"{len(messages)} turns, {rng.random()}")
+        pool = WorkerPool([Worker(provider, name="a")])
+        system = ablated(conductor(render_workflow(side_by_side), pool=pool), sequential=sequential)
+        said[sequential] = (await system.ask("Why?")).answer
+        at_once[sequential] = provider.most_at_once
+    assert at_once == {False: 3, True: 1}
+    assert said[True] == said[False]
+
+
+async def test_a_budget_of_seconds_still_ends_a_question_that_waits_for_its_turn() -> None:
+    from openconductor.errors import BudgetExceeded
+
+    async def hang(messages: list[Message]) -> str:
+        import asyncio
+
+        await asyncio.Event().wait()
+        return ""
+
+    pool = WorkerPool([Worker(hang, name="a")])
+    plan = render_workflow(Workflow((Step(0, "Try."), Step(0, "Try."))))
+    with pytest.raises(BudgetExceeded):
+        await ablated(conductor(plan, pool=pool), sequential=True).ask("Why?", budget=Budget(seconds=0.1))
+
+
+# ── by options ───────────────────────────────────────────────────────────────────────────────────────────────────────
+def test_prompt_ablations_change_what_the_planner_is_asked_where_its_template_has_that() -> None:
+    base = conductor(WRITTEN)
+    for options, prompt in (
+        ({"examples": "none"}, PromptOptions(examples="none")),
+        ({"examples": "in"}, PromptOptions(examples="in_distribution")),
+        ({"examples": "mixed"}, PromptOptions(examples="mixed")),
+        ({"examples": "out"}, PromptOptions()),
+        ({"access": "index"}, PromptOptions(access="index")),
+        ({"subtasks": False}, PromptOptions(subtasks=False)),
+    ):
+        changed = ablated(base, **options)  # type: ignore[arg-type]
+        assert isinstance(changed, Conductor) and changed.prompt == prompt
+    assert base.prompt == PromptOptions()  # the Conductor itself stays as it is
+
+
+async def test_the_planner_is_really_sent_another_prompt_and_the_workers_what_it_plans() -> None:
+    prompts: dict[str, str] = {}
+
+    async def asked_with(**options: object) -> WorkerPool:
+        pool = team()
+
+        def plan(messages: list[Message]) -> str:
+            prompts[str(options)] = "\n".join(message.content for message in messages)
+            return WRITTEN
+
+        await ablated(Conductor(plan, pool=pool), **options).ask("Why?")  # type: ignore[arg-type]
+        return pool
+
+    for examples in ("none", "in", "mixed", "out"):
+        await asked_with(examples=examples)
+    of = {examples: prompts[str({"examples": examples})] for examples in ("none", "in", "mixed", "out")}
+    assert len(set(of.values())) == 4
+    assert all(len(of["none"]) < len(of[some]) for some in ("in", "mixed", "out"))
+    assert all(of[some].count("model_id") > of["none"].count("model_id") for some in ("in", "mixed", "out"))
+    await asked_with()
+    assert prompts["{}"] == of["out"]  # the Conductor's own
+    for access in ("binary", "index"):
+        await asked_with(access=access)
+    assert prompts[str({"access": "binary"})] != prompts[str({"access": "index"})]
+    pool = await asked_with(subtasks=False)
+    assert prompts[str({"subtasks": False})] != prompts["{}"]
+    sent = [turns[-1][1] for calls in received(pool).values() for turns in calls]
+    assert len(sent) == 4 and all(text.endswith(SOLVE_SUBTASK) for text in sent)
+
+
+async def test_rounds_are_how_often_the_planner_is_called() -> None:
+    later = render_workflow(Workflow((Step(1, "Again.", "all"),)))
+    assert len((await ablated(conductor(WRITTEN, later), rounds=3).ask("Why?")).rounds) == 3
+    unlimited = await ablated(conductor(WRITTEN, later), rounds=None).ask("Why?", budget=Budget(calls=9))
+    assert len(unlimited.rounds) > 3
+    assert unlimited.answer == "from b"
+
+
+@pytest.mark.parametrize(
+    "options",
+    [{"one_worker": "d"}, {"examples": "few"}, {"access": "some"}, {"rounds": 0}, {"rounds": True}],
+)
+def test_an_option_out_of_its_range_is_refused(options: dict[str, object]) -> None:
+    with pytest.raises(ConfigError):
+        ablated(conductor(WRITTEN), **options)  # type: ignore[arg-type]
+    with pytest.raises(ConfigError, match=r"Rewired\.access"):
+        Rewired(conductor(WRITTEN), access="index")  # type: ignore[arg-type]
+
+
+async def test_a_rewired_conductor_replays_what_a_journal_holds(tmp_path: Path) -> None:
+    with Journal(tmp_path / "journal.sqlite") as journal:
+        first = await Rewired(conductor(WRITTEN), one_worker="b").ask("Why?", on_event=journal)
+    pool = team()
+    with Journal(tmp_path / "journal.sqlite") as journal:
+        system = Rewired(conductor("never asked", pool=pool), one_worker="b").replaying(journal)
+        again = await system.ask("Why?", on_event=journal)
+    assert again.answer == first.answer
+    assert calls_of(pool) == 0
+
+
+async def test_the_gyms_conductor_loses_by_each_ablation_what_the_ablation_takes() -> None:
+    pytest.importorskip("onnxruntime")
+    base = Conductor(bundled_folder(), pool=gym_pool())
+    question = next(one for one in draw_questions("test", 20, seed=0) if one.kind == "pair")
+    plain = await base.ask(question.text)
+    alone = await ablated(base, one_worker="maven").ask(question.text)
+    assert {step.worker for step in played(alone)} == {0}
+    assert [step.subtask for step in played(alone)] == [step.subtask for step in played(plain)]
+    told = await ablated(base, subtasks=False).ask(question.text)
+    assert {step.subtask for step in played(told)} == {question.text}  # the gym's words for: solve it
+    with pytest.raises(ConfigError, match="compact template has no examples"):
+        ablated(base, examples="none")

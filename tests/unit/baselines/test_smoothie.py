@@ -1,0 +1,126 @@
+"""Smoothie's estimate of noise, and what becomes of answers that are missing."""
+
+from __future__ import annotations
+
+import random
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+sys.path.insert(0, str(Path(__file__).parent))
+from formulas import noise_of
+from planted import Say, answers, asked, planted_pool
+from topics import draw_topics
+
+from openconductor.baselines.features import Hashed
+from openconductor.baselines.observed import Observations
+from openconductor.baselines.smoothie import Smoothie, distances, estimate_noise, mean_distances
+from openconductor.errors import ConfigError, Refused, ServerFailed
+from openconductor.pool import WorkerPool
+from openconductor.types import Message
+
+BEFORE, NOW = draw_topics(120, seed=5), draw_topics(200, seed=6)
+TOPIC = dict(BEFORE + NOW)
+
+
+def truth(question: str) -> str:
+    rng = random.Random(f"truth/{question}")
+    return "Answer: " + " ".join(str(rng.randrange(1000)) for _ in range(4))
+
+
+def noisy(*shares: float) -> Say:
+    """Right with a chance that depends on the topic, else wrong in a way of its own."""
+
+    def say(messages: Sequence[Message], rng: random.Random) -> str:
+        question = asked(messages)
+        if rng.random() < shares[TOPIC[question] % len(shares)]:
+            return truth(question)
+        return "Answer: " + " ".join(str(rng.randrange(1000)) for _ in range(4))
+
+    return say
+
+
+async def observed(pool: WorkerPool) -> Observations:
+    """What the workers answered before; nothing of it is graded."""
+    from openconductor.baselines.single import SingleWorker
+
+    questions = [question for question, _ in BEFORE]
+    columns = [await answers(SingleWorker(pool, ordinal), questions) for ordinal in pool.ordinals]
+    names = tuple(worker.name for _, worker in pool)
+    table = tuple(zip(*columns, strict=True))
+    return Observations(tuple(questions), names, tuple((None,) * len(names) for _ in questions), table)
+
+
+# ── the estimator ────────────────────────────────────────────────────────────────────────────────────────────────────
+def test_the_triplet_formula_gives_back_the_noise_that_distances_are_made_of() -> None:
+    noise = np.array([0.1, 0.4, 0.2, 0.9, 0.0])
+    assert np.allclose(estimate_noise(noise[:, None] + noise[None, :]), noise)
+
+
+def test_gaussian_answers_give_their_variances() -> None:
+    rng = np.random.default_rng(0)
+    deviations = np.array([0.1, 0.3, 0.5, 0.7])
+    right = rng.normal(size=(3000, 1, 8))
+    views = right + deviations[:, None] * rng.normal(size=(3000, 4, 8))
+    apart = ((views[:, :, None] - views[:, None]) ** 2).sum(axis=3).mean(axis=0)
+    assert np.allclose(estimate_noise(apart), 8 * deviations**2, rtol=0.1, atol=0.02)
+
+
+def test_answers_that_are_missing_are_left_out() -> None:
+    tables = np.array([distances(row, Hashed()) for row in (["a b", "a b", None, "c"], ["a b", "c d", "e", None])])
+    means = mean_distances(tables)
+    assert means[0, 1] == pytest.approx((0 + 2) / 2)  # orthogonal unit vectors are at a squared distance of 2
+    assert means[0, 2] == pytest.approx(2)
+    assert np.isnan(means[2, 3])
+    assert np.isinf(estimate_noise(np.full((3, 3), np.nan))).all()
+
+
+async def test_what_it_estimates_is_what_the_formula_says_of_the_workers_shares() -> None:
+    # Answers are alike or not: D_ij is 2 where either is wrong, so that 2 (1 - p_i p_j) is expected.
+    def alike(texts: Sequence[str]) -> np.ndarray:
+        return np.array([[float(text == one) for one in sorted(set(texts))] for text in texts])
+
+    shares = (0.4, 0.85, 0.65, 0.1)
+    pool = planted_pool(**{f"w{index}": noisy(share) for index, share in enumerate(shares)})
+    seen = await observed(pool)
+    estimates = [
+        Smoothie(pool, mode="independent", observations=seen.rows(half), encoder=alike).noise("", [])
+        for half in (range(40), range(40, 80), range(80, 120))
+    ]
+    spread = np.std(estimates, axis=0, ddof=1) / 3**0.5
+    assert (abs(np.mean(estimates, axis=0) - 2 * noise_of(shares)) < np.maximum(5 * spread, 0.1)).all()
+    assert np.mean(estimates, axis=0).argsort().tolist() == [1, 2, 0, 3]  # in the order of their skill
+
+
+# ── routing ──────────────────────────────────────────────────────────────────────────────────────────────────────────
+async def test_who_declines_is_not_chosen_and_who_fails_ends_the_episode() -> None:
+    def decline(messages: Sequence[Message], rng: random.Random) -> str:
+        raise Refused("no")
+
+    def fail(messages: Sequence[Message], rng: random.Random) -> str:
+        raise ServerFailed("no")
+
+    best = planted_pool(best=noisy(1.0), good=noisy(0.8), poor=noisy(0.3))
+    seen = await observed(best)
+    silent = planted_pool(best=decline, good=noisy(1.0), poor=noisy(0.0))
+    question = NOW[0][0]
+    assert (await Smoothie(silent, mode="independent", observations=seen).ask(question)).answer == truth(question)
+    broken = planted_pool(best=noisy(1.0), good=noisy(1.0), poor=fail)
+    episode = await Smoothie(broken, mode="independent", observations=seen).ask(question)
+    assert episode.answer is None and isinstance(episode.error, ServerFailed)
+
+
+async def test_what_cannot_be_judged_is_refused() -> None:
+    pool = planted_pool(a=noisy(1.0), b=noisy(1.0), c=noisy(1.0))
+    seen = await observed(pool)
+    with pytest.raises(ConfigError, match="expected observations"):
+        Smoothie(pool, mode="independent")
+    with pytest.raises(ConfigError, match="expected 'independent' or 'dependent'"):
+        Smoothie(pool, mode="local")  # type: ignore[arg-type]
+    with pytest.raises(ConfigError, match="at least 3"):
+        Smoothie(pool.subset([0, 1]))
+    with pytest.raises(ConfigError, match="no answers of the pool's workers"):
+        Smoothie(pool, observations=Observations(seen.questions, seen.workers, seen.right))
