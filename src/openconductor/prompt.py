@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Literal, cast
 
 from openconductor.errors import ConfigError
@@ -125,7 +126,7 @@ def render_prompt(
     if options.template == "compact":
         return (Message("user", _compact(workers, _conversation(turns), previous), parts),)
     asked = _conversation(turns) if previous is None else f"{_conversation(turns)}\n\n{_later_round(previous, options)}"
-    return Message("system", _system(workers, ordinals, options, max_steps)), Message("user", asked, parts)
+    return Message("system", _system(workers, tuple(ordinals), options, max_steps)), Message("user", asked, parts)
 
 
 def render_workflow(workflow: Workflow, thought: str = "") -> str:
@@ -154,7 +155,10 @@ _ESCAPES = {"\\": "\\\\", '"': '\\"', "\n": "\\n", "\r": "\\r", "\t": "\\t"}
 
 def _quoted(text: str) -> str:
     """A text as a double-quoted Python string on one line."""
-    escaped = "".join(_ESCAPES.get(char) or (char if char.isprintable() else _escaped(char)) for char in text)
+    if text.isprintable():
+        escaped = text.replace("\\", "\\\\").replace('"', '\\"')
+    else:
+        escaped = "".join(_ESCAPES.get(char) or (char if char.isprintable() else _escaped(char)) for char in text)
     # A thought may open a ''' string that it never closes; no subtask after it may close that, and so hide our lists.
     return '"' + escaped.replace("'''", "''\\'") + '"'
 
@@ -205,7 +209,8 @@ def _compact(workers: str, question: str, previous: Round | None) -> str:
 # --- the full template ------------------------------------------------------------------------------------------------
 
 
-def _system(workers: str, ordinals: Sequence[int], options: PromptOptions, max_steps: int) -> str:
+@lru_cache(maxsize=64)  # the same for all questions of a pool, and the worked examples take a millisecond to write
+def _system(workers: str, ordinals: tuple[int, ...], options: PromptOptions, max_steps: int) -> str:
     sections = [
         _TASK,
         _format(options, max_steps),

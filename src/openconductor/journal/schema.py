@@ -22,7 +22,7 @@ _LOCK_SUFFIX = "-lock"
 _BUSY_SECONDS = 30.0  # a reader's checkpoint, a backup: they end
 _PAGE_BYTES = 8192  # a call's row is some kB: on smaller pages it would be in many pieces
 _CHECKPOINT_PAGES = 4096  # 32 MiB of log before it is moved into the file
-_CACHE_KIB = 65_536  # the index over keys is written at random places
+_CACHE_KIB = 8192  # a larger one only makes a long run grow: what it lacks is in the system's own cache
 
 _USAGE = """
     input_tokens INTEGER, cached_tokens INTEGER, output_tokens INTEGER, reasoning_tokens INTEGER, dollars TEXT,

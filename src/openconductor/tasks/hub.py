@@ -117,7 +117,8 @@ def _download(dataset: HubDataset, file: HubFile, revision: str | None, task: st
         reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
         raise TaskError(
             f"task {task}: {dataset.id}/{file.path} at {revision or 'its newest commit'}{gate} could not be fetched: "
-            f"{reason}; expected a network, or a local file of JSON Lines: path=FILE, or --path FILE"
+            f"{reason}; expected a network, or a local file of JSON Lines: path=FILE (`task`: --path FILE, `eval`: "
+            "--task-path NAME=FILE)"
         ) from error
     # The cache keeps a file as .../snapshots/<commit>/<its path>.
     return path, path.parts[-len(Path(file.path).parts) - 1]

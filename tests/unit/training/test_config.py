@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -10,10 +11,11 @@ from openconductor.errors import ConfigError
 from openconductor.training.config import TrainConfig, dump_train_config, load_train_config
 
 RECIPES = Path(__file__).parents[3] / "recipes"
+TRAININGS = [path for path in sorted(RECIPES.glob("*.toml")) if "systems" not in tomllib.loads(path.read_text("utf-8"))]
 
 
-@pytest.mark.parametrize("recipe", sorted(RECIPES.glob("*.toml")), ids=lambda path: path.stem)
-def test_every_recipe_loads_strictly_and_survives_dumping(recipe: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize("recipe", TRAININGS, ids=lambda path: path.stem)
+def test_every_training_recipe_loads_strictly_and_survives_dumping(recipe: Path, tmp_path: Path) -> None:
     config = load_train_config(recipe)
     again = tmp_path / "again.toml"
     again.write_text(dump_train_config(config), encoding="utf-8")
