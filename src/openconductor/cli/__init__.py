@@ -42,9 +42,11 @@ def build_app() -> typer.Typer:
     from openconductor.cli.ask import ask
     from openconductor.cli.demo import demo
     from openconductor.cli.doctor import doctor
+    from openconductor.cli.eval import evaluate
     from openconductor.cli.grade import grade
     from openconductor.cli.gym import gym
     from openconductor.cli.pool import pool
+    from openconductor.cli.report import report
     from openconductor.cli.task import task
     from openconductor.cli.train import train
 
@@ -62,6 +64,8 @@ def build_app() -> typer.Typer:
     app.add_typer(task)
     app.command()(grade)
     app.command()(train)
+    app.command("eval")(evaluate)
+    app.command()(report)
     app.command()(doctor)
     return app
 

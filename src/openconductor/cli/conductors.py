@@ -7,15 +7,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from openconductor.errors import ConfigError
-
 if TYPE_CHECKING:
     from openconductor.conductor import Conductor, Planner
     from openconductor.journal import Journal
     from openconductor.pool import WorkerPool
-
-OF_POOL = "worker"
-"""``worker:NAME`` is the pool's worker of that name."""
 
 
 def bundled_planner() -> str:
@@ -37,27 +32,9 @@ def find_planner(
     Raises:
         ConfigError: there is no such thing, or it does not take a URL or a key.
     """
-    options: dict[str, object] = {}
-    if base_url is not None:
-        options["base_url"] = base_url
-    if key_env is not None:
-        options["api_key_env"] = key_env
-    if named is None:
-        if options:
-            raise ConfigError("--conductor-base-url, --conductor-key-env: expected --conductor provider:model beside")
-        return bundled_planner()
-    kind, colon, name = named.partition(":")
-    if kind == OF_POOL and colon:
-        if options:
-            raise ConfigError(f"--conductor {named}: takes its URL and key from the pool file, got them as options too")
-        return pool[pool.ordinal_of(name)]
-    if not options:
-        return named
-    if not (colon and kind and name):
-        raise ConfigError(f"--conductor {named!r}: got a URL or a key for it, expected 'provider:model'")
-    from openconductor.providers import create
+    from openconductor.evaluation import planner
 
-    return create(kind, name, **options)
+    return planner.find_planner(named, pool, base_url=base_url, key_env=key_env)
 
 
 def replaying(conductor: Conductor, journal: Journal) -> None:

@@ -89,9 +89,14 @@ class Record:
 
     @property
     def valid(self) -> bool | None:
-        """Whether the first round's text was a workflow; None where no Conductor wrote any."""
+        """Whether the first round's text was a workflow; None where no Conductor wrote any.
+
+        A planner that could not be reached wrote none; one that declined, or was asked too much, wrote no workflow.
+        """
         first = self.rounds[0] if self.rounds else None
         if first is None or not first.planned:
+            return None
+        if first.workflow is None and not first.reason and self.status in MASKED:
             return None
         return first.workflow is not None
 

@@ -20,6 +20,7 @@ from openconductor.evaluation.intervals import (
     agreeing_bound,
     bootstrap_interval,
     bootstrap_mean,
+    cautious_mean,
     share_interval,
     variance,
     wilson_interval,
@@ -167,8 +168,10 @@ def paired_bootstrap(
 ) -> Difference | None:
     """Whether system ``a`` is better than system ``b``, from problems that both have decided, drawn again and again.
 
-    Pairing by problem takes the problems' own difficulty out of the interval. Where the two never differ, the bootstrap
-    knows nothing, and the interval is what so many equal problems leave open.
+    Pairing by problem takes the problems' own difficulty out of the interval. Where few problems tell the two apart,
+    the bootstrap knows too little: its interval is widened to ``intervals.cautious_mean``'s, and the larger p-value
+    counts. Where all differences are the same it knows nothing, and the interval is what so many equal problems leave
+    open.
 
     Args:
         a: the records of one system.
@@ -190,7 +193,8 @@ def difference(
     resamples: int = RESAMPLES,
 ) -> Difference | None:
     """``paired_bootstrap`` over scores in [0, 1] by problem."""
-    differences = [fmean(first[key]) - fmean(second[key]) for key in first if key in second]
+    # Rounded, so that two thirds less a third are what one less two thirds are.
+    differences = [round(fmean(first[key]) - fmean(second[key]), 12) for key in first if key in second]
     if not differences:
         return None
     better, worse = sum(one > 0 for one in differences), sum(one < 0 for one in differences)
@@ -198,18 +202,22 @@ def difference(
     if min(differences) == max(differences):
         apart = agreeing_bound(count)
         low, high = value - apart * (1 + value), value + apart * (1 - value)
-        # A sign test says of so many equal differences what no draw of them can.
-        p = min(1.0, 2.0 ** (1 - count)) if value else 1.0
+        # The interval's, turned around; where all differ by a whole answer it is the sign test's.
+        p = min(1.0, 2 * (1 + abs(value)) ** -count) if value else 1.0
     else:
-        low, high, p = bootstrap_mean(differences, seed=seed, resamples=resamples)
+        drawn, cautious = bootstrap_mean(differences, seed=seed, resamples=resamples), cautious_mean(differences)
+        low, high = max(-1.0, min(drawn[0], cautious[0])), min(1.0, max(drawn[1], cautious[1]))
+        p = max(drawn[2], cautious[2])
     return Difference(value, low, high, p, count, better, worse)
 
 
-def paired_difference(ours: Iterable[Outcome], theirs: Iterable[Outcome], *, seed: int = 0) -> Estimate | None:
+def paired_difference(
+    ours: Iterable[Outcome], theirs: Iterable[Outcome], *, seed: int = 0, resamples: int = RESAMPLES
+) -> Estimate | None:
     """``paired_bootstrap`` over Outcomes; None where no problem was decided by both."""
     first, first_masked = _scores(ours)
     second, second_masked = _scores(theirs)
-    found = difference(first, second, seed)
+    found = difference(first, second, seed, resamples=resamples)
     if found is None:
         return None
     return Estimate(found.value, found.low, found.high, found.problems, first_masked + second_masked)

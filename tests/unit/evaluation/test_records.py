@@ -116,6 +116,20 @@ async def test_what_is_no_record_is_a_journal_error(broken: dict[str, object]) -
         from_json({name: value for name, value in data.items() if name != "task"})
 
 
+@pytest.mark.parametrize(
+    ("failure", "valid"), [(RateLimited("slow down"), None), (WorkerTimeout("late"), None), (Refused("no"), False)]
+)
+async def test_a_planner_that_cannot_be_reached_is_neither_valid_nor_invalid(
+    failure: OpenConductorError, valid: bool | None
+) -> None:
+    pool = WorkerPool([Worker(Scripted("42"), name="w", retries=0)])
+    conductor = Conductor(Worker(Scripted(failure), name="planner", retries=0), pool=pool)
+    (outcome,) = await evaluate(conductor, [PROBLEM], ExactGrader())
+    record = record_of(outcome, system="conductor")
+    assert record.valid is valid
+    assert (record.correct is None) == (valid is None)
+
+
 def test_only_what_a_conductor_wrote_is_valid_or_invalid() -> None:
     record = Record("worker:w", "t", "p", 0, "", True, "graded", "42", "42", "", (), 1, Usage(), 0.1)
     assert record.valid is None

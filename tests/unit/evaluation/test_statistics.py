@@ -10,8 +10,26 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from openconductor.errors import RateLimited
+from openconductor.evaluation.intervals import (
+    averaged_interval,
+    bootstrap_mean,
+    cautious_mean,
+    mean_interval,
+    p_of_interval,
+    two_sided,
+)
 from openconductor.evaluation.run import Outcome
-from openconductor.evaluation.statistics import accuracy, bootstrap_interval, paired_difference, wilson_interval
+from openconductor.evaluation.statistics import (
+    accuracy,
+    avg_at_k,
+    bootstrap_interval,
+    clustered_mean,
+    difference,
+    holm,
+    paired_difference,
+    pass_at_k,
+    wilson_interval,
+)
 from openconductor.types import Episode, Grade, Problem, Usage
 
 
@@ -116,3 +134,137 @@ def test_problems_of_two_tasks_with_one_id_are_two_problems() -> None:
     second = Outcome(Problem("1", "What?", "42", "other"), first.episode, Grade(False))
     estimate = accuracy([first, second])
     assert estimate is not None and estimate.problems == 2
+
+
+def test_a_clear_difference_stays_clear_among_a_thousand_comparisons() -> None:
+    values = [1.0] * 80 + [0.0] * 110 + [-1.0] * 10
+    low, high, p = bootstrap_mean(values)
+    assert (low, high) == pytest.approx((0.27, 0.43), abs=0.02)
+    # Student's t is 0.35 / sqrt((90 - 200 * 0.35 ** 2) / 199 / 200) = 8.6: far beyond what 10,000 draws can tell.
+    assert p < 1e-12
+    assert holm([p] + [1.0] * 999)[0] < 0.001
+
+
+def test_holms_adjustment_never_turns_an_order_around_and_never_passes_1() -> None:
+    assert holm([]) == []
+    assert holm([0.2]) == [0.2]
+    # 0.01 x 4, 0.02 x 3, then 0.02 again (2 x 0.02 would be less), 0.9.
+    assert holm([0.9, 0.02, 0.01, 0.02]) == pytest.approx([0.9, 0.06, 0.04, 0.06])
+    with pytest.raises(ValueError, match=r"pvalues\[1\]: got 1.5"):
+        holm([0.1, 1.5])
+
+
+def test_pass_at_k_is_one_minus_the_chance_that_k_drawn_without_repetition_are_all_wrong() -> None:
+    # 2 right of 5: 1 - C(3, 2) / C(5, 2) = 0.7; 0 of 5: 0; 3 of 3: 1; one decided: left out.
+    found = pass_at_k([[1, 1, 0, 0, 0], [0] * 5, [1, 1, 1], [1]], 2)
+    assert found.mean == pytest.approx((0.7 + 0 + 1) / 3)
+    assert pass_at_k([[1, 0, 0, 0]], 1).mean == avg_at_k([[1, 0, 0, 0]], 4).mean == 0.25
+    with pytest.raises(ValueError, match="no problem has 3 decided repeats"):
+        pass_at_k([[1, 0]], 3)
+    with pytest.raises(ValueError, match="k: got 0"):
+        pass_at_k([[1, 0]], 0)
+
+
+def test_avg_at_k_takes_the_first_k_repeats_of_each_problem() -> None:
+    found = avg_at_k([[1, 0, 0, 0], [1], [0, 1, 1]], 2)
+    assert found.mean == pytest.approx((0.5 + 1 + 0.5) / 3)
+
+
+def test_a_clustered_mean_of_no_score_is_refused() -> None:
+    with pytest.raises(ValueError, match="got no score"):
+        clustered_mean([[], []])
+    with pytest.raises(ValueError, match="expected at least one, all in"):
+        clustered_mean([[1.5]])
+
+
+def test_a_single_problem_says_little_however_often_it_was_asked() -> None:
+    found = clustered_mean([[1.0] * 100])
+    assert (found.mean, found.se) == (1.0, 0.5)
+    assert found.low < 0.25
+
+
+def test_an_average_of_intervals_adds_their_distances_as_variances() -> None:
+    assert averaged_interval([(0.5, 0.2, 0.9)]) == (0.2, 0.9)
+    # (0.3, 0.4) below, (0.4, 0) above: hypot / 2.
+    assert averaged_interval([(0.5, 0.2, 0.9), (1.0, 0.6, 1.0)]) == pytest.approx((0.75 - 0.25, 0.75 + 0.2))
+    with pytest.raises(ValueError, match="got none"):
+        averaged_interval([])
+
+
+@pytest.mark.parametrize(
+    ("value", "low", "high", "p"),
+    [
+        (0.2, 0.0, 0.5, 0.05),
+        (-0.2, -0.5, 0.0, 0.05),
+        (0.0, -0.1, 0.3, 1.0),
+        (0.1, 0.1, 0.2, 0.0),
+        (0.1, -0.1, 0.2, 0.327),
+    ],
+)
+def test_an_interval_that_ends_at_0_has_a_p_value_of_5_percent(value: float, low: float, high: float, p: float) -> None:
+    assert p_of_interval(value, low, high) == pytest.approx(p, abs=5e-4)
+
+
+@given(st.lists(st.sampled_from([-1.0, -0.5, 0.0, 0.5, 1.0]), min_size=2, max_size=30).filter(lambda v: sum(v) != 0))
+def test_a_difference_turned_around_has_the_same_interval_turned_around(values: list[float]) -> None:
+    low, high, p = bootstrap_mean(values, resamples=200)
+    assert bootstrap_mean([-value for value in values], resamples=200) == (-high, -low, p)
+
+
+def test_thirds_that_differ_by_the_same_are_equal_differences() -> None:
+    # Two thirds less a third, and one less two thirds: as floats they are not the same, and spread by 1e-17.
+    found = difference({("t", "a"): [1, 1, 0], ("t", "b"): [1, 1, 1]}, {("t", "a"): [1, 0, 0], ("t", "b"): [1, 1, 0]})
+    assert found is not None
+    assert (found.value, found.p) == (pytest.approx(1 / 3), 1.0)
+    assert found.low < 0 < found.high
+
+
+@pytest.mark.parametrize("apart", [-1.0, -0.5, -0.105, 0.02, 0.3])
+@pytest.mark.parametrize("count", [1, 5, 6, 15, 30, 47, 300])
+def test_the_interval_and_the_p_value_of_equal_differences_agree(apart: float, count: int) -> None:
+    first = {("t", str(n)): [0.5 + apart / 2] for n in range(count)}
+    found = difference(first, {key: [0.5 - apart / 2] for key in first})
+    assert found is not None
+    assert (found.p < 0.05) == (not found.low <= 0 <= found.high)
+
+
+def test_one_question_apart_in_each_of_seven_tasks_is_not_more_than_a_sign_test_finds() -> None:
+    ours = {("t", str(index)): [float(index == 0)] for index in range(100)}
+    one = difference(ours, {key: [0.0] for key in ours})
+    assert one is not None and one.low < 0
+    low, high = averaged_interval([(one.value, one.low, one.high)] * 7)
+    assert p_of_interval(one.value, low, high) > 2 * 0.5**7
+
+
+def test_a_cautious_mean_adds_half_a_question_to_each_side() -> None:
+    values = [1.0] * 4 + [0.0] * 96
+    # Sum 4 and squares 5 of 101.
+    mean, error = 4 / 101, math.sqrt((5 - 16 / 101) / 100 / 101)
+    low, high, p = cautious_mean(values)
+    assert (low, high) == pytest.approx((mean - 1.984 * error, mean + 1.984 * error), abs=1e-5)
+    assert p == pytest.approx(0.0735, abs=5e-4)
+    with pytest.raises(ValueError, match="got 3 that are 0"):
+        cautious_mean([0.0] * 3)
+
+
+def test_a_cautious_mean_of_many_differences_is_the_plain_one() -> None:
+    rng = random.Random(4)
+    values = [rng.gauss(0.05, 0.3) for _ in range(2000)]
+    assert cautious_mean(values)[:2] == pytest.approx(mean_interval(values), abs=2e-4)
+
+
+def test_of_two_and_of_three_values_students_quantiles_are_the_tabulated_ones() -> None:
+    # 12.706 and 4.303: for values 0 and 2 the error is 1, for 0, 0 and 3 it is 1, too.
+    assert mean_interval([0.0, 2.0]) == pytest.approx((1 - 12.706, 1 + 12.706), abs=1e-3)
+    assert mean_interval([0.0, 0.0, 3.0]) == pytest.approx((1 - 4.303, 1 + 4.303), abs=1e-3)
+
+
+# From the incomplete beta function (scipy.stats.t.sf).
+@pytest.mark.parametrize(("t", "degrees", "p"), [(4, 9, 3.1104e-3), (6, 29, 1.5928e-6), (10, 99, 1.094e-16)])
+def test_small_p_values_keep_their_figures(t: float, degrees: int, p: float) -> None:
+    assert two_sided(t, degrees) == pytest.approx(p, rel=0.01)
+
+
+def test_no_p_value_is_0_but_for_want_of_doubles() -> None:
+    assert 0 < two_sided(30, 199) < 1e-70
+    assert 0 < p_of_interval(0.9, 0.8, 1.0) < 1e-60

@@ -1,0 +1,205 @@
+"""``openconductor eval`` as a user meets it: exit codes, two streams kept apart, pure JSON, a bar with costs."""
+
+from __future__ import annotations
+
+import json
+import re
+import sqlite3
+import sys
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+sys.path.insert(0, str(Path(__file__).parent))
+from test_cli import in_a_terminal, needs_bundled, run  # noqa: F401 - `run` is a fixture
+
+SOME = ("eval", "worker:maven", "random", "--limit", "4")
+ROW = {
+    *("system", "task", "n", "k", "accuracy", "se", "ci95", "dollars_per_question", "tokens_per_question"),
+    *("calls_per_question", "validity", "unparsed", "masked", "failed"),
+}
+
+
+def calls(folder: Path) -> int:
+    with closing(sqlite3.connect(folder / "journal.sqlite")) as connection:
+        return connection.execute("SELECT count(*) FROM calls").fetchone()[0]
+
+
+# ── results ──────────────────────────────────────────────────────────────────────────────────────────────────────────
+def test_the_table_goes_to_stdout_and_all_else_to_stderr(run, tmp_path: Path) -> None:  # noqa: F811
+    ran = run(*SOME, "--out", str(tmp_path / "run"))
+    assert ran.code == 0
+    assert "accuracy" in ran.out and "worker:maven" in ran.out and "against worker:maven" in ran.out
+    assert ran.err == f"run folder: {tmp_path / 'run'}\n"
+
+
+@pytest.mark.parametrize("columns", [60, 80, 112])
+def test_no_name_and_no_figure_is_cut_off_however_narrow_the_terminal(
+    run,  # noqa: F811
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    columns: int,
+) -> None:
+    monkeypatch.setenv("COLUMNS", str(columns))
+    systems = ("consensus:maven?n=3", "random?max_steps=2&seed=1")
+    ran = run("eval", *systems, "--limit", "2", "--out", str(tmp_path / "run"))
+    assert ran.code == 0
+    lines = ran.out.splitlines()
+    assert max(map(len, lines)) <= columns
+    assert "\N{HORIZONTAL ELLIPSIS}" not in ran.out
+    rules = [number for number, line in enumerate(lines) if line.startswith("\N{BOX DRAWINGS LIGHT HORIZONTAL}")]
+    for rule in rules[1:]:  # after the table of accuracy: each part has the names of its rows
+        assert lines[rule - 1].split()[:2] == ["system", "task"]
+        assert lines[rule + 1].split()[1] == "gym"
+    heads = "dollars tokens calls valid steps entropy, bits no answer masked difference, points 95 % p (Holm) problems"
+    assert set(ran.out.split()) >= set(heads.split())
+
+
+def test_json_is_one_document_with_every_column_and_what_was_spent(run, tmp_path: Path) -> None:  # noqa: F811
+    ran = run(*SOME, "--repeats", "2", "--seed", "5", "--out", str(tmp_path / "run"), "--json")
+    assert ran.code == 0
+    values = ran.json()
+    assert [(row["system"], row["n"], row["k"]) for row in values["rows"]] == [("worker:maven", 4, 2), ("random", 4, 2)]
+    assert set(values["rows"][0]) >= ROW
+    assert (values["against"], values["missing"], values["folder"]) == ("worker:maven", 0, str(tmp_path / "run"))
+    assert values["spent"]["calls"] == calls(tmp_path / "run")
+    assert values["spent"]["dollars"] > 0
+    assert {one["system"] for one in values["latency"]} == {"worker:maven", "random"}
+    table = json.loads((tmp_path / "run" / "table.json").read_text("utf-8"))
+    assert {key: values[key] for key in table} == table
+
+
+def test_a_run_is_gone_on_with_by_its_folder_alone(run, tmp_path: Path) -> None:  # noqa: F811
+    folder = str(tmp_path / "run")
+    first = run(*SOME, "--seed", "3", "--out", folder, "--json").json()
+    paid = calls(tmp_path / "run")
+    again = run("eval", "--out", folder, "--json")
+    assert again.code == 0
+    assert again.json()["rows"] == first["rows"]
+    assert calls(tmp_path / "run") == paid
+
+
+def test_a_run_without_a_folder_gets_one_named_by_day_and_recipe(run, tmp_path: Path, monkeypatch) -> None:  # noqa: F811
+    monkeypatch.chdir(tmp_path)
+    assert run("eval", "random", "--limit", "2").code == 0
+    (folder,) = (tmp_path / "runs").iterdir()
+    assert re.fullmatch(r"\d{4}-\d\d-\d\d-eval", folder.name)
+
+
+def test_the_command_line_overrules_the_recipe(run, tmp_path: Path) -> None:  # noqa: F811
+    recipe = tmp_path / "recipe.toml"
+    recipe.write_text('name = "mine"\nsystems = ["random"]\nseed = 1\n[[task]]\nname = "gym"\nlimit = 3\n', "utf-8")
+    told = ("eval", "--config", str(recipe), "--out", str(tmp_path / "run"), "--json")
+    values = run(*told, "worker:jack", "repeats=2", "--limit", "2", "--budget-dollars", "$9").json()
+    assert (values["name"], values["repeats"]) == ("mine", 2)
+    assert [(row["system"], row["n"]) for row in values["rows"]] == [("worker:jack", 2)]
+    written = (tmp_path / "run" / "config.toml").read_text("utf-8")
+    assert "seed = 1" in written and 'dollars = "9"' in written
+
+
+@needs_bundled
+def test_the_bundled_conductor_is_what_is_evaluated_where_nothing_is_said(run, tmp_path: Path) -> None:  # noqa: F811
+    values = run("eval", "--limit", "3", "--out", str(tmp_path / "run"), "--json").json()
+    (row,) = values["rows"]
+    assert (row["system"], row["task"], row["n"]) == ("conductor", "gym", 3)
+    assert row["validity"] is not None
+
+
+# ── what is refused, and what fails ──────────────────────────────────────────────────────────────────────────────────
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (("conducter",), "nearest: 'conductor'"),
+        (("worker:mavn",), "nearest is 'maven'"),
+        (("consensus:maven?m=3",), "no option 'm'"),
+        (("random", "--task", "gymm"), "'gym'"),
+        (("random", "--task-path", "gsm8k"), "expected NAME=FILE"),
+        (("random", "--task", "gym", "--task-path", "gsm8k=x.jsonl"), "expected one of the tasks that are asked"),
+        (("random", "repeats=2"), "got key=value without a recipe"),
+        (("random", "--setting", "tight"), "setting: got 'tight'"),
+        (("random", "--budget-dollars", "much"), "budget.dollars: got 'much'"),
+        (("random", "--repeats", "0"), "repeats"),
+        (("random", "--limt", "3"), "'--limit'"),
+        (("random", "--regrade", "runs/x"), "expected nothing beside it but --json"),
+        (("--regrade", "runs/x"), "expected the folder of an evaluation"),
+        (("random", "--config", "nowhere.toml"), "nowhere.toml"),
+    ],
+)
+def test_wrong_usage_says_what_is_wrong_exits_with_2_and_leaves_nothing(
+    run,  # noqa: F811
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    arguments: tuple[str, ...],
+    said: str,
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    ran = run("eval", *arguments)
+    assert (ran.code, ran.out) == (2, "")
+    assert said in re.sub(r"\s+", " ", ran.err)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_folder_of_another_evaluation_is_refused_with_what_differs(run, tmp_path: Path) -> None:  # noqa: F811
+    folder = str(tmp_path / "run")
+    assert run(*SOME, "--out", folder).code == 0
+    ran = run("eval", "random", "--limit", "4", "--seed", "9", "--out", folder)
+    assert ran.code == 2
+    assert 'systems: got ["random"], expected ["worker:maven", "random"]' in ran.err
+    assert "seed: got 9, expected null" in ran.err
+
+
+def test_data_that_are_not_there_are_a_failure(run, tmp_path: Path) -> None:  # noqa: F811
+    ran = run("eval", "random", "--task-path", f"gsm8k={tmp_path / 'nowhere.jsonl'}", "--out", str(tmp_path / "run"))
+    assert (ran.code, ran.out) == (1, "")
+    assert "nowhere.jsonl" in ran.err
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_spent_budget_is_a_failure_that_says_how_far_it_came(run, tmp_path: Path) -> None:  # noqa: F811
+    folder = tmp_path / "run"
+    told = ("eval", "worker:maven", "worker:jack", "--limit", "6", "--concurrency", "1", "--out", str(folder), "--json")
+    ran = run(*told, "--budget-calls", "5")
+    assert (ran.code, ran.out) == (1, "")
+    assert "paid 5 calls" in ran.err and "with a larger budget it goes on" in ran.err
+    assert f"the table so far: {folder / 'table.md'}" in ran.err
+    assert "7 answers are missing" in (folder / "table.md").read_text("utf-8")
+    whole = run(*told, "--budget-calls", "12")
+    assert (whole.code, whole.json()["missing"], whole.json()["spent"]["calls"]) == (0, 0, 12)
+
+
+# ── regrade ──────────────────────────────────────────────────────────────────────────────────────────────────────────
+def test_regrading_calls_nobody_and_lists_what_moved(run, tmp_path: Path, monkeypatch) -> None:  # noqa: F811
+    from openconductor.graders.exact import ExactGrader
+    from openconductor.types import Grade
+
+    folder = tmp_path / "run"
+    assert run("eval", "oracle", "--limit", "5", "--out", str(folder)).code == 0
+    before, paid = (folder / "table.csv").read_text("utf-8"), calls(folder)
+    same = run("eval", "--regrade", str(folder))
+    assert same.code == 0
+    assert "0 verdicts moved" in same.err and "accuracy" in same.out
+
+    async def grade(self: ExactGrader, problem: object, answer: str) -> Grade:
+        return Grade(False, "x", note="stricter")
+
+    monkeypatch.setattr(ExactGrader, "grade", grade)
+    ran = run("eval", "--regrade", str(folder), "--json")
+    values = ran.json()
+    assert values["regraded"] > 0
+    assert {(move["system"], move["before"], move["now"]) for move in values["moves"]} == {("oracle", True, False)}
+    assert values["rows"][0]["accuracy"] == 0
+    assert calls(folder) == paid
+    assert (folder / "table.csv").read_text("utf-8") != before
+
+
+# ── a terminal ───────────────────────────────────────────────────────────────────────────────────────────────────────
+def test_a_terminal_sees_a_bar_with_what_is_done_what_it_cost_and_the_time_left(tmp_path: Path) -> None:
+    told = ("eval", "workers", "random", "--limit", "40", "--out", str(tmp_path / "run"))
+    code, shown = in_a_terminal(*told, env={"NO_COLOR": "1"})
+    assert code == 0
+    plain = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", shown)
+    assert re.search(r"\d+/360", plain)
+    assert re.search(r"\$0\.\d+, \d+ calls", plain)
+    assert re.search(r"\d:\d\d:\d\d|-:--:--", plain)
+    assert shown.rindex("\x1b[?25h") > shown.rindex("\x1b[?25l")  # the cursor comes back

@@ -1,0 +1,353 @@
+"""An evaluation that was cut off, at whatever moment and however, and gone on with equals one that was not.
+
+The same ``openconductor eval`` runs once in peace and again and again with an end to it: SIGKILL at random moments,
+Ctrl-C, a budget that is spent. In the end the tables are the same bytes, and the server has been asked nothing again
+that stood in the journal. The server cannot see the sample that a call belongs to, so requests are counted: in each
+life at most as many of a kind as a whole run makes, less those that the journal held when that life began.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import random
+import re
+import signal
+import sqlite3
+import subprocess
+import sys
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import closing, suppress
+from dataclasses import dataclass
+from functools import cache
+from hashlib import blake2b
+from pathlib import Path
+from typing import Literal
+
+import pytest
+from aiohttp import web
+
+from openconductor import cli
+from openconductor.errors import JournalError
+from openconductor.journal import JournalReader
+
+KILLS = 7  # of each of two evaluations
+TO_BEGIN = 0.3  # seconds, in about which a child has read its recipe and asks
+SEED = 20_261_121
+AT_ONCE = 4
+QUESTIONS, LEARNT = 14, 12
+SIDE_BY_SIDE = 5  # the most calls that one question has in flight
+TABLES = ("table.json", "table.md", "table.csv", "table.tex")
+SYSTEMS = ("worker:ada", "consensus:ada?n=5", "reflection:bob?n=2", "conductor", "routerdc", "smoothie")
+PLAN = "model_id = [1, 2, 1]\nsubtasks = ['Add.', 'Add.', 'Decide.']\naccess_list = [[], [], 'all']"
+_SUM = re.compile(r"What is (\d+) plus (\d+)\?")
+
+
+# ── the server: counts what it is asked ──────────────────────────────────────────────────────────────────────────────
+def request_id(model: str, turns: list[tuple[str, str]]) -> str:
+    return blake2b(json.dumps([model, turns]).encode(), digest_size=8).hexdigest()
+
+
+class Server:
+    """Adds two numbers, by chance wrongly; what it says depends on the worker and the turns alone."""
+
+    def __init__(self) -> None:
+        self.asked: list[str] = []
+        self.url = ""
+        self._draws = random.Random(SEED)
+        self._loop = asyncio.new_event_loop()
+        self._up = threading.Event()
+        self._thread = threading.Thread(target=self._serve, daemon=True)
+        self._thread.start()
+        assert self._up.wait(30)
+
+    def wait_for(self, requests: int) -> None:
+        """Block until so many more have come."""
+        wanted, deadline = len(self.asked) + requests, time.monotonic() + 60
+        while len(self.asked) < wanted:
+            assert time.monotonic() < deadline, "the child asks nobody"
+            time.sleep(0.002)
+
+    def close(self) -> None:
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join(30)
+
+    def _serve(self) -> None:
+        asyncio.set_event_loop(self._loop)
+        self._loop.run_until_complete(self._start())
+        self._up.set()
+        self._loop.run_forever()
+        self._loop.run_until_complete(self._runner.cleanup())
+        self._loop.close()
+
+    async def _start(self) -> None:
+        app = web.Application()
+        app.router.add_post("/v1/chat/completions", self._answer)
+        self._runner = web.AppRunner(app, access_log=None, shutdown_timeout=0.1)
+        await self._runner.setup()
+        site = web.TCPSite(self._runner, "127.0.0.1", 0)
+        await site.start()
+        self.url = f"http://127.0.0.1:{self._runner.addresses[0][1]}/v1"
+
+    async def _answer(self, request: web.Request) -> web.Response:
+        body = await request.json()
+        turns = [(turn["role"], turn["content"]) for turn in body["messages"]]
+        asked = request_id(body["model"], turns)
+        self.asked.append(asked)
+        await asyncio.sleep(self._draws.uniform(0.001, 0.012))
+        text = PLAN if "model_id" in turns[0][1] else self._sum(" ".join(text for _, text in turns), asked)
+        message = {"role": "assistant", "content": text}
+        usage = {"prompt_tokens": sum(len(text) for _, text in turns), "completion_tokens": len(text)}
+        choice = {"index": 0, "message": message, "finish_reason": "stop"}
+        return web.json_response({"choices": [choice], "usage": usage})
+
+    @staticmethod
+    def _sum(said: str, asked: str) -> str:
+        found = _SUM.search(said)
+        assert found is not None, said
+        return f"It is \\boxed{{{int(found[1]) + int(found[2]) + (int(asked, 16) % 3 == 0)}}}."
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[Server]:
+    server = Server()
+    yield server
+    server.close()
+
+
+@dataclass(frozen=True)
+class Peace:
+    """A run that nobody disturbed."""
+
+    recipe: Path
+    tables: dict[str, bytes]
+    requests: Counter[str]
+
+    def command(self, folder: Path, *more: str) -> list[str]:
+        return ["eval", "--config", str(self.recipe), "--out", str(folder), *more]
+
+
+@pytest.fixture(scope="module")
+def peaces(server: Server, tmp_path_factory: pytest.TempPathFactory) -> Callable[[bool], Peace]:
+    """Whether calls are shared -> a recipe, and what comes of it."""
+
+    @cache
+    def peace(shared: bool) -> Peace:
+        return in_peace(server, tmp_path_factory.mktemp("peace"), shared=shared)
+
+    return peace
+
+
+def in_peace(server: Server, folder: Path, *, shared: bool) -> Peace:
+    more = f'base_url = "{server.url}"\nprice = {{ input = 1, output = 2 }}\n'
+    workers = (f'[[worker]]\nname = "{name}"\nmodel = "{name}"\n{more}' for name in ("boss", "ada", "bob"))
+    (folder / "pool.toml").write_text("".join(workers), "utf-8")
+    for split, numbers in (("test", range(QUESTIONS)), ("train", range(QUESTIONS, QUESTIONS + LEARNT))):
+        rows = [{"question": f"What is {n} plus {n * n}?", "answer": f"#### {n + n * n}"} for n in numbers]
+        (folder / f"{split}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows), "utf-8")
+    recipe = folder / "recipe.toml"
+    recipe.write_text(
+        f'name = "resumed"\nsystems = {json.dumps(SYSTEMS)}\npool = "{folder / "pool.toml"}"\n'
+        f"concurrency = {AT_ONCE}\nseed = 3\nshare_calls = {json.dumps(shared)}\n"
+        f'[[task]]\nname = "gsm8k"\npath = "{folder}"\n[conductor]\nplanner = "worker:boss"\n'
+        f"[learn]\nlimit = {LEARNT}\n",
+        "utf-8",
+    )
+    before = len(server.asked)
+    assert cli.main(Peace(recipe, {}, Counter()).command(folder / "run")) == 0
+    tables = {name: (folder / "run" / name).read_bytes() for name in TABLES}
+    accuracies = {row["accuracy"] for row in json.loads(tables["table.json"])["rows"]}
+    assert len(accuracies) > 2, "every system does the same: the test has no power"
+    assert None not in accuracies
+    return Peace(recipe, tables, Counter(server.asked[before:]))
+
+
+# ── the child and its nursery: this file as a program ────────────────────────────────────────────────────────────────
+def nursery() -> None:
+    """Fork a child for each line of standard input; at the next line kill it or wait for it, and say how it ended."""
+    import sklearn.feature_extraction.text  # noqa: F401 - so that a child's life is not spent on it
+
+    import openconductor.baselines.routerdc
+    import openconductor.baselines.smoothie
+    import openconductor.cli.eval
+    import openconductor.evaluation.runner
+    import openconductor.tasks.math  # noqa: F401
+
+    print("ready", flush=True)
+    while line := sys.stdin.readline():
+        child = os.fork()
+        if child == 0:
+            code = 1
+            with suppress(BaseException), Path(os.devnull).open("w", encoding="utf-8") as nothing:
+                sys.stdout = sys.stderr = nothing
+                code = cli.main(json.loads(line))
+            os._exit(code)
+        if sys.stdin.readline() == "kill\n":
+            os.kill(child, signal.SIGKILL)  # nobody has waited for it: where it has ended already, this does nothing
+        print(os.waitpid(child, 0)[1], flush=True)
+
+
+class Nursery:
+    """The program above, from outside."""
+
+    def __init__(self) -> None:
+        command = [sys.executable, __file__]
+        self._process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        self._orders, self._answers = self._process.stdin, self._process.stdout
+        assert self._answers.readline() == "ready\n"
+
+    def begin(self, command: list[str]) -> None:
+        """A child's life begins."""
+        print(json.dumps(command), file=self._orders, flush=True)
+
+    def end(self, order: Literal["kill", "wait"]) -> int:
+        """How it ended, as ``os.waitpid`` says it."""
+        print(order, file=self._orders, flush=True)
+        return int(self._answers.readline())
+
+    def close(self) -> None:
+        self._process.communicate(timeout=30)
+
+
+# ── what is checked after every life ─────────────────────────────────────────────────────────────────────────────────
+def acknowledged(folder: Path) -> Counter[str]:
+    """How many calls of each kind stand in the journal as answered; fails where it is not whole, or has one twice."""
+    path = folder / "journal.sqlite"
+    try:
+        reader = JournalReader(path)
+    except JournalError:
+        return Counter()  # killed before the file was made
+    found: Counter[str] = Counter()
+    with reader:
+        for call in reader.calls():
+            if call.outcome == "answered" and not call.replayed:
+                assert call.messages is not None
+                found[request_id(call.worker, [(turn.role, turn.content) for turn in call.messages])] += 1
+    with closing(sqlite3.connect(path)) as connection:
+        assert connection.execute("PRAGMA integrity_check").fetchall() == [("ok",)]
+        twice = "SELECT key FROM calls WHERE replayable AND NOT replayed GROUP BY key HAVING count(*) > 1"
+        assert connection.execute(twice).fetchall() == []  # a key is the worker, the request and the sample
+    return found
+
+
+class Watch:
+    """Looks after one folder: what each life may ask."""
+
+    def __init__(self, peace: Peace, server: Server, folder: Path) -> None:
+        self._peace, self._server, self.folder = peace, server, folder
+        self.held: Counter[str] = Counter()
+        self.asked: Counter[str] = Counter()
+        self._before = len(server.asked)
+
+    def check(self) -> None:
+        """After a life: nothing was asked that stood in the journal when it began."""
+        asked = Counter(self._server.asked[self._before :])
+        self._before = len(self._server.asked)
+        again = asked - (self._peace.requests - self.held)
+        assert not again, f"{again.total()} calls that stood in the journal were made again"
+        self.held = acknowledged(self.folder)
+        self.asked += asked
+
+    def wasted(self) -> int:
+        """At the end: the tables are the same bytes; returns how many calls were made twice: those in flight."""
+        assert self.held == self._peace.requests
+        for name in TABLES:
+            assert (self.folder / name).read_bytes() == self._peace.tables[name], name
+        return (self.asked - self._peace.requests).total()
+
+
+# ── the tests ────────────────────────────────────────────────────────────────────────────────────────────────────────
+@pytest.mark.parametrize("shared", [False, True], ids=["own-calls", "shared-calls"])
+def test_a_kill_at_any_moment_repeats_no_acknowledged_call_and_changes_no_byte_of_the_tables(
+    peaces: Callable[[bool], Peace], server: Server, tmp_path: Path, shared: bool
+) -> None:
+    peace = peaces(shared)
+    draws = random.Random(SEED)
+    nursery = Nursery()
+    watch, in_the_middle = Watch(peace, server, tmp_path / "run"), 0
+    try:
+        for kill in range(KILLS):
+            before = watch.held.total()
+            nursery.begin(peace.command(watch.folder))
+            left = (peace.requests - watch.held).total()
+            if kill % 3 == 0 or not left:  # at any time, before the first call and after the last among it
+                time.sleep(draws.uniform(0.0, 2 * TO_BEGIN))
+            else:  # between calls
+                server.wait_for(draws.randint(1, 1 + left // 4))
+                time.sleep(draws.uniform(0.0, 0.03))
+            assert nursery.end("kill") in (0, signal.SIGKILL)
+            watch.check()
+            in_the_middle += watch.held.total() > before
+        nursery.begin(peace.command(watch.folder))
+        assert nursery.end("wait") == 0
+        watch.check()
+    finally:
+        nursery.close()
+    wasted = watch.wasted()
+    print(f"{KILLS} kills, {in_the_middle} while calls were made; {wasted} calls in flight were repeated")
+    assert wasted <= KILLS * AT_ONCE * SIDE_BY_SIDE
+    assert in_the_middle >= KILLS // 2, "too few of the kills came while calls were made: the test lost its power"
+
+
+@pytest.mark.parametrize("sign", [signal.SIGKILL, signal.SIGINT])
+def test_a_command_that_is_killed_or_interrupted_goes_on_where_it_was(
+    peaces: Callable[[bool], Peace], server: Server, tmp_path: Path, sign: signal.Signals
+) -> None:
+    peace = peaces(False)
+    folder = tmp_path / "run"
+    watch = Watch(peace, server, folder)
+    command = [sys.executable, "-m", "openconductor", *peace.command(folder)]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    server.wait_for(peace.requests.total() // 2)
+    process.send_signal(sign)
+    out, err = process.communicate(timeout=60)
+    assert (process.returncode, out) == ((130, b"") if sign == signal.SIGINT else (-sign, b""))
+    assert b"Traceback" not in err
+    if sign == signal.SIGINT:
+        assert b"the same command goes on" in err
+    watch.check()
+    assert 0 < watch.held.total() < peace.requests.total()
+    assert cli.main(peace.command(folder)) == 0
+    watch.check()
+    assert watch.wasted() <= AT_ONCE * SIDE_BY_SIDE
+
+
+@pytest.mark.parametrize("shared", [False, True], ids=["own-calls", "shared-calls"])
+def test_a_budget_that_is_spent_leaves_a_table_and_a_larger_one_goes_on(
+    peaces: Callable[[bool], Peace],
+    server: Server,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    shared: bool,
+) -> None:
+    peace = peaces(shared)
+    folder = tmp_path / "run"
+    watch = Watch(peace, server, folder)
+    whole = peace.requests.total()
+    learnt = LEARNT * 3
+    for calls in (learnt // 2, learnt + (whole - learnt) // 3, learnt + (whole - learnt) * 2 // 3):
+        capsys.readouterr()
+        assert cli.main(peace.command(folder, "--json", "--budget-calls", str(calls))) == 1
+        said = capsys.readouterr()
+        assert f"paid {calls} calls" in said.err
+        assert "goes on from there" in said.err
+        assert said.out == ""
+        watch.check()
+        assert watch.asked.total() == calls  # to the call
+        assert calls - watch.held.total() < SIDE_BY_SIDE * AT_ONCE  # cancelled beside the step that was refused
+        table = json.loads((folder / "table.json").read_text("utf-8"))
+        assert 0 < table["missing"] <= QUESTIONS * len(SYSTEMS)
+    cancelled = watch.asked.total() - watch.held.total()
+    assert cli.main(peace.command(folder, "--json", "--budget-calls", str(whole + cancelled))) == 0
+    watch.check()
+    assert watch.wasted() == cancelled
+
+
+if __name__ == "__main__":
+    nursery()

@@ -1,0 +1,79 @@
+"""What the tests of tables share: records and results made by hand."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from decimal import Decimal
+from typing import Any
+
+from openconductor.evaluation.config import EvalConfig, TaskTable
+from openconductor.evaluation.records import Record, RoundRecord, Status
+from openconductor.evaluation.results import Results
+from openconductor.types import Step, Usage, Workflow
+
+WORKERS = {0: "ann", 1: "bob"}
+_CORRECT: dict[str, tuple[bool | None, Status]] = {
+    "+": (True, "graded"),
+    "-": (False, "graded"),
+    "?": (False, "unparsed"),
+    "!": (False, "invalid"),
+    "r": (False, "refused"),
+    "u": (None, "ungraded"),
+    "f": (None, "failed"),
+}
+ONE = Workflow([Step(0, "Solve.")])
+TWO = Workflow([Step(0, "Solve."), Step(1, "Check.", "all")])
+
+
+def record(mark: str, problem: str = "p", sample: int = 0, **changes: Any) -> Record:
+    """A record by its mark: right ``+``, wrong ``-``, unparsed ``?``, invalid ``!``, refused ``r``, masked ``u f``."""
+    correct, status = _CORRECT[mark]
+    values: dict[str, Any] = {
+        "system": "conductor",
+        "task": "t",
+        "kind": "easy",
+        "answer": "42",
+        "extracted": "42",
+        "note": "",
+        "rounds": (),
+        "calls": 1,
+        "usage": Usage(input_tokens=10, output_tokens=5, dollars=Decimal("0.01")),
+        "seconds": 1.0,
+        **changes,
+    }
+    return Record(problem=problem, sample=sample, correct=correct, status=status, **values)
+
+
+def records(marks: Sequence[str], **changes: Any) -> list[Record]:
+    """One problem a text, one repeat a character: ``["++-", "u+-"]``; a blank leaves a repeat out."""
+    return [
+        record(mark, f"p{place}", sample, **changes)
+        for place, repeats in enumerate(marks)
+        for sample, mark in enumerate(repeats)
+        if mark != " "
+    ]
+
+
+def planned(*workflows: Workflow | None, reason: str = "missing_list") -> tuple[RoundRecord, ...]:
+    """Rounds that a Conductor wrote."""
+    return tuple(RoundRecord(one, True, "" if one is not None else reason) for one in workflows)
+
+
+def results_of(
+    found: Iterable[Record],
+    systems: Sequence[str],
+    *,
+    tasks: Sequence[str] = ("t",),
+    repeats: int = 1,
+    against: str = "",
+    expected: dict[str, int] | None = None,
+) -> Results:
+    """Results of records made by hand."""
+    config = EvalConfig(
+        name="by hand",
+        systems=tuple(systems),
+        task=tuple(TaskTable(task) for task in tasks),
+        repeats=repeats,
+        against=against,
+    )
+    return Results.of_records(config, found, workers=WORKERS, expected=expected)

@@ -1,0 +1,54 @@
+"""Workers that add, for tests of whole evaluations: no network, no key, no model."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Sequence
+from decimal import Decimal
+from pathlib import Path
+
+from openconductor.errors import OpenConductorError
+from openconductor.pool import Worker, WorkerPool
+from openconductor.protocols import CallContext, OnText
+from openconductor.types import Completion, Message, Price, Sampling, Usage
+
+_SUM = re.compile(r"What is (\d+) plus (\d+)\?")
+
+
+class Adder:
+    """Answers ``What is a plus b?``, off by ``error``; raises what stands in ``failing`` under a.
+
+    Attributes:
+        asked: the first numbers of what it was asked, in order.
+    """
+
+    def __init__(self, error: int = 0) -> None:
+        self.identity = f"adder {error}"
+        self.error = error
+        self.asked: list[int] = []
+        self.failing: dict[int, OpenConductorError] = {}
+
+    async def complete(
+        self, messages: Sequence[Message], sampling: Sampling, *, call: CallContext, on_text: OnText | None = None
+    ) -> Completion:
+        found = _SUM.search(messages[0].content)
+        assert found is not None, messages
+        first, second = int(found[1]), int(found[2])
+        self.asked.append(first)
+        if first in self.failing:
+            raise self.failing[first]
+        return Completion(f"It is \\boxed{{{first + second + self.error}}}.", usage=Usage(100, output_tokens=10))
+
+
+def pool_of(**adders: Adder) -> WorkerPool:
+    """A pool of adders by name; $1 a million tokens, $2 for what they write."""
+    price = Price(Decimal(1), Decimal(2))
+    return WorkerPool([Worker(adder, name=name, price=price, retries=0) for name, adder in adders.items()])
+
+
+def write_sums(path: Path, numbers: Sequence[int]) -> Path:
+    """A file of questions in GSM8K's shape: what is n plus 2n."""
+    rows = [{"question": f"What is {n} plus {2 * n}?", "answer": f"#### {3 * n}"} for n in numbers]
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+    return path

@@ -1,0 +1,109 @@
+"""The recipe of an evaluation: strict, and written down so that it loads to the same."""
+
+from __future__ import annotations
+
+import tomllib
+from dataclasses import replace
+from decimal import Decimal
+from pathlib import Path
+
+import pytest
+
+from openconductor.errors import ConfigError
+from openconductor.evaluation.config import (
+    EvalConfig,
+    LearnTable,
+    SpendingTable,
+    differences,
+    dump_eval_config,
+    load_eval_config,
+    make_eval_config,
+)
+from openconductor.types import Budget
+
+WHOLE = {
+    "name": "everything",
+    "systems": ["conductor", "worker:a b"],
+    "task": [{"name": "gym", "limit": 7}, {"name": "math500", "path": 'ü\x7f"\\ x', "seed": 3}],
+    "pool": "pool.toml",
+    "conductor": {"planner": "openai:gpt-5", "rounds": 2},
+    "repeats": 16,
+    "seed": 5,
+    "setting": "constrained",
+    "constrained": {"gpt 5": {"body": {"reasoning_effort": "minimal", "x": {"y": [1, 2.5, True]}}}},
+    "learn": {"limit": 9},
+    "budget": {"dollars": "1.50", "calls": 3},
+}
+
+
+def made(**changes: object) -> EvalConfig:
+    return make_eval_config({**WHOLE, **changes}, where="test")
+
+
+def test_a_recipe_that_is_written_down_loads_to_the_same(tmp_path: Path) -> None:
+    path = tmp_path / "config.toml"
+    path.write_text(dump_eval_config(made()), encoding="utf-8")
+    assert load_eval_config(path) == made()
+    assert made().budget.budget() == Budget(calls=3, dollars=Decimal("1.50"))
+
+
+def test_the_defaults_are_the_gym_with_the_bundled_conductor_and_cost_nothing() -> None:
+    config = make_eval_config({}, where="test")
+    assert (config.systems, config.pool, [task.name for task in config.task]) == (("conductor",), "gym", ["gym"])
+    assert config.budget.budget() is None
+    assert make_eval_config(tomllib.loads(dump_eval_config(config)), where="again") == config
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"repeat": 3}, "nearest known key is 'repeats'"),
+        ({"task": [{"name": "gym", "pth": "x"}]}, "nearest known key is 'path'"),
+        ({"repeats": 0}, "test: repeats: got 0, expected 1 to 4096"),
+        ({"repeats": "3"}, "repeats: got '3'"),
+        ({"concurrency": 0}, "concurrency: got 0"),
+        ({"systems": []}, "systems: got none"),
+        ({"task": []}, "task: got none"),
+        ({"task": [{"name": "gym"}, {"name": "gym"}]}, "'gym' twice"),
+        ({"setting": "free"}, "setting: got 'free'"),
+        ({"conductor": {"rounds": 0}}, "conductor: got max_steps 5 and rounds 0"),
+        ({"constrained": {"a": {"max_tokens": 0}}}, "constrained.a.max_tokens: got 0"),
+        ({"learn": {"limit": 0}}, "learn: got limit 0"),
+        ({"budget": {"dollars": "much"}}, "budget.dollars: got 'much'"),
+        ({"budget": {"dollars": "-1"}}, "test: budget: got dollars -1 and calls None, expected at least 0"),
+        ({"budget": {"calls": -1}}, "budget: got dollars None and calls -1"),
+        ({"conductor": {"api_key": "sk-123"}}, "keys come from the environment only"),
+    ],
+)
+def test_a_wrong_recipe_says_what_is_wrong(changes: dict[str, object], said: str) -> None:
+    with pytest.raises(ConfigError, match=said):
+        made(**changes)
+
+
+def test_what_no_toml_can_hold_is_refused() -> None:
+    config = made()
+    limits = replace(config.constrained["gpt 5"], body={"effort": None})
+    with pytest.raises(ConfigError, match="got None"):
+        dump_eval_config(replace(config, constrained={"a": limits}))
+
+
+def test_only_what_answers_depend_on_makes_an_evaluation_another_one() -> None:
+    config = made()
+    assert differences(config, replace(config, name="b", against="conductor", concurrency=1)) == []
+    assert differences(config, replace(config, budget=SpendingTable())) == []
+    assert differences(config, replace(config, seed=6, setting="unconstrained")) == [
+        "seed: got 6, expected 5",
+        'setting: got "unconstrained", expected "constrained"',
+    ]
+
+
+def test_a_pool_file_and_local_data_may_lie_elsewhere_but_the_gym_is_no_file() -> None:
+    config = make_eval_config({"pool": "pool.toml", "task": [{"name": "gsm8k", "path": "a.jsonl"}]}, where="test")
+    moved = replace(
+        config, pool="/far/pool.toml", task=(replace(config.task[0], path="/far/a.jsonl"),), learn=LearnTable(path="b")
+    )
+    assert differences(config, moved) == []
+    assert differences(config, replace(config, pool="gym")) == ['pool: got "gym", expected "pool.toml"']
+    assert differences(config, replace(moved, task=(replace(moved.task[0], limit=3),))) == [
+        'task: got [{"name": "gsm8k", "limit": 3}], expected [{"name": "gsm8k"}]'
+    ]

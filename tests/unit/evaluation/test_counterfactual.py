@@ -1,0 +1,189 @@
+"""Steps are worth what the gym's exact chances say, and replays over workers agree with these chances."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from statistics import fmean
+
+import pytest
+
+from openconductor.errors import JournalError
+from openconductor.evaluation.counterfactual import (
+    Counterfactuals,
+    Effect,
+    Options,
+    counterfactuals,
+    exact_replay,
+    pool_replay,
+)
+from openconductor.evaluation.edits import Edit, edited
+from openconductor.evaluation.records import Record, RoundRecord
+from openconductor.graders.exact import ExactGrader
+from openconductor.gym.exact import expected_accuracy
+from openconductor.gym.exact import oracle_workflow as best_workflow
+from openconductor.gym.questions import GymQuestion, draw_questions
+from openconductor.gym.workers import PROFILES, gym_pool
+from openconductor.gym.world import write_value
+from openconductor.types import Problem, Step, Usage, Workflow
+
+NAMES = {ordinal: profile.name for ordinal, profile in enumerate(PROFILES)}
+QUESTIONS = draw_questions("test", 40, seed=5)
+PROBLEMS = {("gym", f"g{place}"): Problem(f"g{place}", one.text, "", "gym") for place, one in enumerate(QUESTIONS)}
+
+
+def oracle_workflow(question: GymQuestion) -> Workflow:
+    return best_workflow(question)[0]
+
+
+def record(number: int, *flows: Workflow | None, sample: int = 0) -> Record:
+    rounds = tuple(RoundRecord(flow, planned=True) for flow in flows)
+    return Record("conductor", "gym", f"g{number}", sample, "", True, "graded", "", "", "", rounds, 1, Usage(), 0.0)
+
+
+def of_oracle(questions: Sequence[GymQuestion] = QUESTIONS) -> list[Record]:
+    return [record(number, oracle_workflow(question)) for number, question in enumerate(questions)]
+
+
+def effect(found: Counterfactuals, kind: str, by: str = "all", group: str = "") -> Effect:
+    (one,) = [one for one in found.effects if (one.kind, one.by, one.group) == (kind, by, group)]
+    return one
+
+
+async def test_each_effect_is_the_mean_of_the_exact_changes() -> None:
+    """Worked out here once more, edit by edit: each question is the mean of its edits, and weighs the same."""
+    found = await counterfactuals(of_oracle(), PROBLEMS, exact_replay, NAMES, options=Options(shuffle=False))
+    for kind in ("drop", "blind"):
+        changes: list[float] = []
+        for question in QUESTIONS:
+            flow = oracle_workflow(question)
+            without = [edited(flow, Edit(kind, step)) for step in range(len(flow))]
+            scores = [expected_accuracy(question, one) for one in without if one is not None]
+            if scores:
+                changes.append(fmean(scores) - expected_accuracy(question, flow))
+        one = effect(found, kind)
+        assert one.change.value == pytest.approx(fmean(changes))
+        assert one.change.problems == len(changes)
+        assert one.change.low <= one.change.value <= one.change.high
+    assert found.unedited is not None
+    truth = fmean(expected_accuracy(question, oracle_workflow(question)) for question in QUESTIONS)
+    assert found.unedited.value == pytest.approx(truth)
+
+
+async def test_no_edit_makes_an_optimal_plan_better_and_every_kind_hurts() -> None:
+    found = await counterfactuals(of_oracle(), PROBLEMS, exact_replay, NAMES)
+    for kind in ("drop", "swap", "blind", "untold"):
+        one = effect(found, kind)
+        assert one.change.better == 0, "no plan beats the oracle's"
+        assert one.change.high < 0
+        assert one.p_holm < 0.05
+    assert found.shuffled is not None
+    assert found.shuffled.high < 0
+    assert found.undecided == found.left_out == 0
+
+
+async def test_a_step_that_nobody_sees_is_worth_nothing() -> None:
+    """In the gym a step that is for nothing still risks a refusal, which ends the episode: 3 % of what is right."""
+    records: list[Record] = []
+    for number, question in enumerate(QUESTIONS):
+        flow = oracle_workflow(question)
+        if len(flow) == 1:
+            idle = Step((flow.steps[0].worker + 1) % 8, "Look out of the window.")
+            records.append(record(number, Workflow([idle, flow.steps[0]])))
+    options = Options(kinds=["drop", "untold", "swap"], shuffle=False)
+    found = await counterfactuals(records, PROBLEMS, exact_replay, NAMES, options=options)
+    for kind in ("swap", "untold"):
+        first = effect(found, kind, "position", "first")
+        assert first.change.value == pytest.approx(0.0)
+    assert effect(found, "drop", "position", "first").change.value == pytest.approx(0.03 * _right(records), rel=0.05)
+    assert effect(found, "drop", "position", "last").change.value < -0.5
+
+
+def _right(records: Sequence[Record]) -> float:
+    questions = [QUESTIONS[int(one.problem[1:])] for one in records]
+    return fmean(expected_accuracy(question, oracle_workflow(question)) for question in questions)
+
+
+async def test_a_constant_plan_does_not_need_its_own_questions() -> None:
+    flow = Workflow([Step(0, "Solve the problem.")])
+    records = [record(number, flow) for number in range(len(QUESTIONS))]
+    found = await counterfactuals(records, PROBLEMS, exact_replay, NAMES)
+    assert found.shuffled is not None
+    assert (found.shuffled.value, found.shuffled.p) == (0.0, 1.0)
+
+
+async def test_replays_over_the_workers_agree_with_the_exact_chances() -> None:
+    """Thirty samples of each question's plan and of each of its edits: the mean lies where the chances say."""
+    questions = QUESTIONS[:6]
+    graded = {
+        key: Problem(key[1], one.text, write_value(one.answer), "gym")
+        for (key, one) in zip(PROBLEMS, questions, strict=False)
+    }
+    records = [record(n, oracle_workflow(one), sample=k) for n, one in enumerate(questions) for k in range(30)]
+    options = Options(kinds=["drop"], shuffle=False)
+    replay = pool_replay(gym_pool(1), lambda _problem: ExactGrader())
+    played = await counterfactuals(records, graded, replay, NAMES, options=options)
+    exact = await counterfactuals(records, graded, exact_replay, NAMES, options=options)
+    assert played.unedited is not None
+    assert exact.unedited is not None
+    assert played.unedited.value == pytest.approx(exact.unedited.value, abs=0.08)
+    assert effect(played, "drop").change.value == pytest.approx(effect(exact, "drop").change.value, abs=0.1)
+
+
+async def test_what_is_asked_for_twice_is_played_once() -> None:
+    flow = Workflow([Step(0, "Solve the problem.")])
+    asked: list[Workflow] = []
+
+    async def replay(problem: Problem, workflow: Workflow, repeat: int) -> float | None:
+        asked.append(workflow)
+        return 1.0
+
+    told: list[tuple[int, int]] = []
+    records = [record(0, flow), record(1, flow)]
+    options = Options(kinds=["blind"], concurrency=1)
+    found = await counterfactuals(
+        records, PROBLEMS, replay, {0: "a", 1: "b"}, options=options, on_progress=lambda *now: told.append(now)
+    )
+    assert len(asked) == 2, "another question's plan is the same one"
+    assert told == [(1, 2), (2, 2)]
+    assert found.effects == ()
+
+
+async def test_records_that_cannot_be_replayed_are_counted() -> None:
+    flow = Workflow([Step(0, "Solve the problem.")])
+    stranger = Record("c", "t", "x", 0, "", True, "graded", "", "", "", (RoundRecord(flow),), 1, Usage(), 0.0)
+    records = [record(0, flow), record(1, None), record(2, flow, flow), stranger]
+    found = await counterfactuals(records, PROBLEMS, exact_replay, NAMES)
+    assert (found.records, found.left_out) == (1, 3)
+    assert found.shuffled is None, "there is no other question"
+
+
+async def test_what_could_not_be_decided_is_left_out_on_both_sides() -> None:
+    flow = Workflow([Step(0, "Sort."), Step(1, "Check.", (0,))])
+
+    async def replay(problem: Problem, workflow: Workflow, repeat: int) -> float | None:
+        if problem.id == "g0":
+            return None
+        return 1.0 if len(workflow) == 2 else 0.0
+
+    records = [record(number, flow) for number in range(3)]
+    found = await counterfactuals(records, PROBLEMS, replay, NAMES, options=Options(kinds=["drop"], shuffle=False))
+    one = effect(found, "drop")
+    assert (one.change.value, one.change.problems) == (-1.0, 2)
+    assert found.undecided == 3
+
+
+async def test_a_stop_ends_all_replays_and_is_raised_as_it_is() -> None:
+    async def replay(problem: Problem, workflow: Workflow, repeat: int) -> float | None:
+        raise JournalError("the disk is full")
+
+    with pytest.raises(JournalError, match="disk is full"):
+        await counterfactuals(of_oracle(), PROBLEMS, replay, NAMES)
+
+
+async def test_groups_are_named_by_place_shape_and_worker() -> None:
+    found = await counterfactuals(of_oracle(), PROBLEMS, exact_replay, NAMES, options=Options(shuffle=False))
+    groups = {by: {one.group for one in found.effects if one.by == by} for by in ("position", "topology", "worker")}
+    assert {"first", "last", "only"} <= groups["position"]
+    assert {"single", "chain"} <= groups["topology"]
+    assert groups["worker"] <= set(NAMES.values())
+    assert [one.by for one in found.effects[:4]] == ["all"] * 4, "all steps stand first"

@@ -1,0 +1,252 @@
+"""Rows, averages and differences, against numbers worked out by hand."""
+
+from __future__ import annotations
+
+import math
+import sys
+from decimal import Decimal
+from pathlib import Path
+
+import pytest
+
+sys.path.insert(0, str(Path(__file__).parent))
+from rows_of import ONE, TWO, planned, record, records, results_of
+
+from openconductor.errors import ConfigError
+from openconductor.evaluation.intervals import wilson_interval
+from openconductor.evaluation.records import Record
+from openconductor.evaluation.table import AVERAGE, Table, make_row, make_table
+from openconductor.types import Usage
+
+FREE = Usage(input_tokens=10, output_tokens=5)
+UNPRICED = Usage(input_tokens=10, output_tokens=5, unpriced_calls=1)
+
+
+# ── one row ──────────────────────────────────────────────────────────────────────────────────────────────────────────
+def test_single_answers_give_the_share_its_binomial_error_and_wilsons_interval() -> None:
+    row = make_row("conductor", "t", records(["+", "+", "+", "-"]), 1)
+    assert (row.n, row.k, row.accuracy) == (4, 1, 0.75)
+    assert row.se == pytest.approx(0.25)  # sqrt(variance / n), variance = 3/4 * 1/4 * 4/3 = 1/4
+    assert row.ci95 == pytest.approx(wilson_interval(3, 4))
+    assert row.pass_at_k is None
+
+
+def test_repeats_are_averaged_by_problem_and_the_error_is_clustered_by_it() -> None:
+    # Means 1, 1/2, 0, 1: their mean is 5/8; squares of deviations (9 + 1 + 25 + 9) / 64, over 3, over 4.
+    row = make_row("conductor", "t", records(["++", "+-", "--", "++"]), 2)
+    assert row.accuracy == 0.625
+    assert row.se == pytest.approx(math.sqrt(44 / 64 / 3 / 4))
+    assert row.pass_at_k == 0.75  # at least one of two: 1, 1, 0, 1
+
+
+def test_masked_repeats_are_left_out_counted_and_do_not_change_what_a_problem_weighs() -> None:
+    # p0: 2 of 2 decided right; p1: 0 of 1; p2: nothing decided; p3: 1 of 3.
+    row = make_row("conductor", "t", records(["+f+", "u-u", "fff", "+--"]), 3)
+    assert row.n == 4
+    assert row.accuracy == pytest.approx((1 + 0 + 1 / 3) / 3)
+    assert (row.ungraded, row.failed, row.masked) == (2, 4, 6)
+    assert row.pass_at_k == 1.0, "only p3 has three decided answers, and one of them is right"
+
+
+def test_what_counts_as_wrong_is_counted_by_its_reason() -> None:
+    row = make_row("conductor", "t", records(["+", "-", "?", "!", "r", "?"]), 1)
+    assert row.accuracy == pytest.approx(1 / 6)
+    assert (row.unparsed, row.invalid, row.refused, row.masked) == (2, 1, 1, 0)
+
+
+def test_where_all_is_masked_nothing_is_said_of_accuracy_and_the_cost_stays() -> None:
+    row = make_row("conductor", "t", records(["f", "u"]), 1)
+    assert (row.accuracy, row.se, row.ci95, row.right_per_dollar, row.accuracy_given_valid) == (None,) * 5
+    assert (row.n, row.masked, row.dollars_per_question, row.tokens_per_question) == (2, 2, 0.01, 15)
+
+
+def test_without_records_a_row_says_nothing() -> None:
+    row = make_row("conductor", "t", [], 1)
+    assert (row.n, row.masked) == (0, 0)
+    told = (row.accuracy, row.dollars_per_question, row.tokens_per_question, row.calls_per_question, row.validity)
+    assert told == (None,) * 5
+    assert (row.mean_steps, row.routing_entropy_bits) == (None, None)
+
+
+def test_a_single_problem_has_the_widest_error() -> None:
+    row = make_row("conductor", "t", records(["+"]), 1)
+    assert (row.accuracy, row.se) == (1.0, 0.5)
+    assert row.ci95 == pytest.approx(wilson_interval(1, 1))
+
+
+def test_cost_is_of_a_question_asked_once_whatever_became_of_it() -> None:
+    # Four records of one cent, 15 tokens and one call; two right of the three that were decided.
+    row = make_row("conductor", "t", records(["+", "+", "-", "f"]), 1)
+    assert (row.dollars_per_question, row.tokens_per_question, row.calls_per_question) == (0.01, 15, 1)
+    assert row.right_per_dollar == pytest.approx(2 / 3 / 0.01)
+
+
+@pytest.mark.parametrize(("usage", "dollars"), [(UNPRICED, None), (FREE, 0.0)])
+def test_an_unknown_price_is_unknown_and_what_was_free_cost_nothing(usage: Usage, dollars: float | None) -> None:
+    row = make_row("conductor", "t", [*records(["+", "+"]), record("+", "p9", usage=usage)], 1)
+    assert row.dollars_per_question == (None if dollars is None else pytest.approx(0.02 / 3))
+    alone = make_row("conductor", "t", [record("+", usage=usage)], 1)
+    assert (alone.dollars_per_question, alone.right_per_dollar) == (dollars, None)
+
+
+def test_validity_counts_texts_and_accuracy_given_valid_leaves_the_others_out() -> None:
+    found = [
+        record("+", "p0", rounds=planned(ONE)),
+        record("-", "p1", rounds=planned(TWO)),
+        record("!", "p2", rounds=planned(None)),
+        record("f", "p3", rounds=planned(None, reason="")),  # the planner could not be reached: no text
+        record("r", "p4", rounds=planned(None, reason="")),  # it declined: no workflow
+        record("f", "p5", rounds=planned(ONE)),
+    ]
+    row = make_row("conductor", "t", found, 1)
+    assert row.validity == pytest.approx(3 / 5)
+    assert row.accuracy_given_valid == 0.5
+    assert row.mean_steps == pytest.approx(4 / 3)
+    assert row.routing_entropy_bits == pytest.approx(-(0.75 * math.log2(0.75) + 0.25 * math.log2(0.25)))
+
+
+def test_where_nobody_planned_there_is_no_validity() -> None:
+    row = make_row("worker:ann", "t", records(["+"]), 1)
+    assert (row.validity, row.accuracy_given_valid) == (None, None)
+
+
+# ── averages ─────────────────────────────────────────────────────────────────────────────────────────────────────────
+def two_tasks(first: list[str], second: list[str], **changes: object) -> list[Record]:
+    return [*records(first, task="a", **changes), *records(second, task="b", **changes)]
+
+
+def test_each_task_weighs_the_same_in_the_average_however_many_problems_it_has() -> None:
+    found = two_tasks(["+", "-"], ["+", "+", "+", "-"], calls=2)
+    row = make_table(results_of(found, ["conductor"], tasks=["a", "b"])).row("conductor", AVERAGE)
+    assert (row.n, row.accuracy) == (6, 0.625)
+    assert row.se == pytest.approx(math.sqrt(0.5**2 + 0.25**2) / 2)  # of 1/2 over two problems, and 3/4 over four
+    assert (row.dollars_per_question, row.calls_per_question) == (0.01, 2)
+    assert row.right_per_dollar == pytest.approx(62.5)
+
+
+def test_an_average_of_perfect_scores_still_has_an_interval() -> None:
+    found = two_tasks(["+"] * 50, ["+"] * 50)
+    row = make_table(results_of(found, ["conductor"], tasks=["a", "b"])).row("conductor", AVERAGE)
+    below = 1 - wilson_interval(50, 50)[0]
+    assert row.ci95 is not None
+    assert row.ci95 == pytest.approx((1 - below / math.sqrt(2), 1.0))
+
+
+def test_what_one_task_does_not_know_the_average_does_not_know() -> None:
+    found = [*records(["+", "-"], task="a"), *records(["f", "u"], task="b", usage=UNPRICED)]
+    row = make_table(results_of(found, ["conductor"], tasks=["a", "b"])).row("conductor", AVERAGE)
+    assert (row.accuracy, row.se, row.ci95, row.dollars_per_question, row.right_per_dollar) == (None,) * 5
+    assert (row.masked, row.tokens_per_question) == (2, 15)
+
+
+def test_one_task_has_no_average() -> None:
+    table = make_table(results_of(records(["+"]), ["conductor"]))
+    assert [row.task for row in table.rows] == ["t"]
+    assert (table.against, table.gaps) == (None, ())
+    with pytest.raises(KeyError):
+        table.row("conductor", AVERAGE)
+
+
+# ── differences ──────────────────────────────────────────────────────────────────────────────────────────────────────
+def compared(ours: list[str], theirs: list[str], **options: object) -> Table:
+    found = [*records(ours, system="worker:ann"), *records(theirs, system="conductor")]
+    return make_table(results_of(found, ["conductor", "worker:ann"], **options))  # type: ignore[arg-type]
+
+
+def test_systems_are_compared_on_the_problems_that_both_have_decided() -> None:
+    (gap,) = compared(["+", "+", "f", "-"], ["-", "+", "+", "u"]).gaps
+    assert (gap.system, gap.task, gap.problems, gap.better, gap.worse) == ("worker:ann", "t", 2, 1, 0)
+    assert gap.difference == 0.5
+
+
+def test_equal_answers_are_no_difference_and_leave_open_what_so_few_problems_leave_open() -> None:
+    (gap,) = compared(["+", "-", "+"], ["+", "-", "+"]).gaps
+    assert (gap.difference, gap.p, gap.p_holm) == (0.0, 1.0, 1.0)
+    rest = 1 - 0.025 ** (1 / 3)
+    assert gap.ci95 == pytest.approx((-rest, rest))
+
+
+def test_one_system_better_throughout_has_the_sign_tests_p() -> None:
+    (gap,) = compared(["+"] * 7, ["-"] * 7).gaps
+    assert (gap.difference, gap.better, gap.p) == (1.0, 7, 2 * 0.5**7)
+
+
+def test_a_system_that_shares_no_decided_problem_has_no_difference() -> None:
+    assert compared(["f", "+"], ["+", "f"]).gaps == ()
+
+
+def test_holm_is_over_all_comparisons_of_the_table() -> None:
+    # 7 of 7 better: p = 1/64; 3 of 3: p = 1/4. The smallest is multiplied by 2, the other by 1.
+    found = [
+        *records(["-"] * 7, system="conductor"),
+        *records(["+"] * 7, system="worker:ann"),
+        *records(["+"] * 3, system="worker:bob"),
+    ]
+    table = make_table(results_of(found, ["conductor", "workers"]))
+    assert [(gap.system, gap.p, gap.p_holm) for gap in table.gaps] == [
+        ("worker:ann", 1 / 64, 2 / 64),
+        ("worker:bob", 1 / 4, 1 / 4),
+    ]
+
+
+def test_differences_are_averaged_over_tasks_and_that_is_one_comparison_more() -> None:
+    found = [
+        *records(["-"] * 7, task="a", system="conductor"),
+        *records(["+"] * 7, task="a", system="worker:ann"),
+        *records(["+"] * 7, task="b", system="conductor"),
+        *records(["+"] * 7, task="b", system="worker:ann"),
+    ]
+    table = make_table(results_of(found, ["conductor", "worker:ann"], tasks=["a", "b"]))
+    on_a, on_b, average = table.gaps
+    assert (average.task, average.difference, average.problems, average.better, average.worse) == (
+        AVERAGE,
+        0.5,
+        14,
+        7,
+        0,
+    )
+    # a: 1 less twice what 7 equal problems leave open; b: 0 less it once.
+    rest = 1 - 0.025 ** (1 / 7)
+    assert average.ci95 == pytest.approx((0.5 - math.hypot(2 * rest, rest) / 2, 0.5 + rest / 2))
+    assert on_a.p_holm == pytest.approx(3 * on_a.p), "the smallest of three"
+    assert on_b.p_holm == 1.0
+    assert (average.p < 0.05) == (average.ci95[0] > 0)
+
+
+def test_the_one_compared_with_may_be_named_and_must_be_there() -> None:
+    table = compared(["+"] * 7, ["-"] * 7, against="worker:ann")
+    assert [(gap.system, gap.difference) for gap in table.gaps] == [("conductor", -1.0)]
+    with pytest.raises(ConfigError, match="against: got 'worker:bob', expected one of conductor, worker:ann"):
+        compared(["+"], ["-"], against="worker:bob")
+
+
+def test_hindsight_has_a_row_and_is_not_compared() -> None:
+    found = [*records(["+", "-"], system="worker:ann"), *records(["-", "+"], system="worker:bob")]
+    table = make_table(results_of(found, ["oracle_observed", "workers"]))
+    assert table.row("oracle_observed", "t").accuracy == 1.0
+    assert table.against == "worker:ann"
+    assert [gap.system for gap in table.gaps] == ["worker:bob"]
+    with pytest.raises(ConfigError, match="expected a system that answers"):
+        make_table(results_of(found, ["oracle_observed", "workers"], against="oracle_observed"))
+
+
+# ── the whole ────────────────────────────────────────────────────────────────────────────────────────────────────────
+def test_what_was_learnt_from_stands_beside_the_rows_and_what_is_missing_is_counted() -> None:
+    lessons = records(["+", "-"], task="learn:t", system="worker:ann", usage=Usage(dollars=Decimal("0.25")))
+    table = make_table(results_of([*records(["+"]), *lessons], ["conductor"], expected={"t": 3}))
+    assert table.missing == 2
+    assert table.learning == {"questions": 2, "records": 2, "calls": 2, "tokens": 0, "dollars": 0.5}
+    assert [row.n for row in table.rows] == [1]
+
+
+def test_lessons_of_unknown_price_cost_an_unknown_sum() -> None:
+    table = make_table(results_of(records(["+"], task="learn:t", usage=UNPRICED), ["conductor"]))
+    assert table.learning is not None and table.learning["dollars"] is None
+
+
+def test_the_table_does_not_depend_on_the_order_of_its_records() -> None:
+    found = [*records(["+-", "-+", "++"], system="conductor"), *records(["--", "+-", "u+"], system="worker:ann")]
+    options = {"repeats": 2}
+    forward = make_table(results_of(found, ["conductor", "worker:ann"], **options))  # type: ignore[arg-type]
+    backward = make_table(results_of(found[::-1], ["conductor", "worker:ann"], **options))  # type: ignore[arg-type]
+    assert forward == backward
