@@ -1,4 +1,4 @@
-"""``openconductor pool``: draft a pool file, and check what its workers can do.
+"""``openconductor pool``: draft a pool file, and check what its workers can do (``headroom``: what they could gain).
 
 In: a path. Out: the file, or a report on each worker with the fix beside each fault, as text or with ``--json``.
 """
@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from openconductor.cli import console
+from openconductor.cli.pool_headroom import headroom
 from openconductor.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -23,7 +24,10 @@ if TYPE_CHECKING:
     from openconductor.prices import FoundPrice
     from openconductor.types import Price, Usage
 
-pool = typer.Typer(name="pool", help="Draft a pool file, and check what its workers can do.")
+pool = typer.Typer(
+    name="pool", help="Draft a pool file, check its workers, and say what orchestrating them could gain."
+)
+pool.command("headroom")(headroom)
 
 Json = dict[str, object]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]

@@ -1,0 +1,158 @@
+"""``openconductor pool headroom``: what could orchestration gain over this pool, before anyone pays for a training?
+
+In: a pool and a sample of a task. Out: every worker asked alone, in a folder that it can be resumed from; then who is
+right where, who adds to whom, who could go, the oracle's lead with and without luck, how many questions show a gain.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
+from datetime import date
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from openconductor.cli import console
+from openconductor.errors import BudgetExceeded, ConfigError
+
+if TYPE_CHECKING:
+    from openconductor.evaluation.config import EvalConfig
+    from openconductor.evaluation.grid import Progress
+    from openconductor.evaluation.headroom import Headroom
+
+MOST_COLUMNS = 10
+"""Workers up to which who adds to whom is shown on a terminal."""
+
+
+def headroom(  # noqa: PLR0913, PLR0917 - the options of a command
+    pool: Annotated[Path | None, typer.Argument(help="The pool file (TOML).", show_default="the gym's pool")] = None,
+    task: Annotated[str, typer.Option("--task", help="The task whose questions are asked.")] = "gym",
+    task_path: Annotated[str | None, typer.Option("--task-path", help="Local data of the task.")] = None,
+    limit: Annotated[int, typer.Option("--limit", min=1, help="So many questions, drawn by the seed.")] = 100,
+    repeats: Annotated[
+        int, typer.Option("--repeats", min=1, help="How often each is asked; 2 or more tell luck from skill.")
+    ] = 2,
+    gain: Annotated[
+        list[float] | None,
+        typer.Option("--gain", help="Points; how many questions show so much?", show_default="1, 2, 5 and 10"),
+    ] = None,
+    seed: Annotated[int, typer.Option("--seed", help="Draws the questions.")] = 0,
+    concurrency: Annotated[int, typer.Option("--concurrency", min=1, help="Questions asked at once.")] = 32,
+    dollars: Annotated[str | None, typer.Option("--budget-dollars", help="The most US dollars, of all runs.")] = None,
+    calls: Annotated[int | None, typer.Option("--budget-calls", min=1, help="The most calls, of all runs.")] = None,
+    out: Annotated[
+        Path | None,
+        typer.Option(
+            "--out",
+            help="The run's folder; one that was cut off is gone on with.",
+            show_default="runs/<date>-headroom-…",
+        ),
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print all values as JSON.")] = False,
+) -> None:
+    """Ask every worker of a pool alone, and say what orchestrating them could gain.
+
+    Exits with 1 where the budget was spent first; what was asked is kept and shown.
+    """
+    from openconductor.evaluation.headroom import headroom as measure
+    from openconductor.evaluation.headroom import outcome_matrix
+    from openconductor.evaluation.results import Results
+
+    gains = _gains(gain)
+    table = {"name": task, "limit": limit, **({} if task_path is None else {"path": task_path})}
+    config = _config(pool, table, repeats, seed, concurrency, dollars, calls)
+    folder = out or Path("runs") / f"{date.today():%Y-%m-%d}-{config.name}"
+    spent = _ask(config, folder)
+    results = Results.load(folder)
+    found = measure(results.records, seed=seed, **({} if gains is None else {"gains": gains}))
+    if found is None:
+        console.fail(
+            f"no answer of any worker could be decided, of {len(results.records)}",
+            hint="`openconductor pool check` says what each worker can do.",
+        )
+    if as_json:
+        matrix = asdict(outcome_matrix(results.records))
+        console.show_json({**found.to_json(), "matrix": matrix, "missing": results.missing, "folder": str(folder)})
+    else:
+        _show(found)
+    if results.missing:
+        console.say(f"{results.missing} answers are missing")
+    if spent is not None:
+        console.show_error(spent)
+        raise typer.Exit(console.FAILED)
+
+
+def _config(
+    pool: Path | None,
+    task: Mapping[str, object],
+    repeats: int,
+    seed: int,
+    concurrency: int,
+    dollars: str | None,
+    calls: int | None,
+) -> EvalConfig:
+    from openconductor.cli.report import dollars_of
+    from openconductor.evaluation.config import GYM, make_eval_config
+
+    amount = dollars_of(dollars)
+    limits = {"dollars": None if amount is None else format(amount, "f"), "calls": calls}
+    values: dict[str, object] = {
+        "name": f"headroom-{GYM if pool is None else pool.stem}",
+        "systems": ["workers"],
+        "task": [dict(task)],
+        "pool": GYM if pool is None else str(pool),
+        "repeats": repeats,
+        "seed": seed,
+        "concurrency": concurrency,
+        "budget": {name: value for name, value in limits.items() if value is not None},
+    }
+    return make_eval_config(values, where="command line")
+
+
+def _ask(config: EvalConfig, folder: Path) -> BudgetExceeded | None:
+    """Ask what is missing; the error where the budget was spent first."""
+    import asyncio
+
+    from openconductor.cli.bill import dollars_text
+    from openconductor.cli.report import bar
+    from openconductor.evaluation.runner import run_grid
+
+    console.say(f"run folder: {folder}")
+    with console.only_results_on_stdout(), bar("asking the workers") as advance:
+
+        def told(now: Progress) -> None:
+            advance(now.done, now.total, dollars_text(now.spent.usage, zero=True))
+
+        try:
+            asyncio.run(run_grid(config, folder, on_progress=told))
+        except BudgetExceeded as error:
+            return error
+    return None
+
+
+def _gains(points: Sequence[float] | None) -> tuple[float, ...] | None:
+    for one in points or ():
+        if not 0 < one <= 100:
+            raise ConfigError(f"--gain: got {one:g}, expected points above 0 and up to 100")
+    return tuple(one / 100 for one in points) if points else None
+
+
+def _show(found: Headroom) -> None:
+    from openconductor.cli.report import show_sections
+    from openconductor.reporting.rows import ADDS, pool_sections
+
+    console.show(_line(found))
+    wide = len(found.workers) > MOST_COLUMNS
+    show_sections(part for part in pool_sections(found) if not (wide and part.title == ADDS))
+
+
+def _line(found: Headroom) -> str:
+    """The answer in one line."""
+    room = found.room_corrected or found.room_naive
+    sure = "" if found.room_corrected is not None else ", luck included"
+    return (
+        f"choosing the right worker for each question could gain {100 * room.value:+.1f} points over {found.best} "
+        f"(95 % interval {100 * room.low:+.1f} to {100 * room.high:+.1f}{sure})"
+    )

@@ -1,0 +1,248 @@
+"""The whole report of a run's folder: its figures, its verdict, its pool's headroom, its training.
+
+In: Results, and what else is known. Out: a Report. The replays behind ``--counterfactual`` are made here, too: in the
+gym exact and free, else over the run's own pool, where calls that were made before are found in the journals.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import ExitStack
+from dataclasses import dataclass
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+from openconductor.budget import PaidCall
+from openconductor.errors import ConfigError
+from openconductor.evaluation.cells import sample_number
+from openconductor.evaluation.config import GYM
+from openconductor.evaluation.counterfactual import (
+    Counterfactuals,
+    Options,
+    Replay,
+    counterfactuals,
+    exact_replay,
+    pool_replay,
+)
+from openconductor.evaluation.folder import JOURNAL
+from openconductor.evaluation.grid import Purse
+from openconductor.evaluation.headroom import Headroom, headroom
+from openconductor.evaluation.inputs import load_pool, load_sheets
+from openconductor.evaluation.records import Record
+from openconductor.evaluation.results import Results
+from openconductor.evaluation.statistics import Key
+from openconductor.events import CallEnded, Event
+from openconductor.journal import Journal, JournalReader
+from openconductor.reporting.orchestration import Orchestration, orchestration
+from openconductor.reporting.training import Training, training
+from openconductor.reporting.verdict import Verdict, judge
+from openconductor.types import Budget, Completion, Problem, Workflow
+
+REPLAYS = "counterfactual.sqlite"
+"""The journal of the calls that replays made, beside the run's own."""
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """What one run says about one system.
+
+    Attributes:
+        name: the run's.
+        setting: constrained or unconstrained.
+        missing: records that a whole evaluation would have beyond these.
+        orchestration: the figures.
+        verdict: what they say.
+        headroom: what the pool's workers leave to gain; None where none was asked alone.
+        training: what a training's curve says, where one was given.
+    """
+
+    name: str
+    setting: str
+    missing: int
+    orchestration: Orchestration
+    verdict: Verdict
+    headroom: Headroom | None = None
+    training: Training | None = None
+
+    def to_json(self) -> dict[str, Any]:
+        """One object of plain values: the verdict first, then the figures."""
+        verdict = self.verdict
+        return {
+            "name": self.name,
+            "setting": self.setting,
+            "missing": self.missing,
+            "verdict": verdict.label,
+            "line": verdict.line,
+            "reasons": list(verdict.reasons),
+            "answers": dict(verdict.answers),
+            **self.orchestration.to_json(),
+            "headroom": None if self.headroom is None else self.headroom.to_json(),
+            "training": None if self.training is None else self.training.to_json(),
+        }
+
+
+def make_report(
+    results: Results,
+    *,
+    system: str = "conductor",
+    before: Results | None = None,
+    training_folder: Path | None = None,
+    found: Counterfactuals | None = None,
+) -> Report:
+    """The report of a run.
+
+    Args:
+        results: of the evaluation.
+        system: which system is reported on.
+        before: an evaluation of the untrained Conductor on the same questions: of the system of this name, else of
+            ``conductor``.
+        training_folder: where the training's curve stands.
+        found: what replays have shown.
+
+    Raises:
+        ConfigError: there is no record of the system, before or after, or no curve.
+    """
+    seed = results.config.seed or 0
+    figures = orchestration(
+        results.records,
+        system=system,
+        before=() if before is None else _untrained(before, system),
+        workers=results.workers,
+        counterfactuals=found,
+        seed=seed,
+    )
+    if before is not None and figures.change is not None and not figures.change.questions:
+        raise ConfigError("before: none of its questions was asked here, expected an evaluation on the same questions")
+    return Report(
+        name=results.config.name,
+        setting=results.config.setting,
+        missing=results.missing,
+        orchestration=figures,
+        verdict=judge(figures),
+        headroom=headroom(results.records, seed=seed),
+        training=None if training_folder is None else training(training_folder),
+    )
+
+
+def _untrained(before: Results, system: str) -> tuple[Record, ...]:
+    records = before.of(system) or before.of("conductor")
+    if not records:
+        raise ConfigError(
+            f"before: no record of {system!r} or 'conductor', expected one of {', '.join(before.systems)}"
+        )
+    return records
+
+
+# ── replays ──────────────────────────────────────────────────────────────────────────────────────────────────────────
+async def replayed(
+    results: Results,
+    folder: Path,
+    *,
+    system: str = "conductor",
+    options: Options | None = None,
+    limit: int | None = None,
+    dollars: Decimal | None = None,
+    on_progress: Callable[[int, int], None] | None = None,
+) -> Counterfactuals:
+    """Replay a system's plans with one thing taken away at a time.
+
+    Args:
+        results: of the evaluation in ``folder``.
+        folder: the run's; new calls are journaled there in ``counterfactual.sqlite``, so that a second replay is free.
+        system: whose plans.
+        options: what is taken away.
+        limit: the plans of so many questions only, evenly spread.
+        dollars: what all replays may cost; None is no limit.
+        on_progress: told how many replays are done, of how many.
+
+    Raises:
+        ConfigError: there is no record of the system.
+        TaskError: the run's problems are not there any more.
+        BudgetExceeded: the dollars are spent; what was paid for is kept.
+    """
+    records = _some(results.of(system), limit)
+    if not records:
+        raise ConfigError(f"report: no record of {system!r}, expected one of {', '.join(results.systems)}")
+    sheets = {name: sheet for name, (sheet, _) in load_sheets(results.config).items()}
+    problems = {(name, one.id): one for name, sheet in sheets.items() for one in sheet.problems}
+    workers = results.workers
+    options = options or Options(seed=results.config.seed or 0, concurrency=results.config.concurrency)
+    if results.config.pool == GYM and all(one.task == GYM for one in records):
+        return await counterfactuals(records, problems, exact_replay, workers, options=options, on_progress=on_progress)
+    named = {id(problem): name for name, sheet in sheets.items() for problem in sheet.problems}
+
+    def sample(problem: Problem, repeat: int) -> int:
+        """The number that the evaluation's own calls have, so that unedited plans are found in its journal."""
+        asked = "" if results.config.share_calls else system
+        return sample_number(asked, named[id(problem)], problem.id, repeat)
+
+    with ExitStack() as stack:
+        run = stack.enter_context(JournalReader(folder / JOURNAL))
+        journal = stack.enter_context(Journal(folder / REPLAYS))
+        pool = load_pool(results.config)
+        replaying = pool.replaying(_Both(journal, run))
+        purse = None if dollars is None else Purse(Budget(dollars=dollars), journal.totals().spent)
+        replay = pool_replay(
+            replaying,
+            lambda problem: sheets[named[id(problem)]].grader,
+            on_event=_Hearing(journal, purse),
+            sample=sample,
+        )
+        try:
+            return await counterfactuals(
+                records, problems, _paid(replay, purse), workers, options=options, on_progress=on_progress
+            )
+        finally:
+            await pool.aclose()
+
+
+def _some(records: tuple[Record, ...], limit: int | None) -> list[Record]:
+    """The records of so many questions, evenly spread over all."""
+    keys: list[Key] = list(dict.fromkeys((record.task, record.problem) for record in records))
+    if limit is None or limit >= len(keys):
+        return list(records)
+    chosen = {keys[place * len(keys) // limit] for place in range(limit)}
+    return [record for record in records if (record.task, record.problem) in chosen]
+
+
+def _paid(replay: Replay, purse: Purse | None) -> Replay:
+    if purse is None:
+        return replay
+
+    async def paid(problem: Problem, workflow: Workflow, repeat: int) -> float | None:
+        with PaidCall(purse):  # what is asked inside is charged to it
+            return await replay(problem, workflow, repeat)
+
+    return paid
+
+
+@dataclass(frozen=True, slots=True)
+class _Both:
+    """Completions of the replays' journal, else of the run's."""
+
+    journal: Journal
+    run: JournalReader
+
+    def find_completion(self, key: str) -> Completion | None:
+        """The completion of a call of this key."""
+        return self.journal.find_completion(key) or self.run.find_completion(key)
+
+
+@dataclass(frozen=True, slots=True)
+class _Hearing:
+    """The replays' sink: their journal, and a purse that gets back what was paid for before."""
+
+    journal: Journal
+    purse: Purse | None
+    wants_text = False
+    wants_nested = True
+
+    def __call__(self, event: Event) -> None:
+        self.journal(event)
+        if self.purse is not None and isinstance(event, CallEnded) and event.call.replayed:
+            self.purse.give_back(event.call)
+
+    async def wait_durable(self) -> None:
+        """Wait until all that was heard is on the disk."""
+        await self.journal.wait_durable()

@@ -1,0 +1,39 @@
+"""The recipe of the proof in the gym: it leaves nothing out, and every system of it answers."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from openconductor.evaluation.config import load_eval_config
+from openconductor.evaluation.runner import run_grid
+from openconductor.evaluation.specs import KINDS, WORKER, WORKERS, options_of, read_spec
+from openconductor.evaluation.systems import ABLATIONS
+from openconductor.evaluation.table import make_table
+
+RECIPE = Path(__file__).parents[2] / "recipes" / "gym_proof.toml"
+
+
+def test_every_kind_of_system_and_every_ablation_is_in_it() -> None:
+    specs = [read_spec(text) for text in load_eval_config(RECIPE).systems]
+    assert {spec.kind for spec in specs} == {*KINDS} - {WORKER}, f"{WORKERS!r} stands for each worker alone"
+    asked = {spec.kind: set[str]() for spec in specs}
+    for spec in specs:
+        asked[spec.kind] |= set(options_of(spec))
+    assert asked["conductor"] >= {"one_worker", "subtasks", "access", "sequential", "rounds"}
+    assert asked["planner"] >= {"examples", "subtasks", "access", "max_steps", "rounds"}
+    assert asked["conductor"] | asked["planner"] == set(ABLATIONS)
+
+
+async def test_every_system_of_it_answers_whatever_the_question(tmp_path: Path) -> None:
+    overrides = ["learn.limit=12", "learn.trials=2", 'task=[{name="gym",limit=2}]', "repeats=1"]
+    config = load_eval_config(RECIPE, overrides)
+    results = await run_grid(config, tmp_path)
+    table = make_table(results)
+    assert len(table.rows) > 35
+    assert [row.system for row in table.rows if row.n != 2 or row.masked] == []
+    assert table.missing == 0
+    assert {row.validity for row in table.rows if row.system.startswith("planner:")} == {1.0}
+    assert [row.system for row in table.rows if row.dollars_per_question is None] == []
+    assert table.row("conductor?one_worker=maven", "gym").routing_entropy_bits == 0.0
+    assert table.row("planner:scripted:imitator?examples=none", "gym").mean_steps == 1.0
+    assert table.row("planner:scripted:imitator?subtasks=false", "gym").accuracy == 0.0, "told nothing, they do nothing"

@@ -1,0 +1,243 @@
+"""``openconductor report`` and ``pool headroom`` from one command, over the gym's workers: no network, no key."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from openconductor import cli
+from openconductor.evaluation.counterfactual import Options
+from openconductor.evaluation.results import Results
+from openconductor.journal import JournalReader
+from openconductor.reporting.report import replayed
+
+pytest.importorskip("numpy")
+pytest.importorskip("onnxruntime")
+
+RECIPE = """
+name = "tiny"
+systems = ["conductor", "workers", "random", "best_fixed", "oracle"]
+repeats = {repeats}
+seed = {seed}
+[[task]]
+name = "gym"
+limit = {limit}
+"""
+LABELS = ("orchestration gain", "format gain only", "collapse", "gain by more calls only", "no gain", "undecided")
+
+
+def recipe(folder: Path, *, limit: int = 48, repeats: int = 1, seed: int = 3) -> Path:
+    path = folder / f"recipe{limit}-{repeats}-{seed}.toml"
+    path.write_text(RECIPE.format(limit=limit, repeats=repeats, seed=seed))
+    return path
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run of the gym, evaluated and reported on by one command."""
+    place = tmp_path_factory.mktemp("report")
+    assert cli.main(["report", str(recipe(place)), "--out", str(place / "run")]) == 0
+    return place / "run"
+
+
+@pytest.fixture(autouse=True)
+def without_figures(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Drawing takes seconds, and the run above has drawn everything."""
+    monkeypatch.setattr("openconductor.reporting.files.can_draw", lambda: False)
+
+
+def read(capsys: pytest.CaptureFixture[str], *words: str) -> dict[str, Any]:
+    capsys.readouterr()
+    assert cli.main([*words, "--json"]) == 0
+    return json.loads(capsys.readouterr().out)  # pure: nothing else on stdout
+
+
+def failed(capsys: pytest.CaptureFixture[str], *words: str) -> tuple[int, str]:
+    capsys.readouterr()
+    code = cli.main(list(words))
+    out, err = capsys.readouterr()
+    assert not out
+    return code, err
+
+
+# ── report ───────────────────────────────────────────────────────────────────────────────────────────────────────────
+def test_one_command_evaluates_a_recipe_and_writes_the_report_the_page_and_the_figures(run: Path) -> None:
+    values = json.loads((run / "report" / "report.json").read_text())
+    assert values["verdict"] == "orchestration gain"
+    page = (run / "report" / "report.html").read_text()
+    assert values["line"].split(":")[0] in page
+    assert not re.search(r"""(?:src|href)\s*=\s*["']?https?:""", page), "the page needs nothing from elsewhere"
+    pytest.importorskip("matplotlib")
+    figures = {path.name for path in (run / "report" / "figures").iterdir()}
+    assert {"accuracy_cost.svg", "accuracy_cost.png", "headroom.svg", "workflow_length.svg"} <= figures
+    assert (run / "table.json").is_file()
+
+
+def test_the_verdict_is_the_first_line(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["report", str(run), "--counterfactual", "0"]) == 0
+    out, err = capsys.readouterr()
+    assert out.startswith(LABELS)
+    assert "Where it stands" in out
+    assert "report.html" in err
+    assert "\x1b[" not in out, "no colour where no terminal is"
+
+
+def test_json_is_the_report_file_and_says_where_the_files_are(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    values = read(capsys, "report", str(run))
+    files = values.pop("files")
+    assert values == json.loads(Path(files["report"]).read_text())
+    assert Path(files["page"]).is_file()
+    assert values["questions"] == 48
+    assert values["counterfactuals"]["replays"] > 48, "in the gym replays are free, so they are made"
+    assert values["change"] is None
+
+
+def test_a_second_report_of_a_recipe_goes_on_with_what_is_there(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    before = (run / "journal.sqlite").stat().st_size
+    values = read(capsys, "report", str(recipe(run.parent)), "--out", str(run))
+    assert values["missing"] == 0
+    assert (run / "journal.sqlite").stat().st_size == before, "nothing was asked again"
+
+
+def test_any_system_can_be_reported_on_and_the_files_go_where_they_are_told_to(
+    run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = ("report", str(run), "--system", "best_fixed", "--out", str(tmp_path / "there"))
+    values = read(capsys, *words)
+    assert values["system"] == "best_fixed"
+    assert values["verdict"] != "orchestration gain", "a constant plan orchestrates nothing"
+    assert (tmp_path / "there" / "report.html").is_file()
+
+
+def test_the_same_evaluation_before_is_compared_with(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    values = read(capsys, "report", str(run), "--before", str(run), "--counterfactual", "0")
+    assert values["change"]["questions"] == 48
+    assert values["change"]["accuracy"]["value"] == 0
+    assert values["answers"]["format only"] == "no"
+
+
+def test_an_evaluation_of_other_questions_is_refused_though_their_ids_are_the_same(
+    run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    other = tmp_path / "other"
+    assert cli.main(["report", str(recipe(tmp_path, seed=4)), "--out", str(other), "--counterfactual", "0"]) == 0
+    code, err = failed(capsys, "report", str(run), "--before", str(other))
+    assert code == 2
+    assert "other questions" in err
+
+
+def test_an_evaluation_with_other_workers_is_refused(
+    run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    other = tmp_path / "other"
+    shutil.copytree(run, other)
+    environment = json.loads((other / "environment.json").read_text())
+    environment["inputs"]["workers"][0]["identity"] = "somebody else"
+    (other / "environment.json").write_text(json.dumps(environment))
+    code, err = failed(capsys, "report", str(run), "--before", str(other))
+    assert code == 2
+    assert "other workers" in err
+
+
+def test_what_is_not_there_is_said(run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for words, why in (
+        (("report", str(tmp_path)), "expected the folder of an evaluation"),
+        (("report", str(tmp_path / "nothing")), "is not there"),
+        (("report", str(run), "--system", "condutor"), "expected one of conductor"),
+        (("report", str(run), "--budget-dollars", "much"), "expected an amount"),
+        (("report", str(run), "--counterfactual", "0", "--training", str(tmp_path)), "curve"),
+        (("report", str(run), "--nonsense"), "--nonsense"),
+    ):
+        code, err = failed(capsys, *words)
+        assert code == 2, words
+        assert why in err
+
+
+# ── replays over workers ─────────────────────────────────────────────────────────────────────────────────────────────
+@pytest.fixture
+def paid(run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A copy of the run whose replays go to the workers, as those of any other pool do, and not to exact chances."""
+    monkeypatch.setattr("openconductor.reporting.report.GYM", "nowhere")
+    return Path(shutil.copytree(run, tmp_path / "paid"))
+
+
+def replay_calls(folder: Path) -> int:
+    with JournalReader(folder / "counterfactual.sqlite") as journal:
+        return journal.totals().spent.calls
+
+
+async def test_replays_pay_for_new_calls_once_and_for_those_of_the_evaluation_never(paid: Path) -> None:
+    results = Results.load(paid)
+    nothing = Options(kinds=(), shuffle=False)
+    found = await replayed(results, paid, options=nothing)
+    unedited = [one.correct for one in results.of("conductor") if one.workflows]
+    assert found.unedited is not None
+    refused = sum(one.status == "refused" for one in results.of("conductor"))
+    assert replay_calls(paid) == refused, "only a refusal is no completion that could be found in the journal"
+    assert found.unedited.value == pytest.approx(sum(map(bool, unedited)) / len(unedited)), "with the same answers"
+    some = await replayed(results, paid, limit=6)
+    calls = replay_calls(paid)
+    again = await replayed(results, paid, limit=6)
+    assert replay_calls(paid) - calls < (calls - refused) / 4, "refusals again, and nothing else"
+    assert again == some
+
+
+def test_replays_stop_at_their_budget_and_go_on_from_there(paid: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    words = ("report", str(paid), "--counterfactual", "6")
+    code, err = failed(capsys, *words, "--budget-dollars", "0.0005")
+    assert code == 1
+    assert "budget" in err
+    begun = replay_calls(paid)
+    assert begun > 0
+    values = read(capsys, *words)
+    assert values["counterfactuals"]["replays"] > 6
+    assert replay_calls(paid) > begun
+
+
+# ── pool headroom ────────────────────────────────────────────────────────────────────────────────────────────────────
+def test_headroom_asks_every_worker_alone_and_goes_on_where_it_was_cut_off(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = ("pool", "headroom", "--task", "gym", "--limit", "20", "--repeats", "2", "--out", str(tmp_path / "h"))
+    code = cli.main([*words, "--budget-calls", "100", "--json"])
+    out, err = capsys.readouterr()
+    partial = json.loads(out)
+    assert code == 1, "the budget was spent first"
+    assert "budget" in err
+    assert 0 < partial["missing"] < 320
+    values = read(capsys, *words, "--budget-calls", "320")
+    assert values["missing"] == 0
+    assert len(values["matrix"]["workers"]) == 8
+    assert len(values["matrix"]["right"]) == 20
+    assert values["repeats"] == 2
+    assert values["oracle_corrected"]["value"] <= values["oracle_naive"]["value"]
+
+
+def test_headroom_says_how_many_questions_show_a_gain(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    words = ("pool", "headroom", "--limit", "12", "--repeats", "1", "--out", str(tmp_path / "h"))
+    values = read(capsys, *words, "--gain", "3", "--gain", "10")
+    assert [one["gain"] for one in values["needed"]] == [0.03, 0.1]
+    assert values["needed"][0]["questions"] > values["needed"][1]["questions"]
+    assert cli.main(list(words)) == 0
+    out = capsys.readouterr().out
+    assert out.startswith("choosing the right worker for each question could gain")
+    assert "ask each question at least twice" in " ".join(out.split())
+    code, err = failed(capsys, "report", str(tmp_path / "h"))
+    assert (code, "no system here writes plans" in err) == (2, True)
+
+
+def test_headroom_refuses_what_makes_no_sense(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for words, why in (
+        (("--gain", "0"), "--gain"),
+        (("--task", "gim"), "gym"),
+        ((str(tmp_path / "none.toml"),), "none.toml"),
+        (("--budget-dollars", "-1"), "--budget-dollars"),
+    ):
+        code, err = failed(capsys, "pool", "headroom", *words, "--limit", "5", "--out", str(tmp_path / "h"))
+        assert code == 2, words
+        assert why in err
