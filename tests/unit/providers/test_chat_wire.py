@@ -155,7 +155,9 @@ def test_a_lone_surrogate_can_be_sent() -> None:
     assert b"\\ud800" in encode(request_body("m", (Message("user", "\ud800"),), Sampling(), stream=False))
 
 
-@pytest.mark.parametrize("value", [object(), {1, 2}, float("inf"), Decimal("nan"), b"x"], ids=repr)
+@pytest.mark.parametrize(
+    "value", [object(), {1, 2}, float("inf"), Decimal("nan"), b"x"], ids=lambda value: repr(value).split(" at 0x")[0]
+)
 def test_a_value_that_json_does_not_know_is_a_config_error(value: object) -> None:
     with pytest.raises(ConfigError):
         encode({"x": value})
