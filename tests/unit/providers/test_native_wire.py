@@ -188,7 +188,7 @@ def test_nothing_said_is_a_refusal_a_limit_or_an_empty_response() -> None:
         (AnthropicWatch(), {"type": "ping"}),
         (GoogleWatch(), {"candidates": [], "usageMetadata": {"promptTokenCount": 1}}),
     ],
-    ids=str,
+    ids=lambda value: str(value).split(" object at")[0],
 )
 def test_a_library_gets_everything_but_the_usage(watch: Watch, data: dict[str, Any]) -> None:
     read = repr(watch.for_the_library(data))
