@@ -9,7 +9,6 @@ SHELL := bash
 PYTHON ?= python3
 VENV ?= .venv
 DEMO_VENV ?= .venv-demo
-JOBS ?= 2
 BENCH ?= orchestration load providers journal faults sandbox evaluation
 BIN := $(VENV)/bin
 # constraints.txt holds the versions that development and the tests use. To upgrade one: change its line, then
@@ -25,8 +24,8 @@ demo: $(DEMO_VENV)/.ready  ## the trained Conductor at work: no key, no GPU, no 
 
 setup: $(VENV)/.ready sandbox  ## an environment with everything for development
 
-test: setup  ## all tests, a process a core of two (TEST_FLAGS="-k parser" for some, JOBS=0 in one process)
-	$(BIN)/python -m pytest --numprocesses $(JOBS) --dist loadfile $(TEST_FLAGS) </dev/null
+test: setup  ## all tests (TEST_FLAGS="-k parser" for some)
+	$(BIN)/python -m pytest $(TEST_FLAGS) </dev/null
 
 check: setup  ## lint, format, types, floors
 	$(BIN)/ruff check $(CODE)

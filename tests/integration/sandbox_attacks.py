@@ -357,7 +357,9 @@ if started > 40:
     ),
     "3 GiB": Attack("data = b'x' * (3 << 30)\nprint('GOT', len(data))", verdicts=(Verdict.MEMORY,)),
     "memory a piece at a time": Attack(
-        "pieces = []\nwhile True:\n    pieces.append(bytearray(b'x') * (1 << 22))", verdicts=(Verdict.MEMORY,)
+        "pieces = []\nwhile True:\n    pieces.append(bytearray(b'x') * (1 << 22))",
+        verdicts=(Verdict.MEMORY,),
+        limits=Limits(cpu_s=10, wall_s=20),
     ),
     "memory of many children": Attack(
         """

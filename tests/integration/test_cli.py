@@ -54,7 +54,9 @@ class Ran:
 
 
 @pytest.fixture
-def run(capsys: pytest.CaptureFixture[str]) -> Callable[..., Ran]:
+def run(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Callable[..., Ran]:
+    monkeypatch.delenv("COLUMNS", raising=False)  # it would count as a terminal's width
+
     def call(*arguments: str) -> Ran:
         capsys.readouterr()
         code = cli.main(arguments)

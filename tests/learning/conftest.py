@@ -9,7 +9,7 @@ pytest.importorskip("trl", reason="needs the extra 'train': pip install 'opencon
 from openconductor.training.config import TrainConfig
 
 
-@pytest.fixture
+@pytest.fixture(scope="session")
 def tiny() -> TrainConfig:
     """A recipe that runs all phases in seconds; too short to learn much, in two acts."""
     return TrainConfig.model_validate(

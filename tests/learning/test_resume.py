@@ -31,16 +31,20 @@ def _start(recipe: Path, folder: Path, *more: str) -> subprocess.Popen[bytes]:
     )
 
 
-@pytest.mark.parametrize("records", [4, 9], ids=["first act", "second act"])
-def test_a_training_killed_in_the_middle_resumes_to_the_same_curve(
-    tiny: TrainConfig, tmp_path: Path, records: int
-) -> None:
-    recipe = tmp_path / "tiny.toml"
-    recipe.write_text(dump_train_config(tiny), encoding="utf-8")
-    whole = _start(recipe, tmp_path / "whole")
-    _, said = whole.communicate(timeout=300)
-    assert whole.returncode == 0, said.decode()
+@pytest.fixture(scope="module")
+def whole(tiny: TrainConfig, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of a training that was left alone; its recipe stands beside it."""
+    folder = tmp_path_factory.mktemp("left_alone")
+    (folder / "tiny.toml").write_text(dump_train_config(tiny), encoding="utf-8")
+    run = _start(folder / "tiny.toml", folder / "whole")
+    _, said = run.communicate(timeout=300)
+    assert run.returncode == 0, said.decode()
+    return folder / "whole"
 
+
+@pytest.mark.parametrize("records", [4, 9], ids=["first act", "second act"])
+def test_a_training_killed_in_the_middle_resumes_to_the_same_curve(whole: Path, tmp_path: Path, records: int) -> None:
+    recipe = whole.with_name("tiny.toml")
     cut = tmp_path / "cut"
     killed = _start(recipe, cut)
     curve = cut / "curves.jsonl"
@@ -60,8 +64,8 @@ def test_a_training_killed_in_the_middle_resumes_to_the_same_curve(
     _, said = resumed.communicate(timeout=300)
     assert resumed.returncode == 0, said.decode()
     assert [record["iteration"] for record in _curve(cut)] == list(range(12))
-    assert _curve(cut) == _curve(tmp_path / "whole")
-    results = [json.loads((tmp_path / name / "results.json").read_text(encoding="utf-8")) for name in ("cut", "whole")]
+    assert _curve(cut) == _curve(whole)
+    results = [json.loads((folder / "results.json").read_text(encoding="utf-8")) for folder in (cut, whole)]
     assert results[0]["greedy"] == results[1]["greedy"]
     assert results[0]["sampled"] == results[1]["sampled"]
 
