@@ -42,6 +42,9 @@ from openconductor.prompt import PromptOptions
 from openconductor.protocols import Grader, OnEvent
 from openconductor.types import Budget, Completion, Episode, Grade, Problem, Round, Usage, Workflow
 
+GRADE_SECONDS = 600.0
+"""After so long a verdict counts as undecided, if nothing else is said; graders have limits of their own, far below."""
+
 
 def episode_reward(episode: Episode, grade: Grade | None) -> float | None:
     """The reward of one episode (paper, section 3; the list above).
@@ -195,7 +198,9 @@ class RewardFunction:
         if stop is not None:
             stop.episode = episode
             raise stop
-        grade = None if episode.answer is None else await self._grade(problem, episode.answer)
+        grade = None
+        if episode.answer is not None:
+            grade = await grade_answer(self._grader, problem, episode.answer, timeout_s=self._grade_timeout_s)
         return Scored(episode_reward(episode, grade), episode, grade)
 
     @staticmethod
@@ -253,29 +258,41 @@ class RewardFunction:
             return Round(completion, workflow, execution.transcript(), error), None if own else error
         return Round(completion, workflow, transcript, transcript.error), None
 
-    async def _grade(self, problem: Problem, answer: str) -> Grade:
-        """The grader's verdict; whatever it raises but a *stop* is an undecided grade that says why."""
-        scope = asyncio.timeout(self._grade_timeout_s)
-        try:
-            async with scope:
-                return await self._grader.grade(problem, answer)
-        except asyncio.CancelledError:
-            task = asyncio.current_task()
-            if task is None or task.cancelling():
-                raise
-            return _undecided(GradingError("the grader was cancelled from inside"))
-        except (ConfigError, TaskError):
+
+async def grade_answer(
+    grader: Grader, problem: Problem, answer: str, *, timeout_s: float | None = GRADE_SECONDS
+) -> Grade:
+    """The grader's verdict; whatever it raises but a *stop* is an undecided one that says why.
+
+    Args:
+        grader: the judge.
+        problem: what was asked.
+        answer: what was answered.
+        timeout_s: after so many seconds the verdict is undecided; None is no limit.
+
+    Raises:
+        ConfigError, TaskError: nothing that follows can be graded.
+    """
+    scope = asyncio.timeout(timeout_s)
+    try:
+        async with scope:
+            return await grader.grade(problem, answer)
+    except asyncio.CancelledError:
+        task = asyncio.current_task()
+        if task is None or task.cancelling():
             raise
-        except TimeoutError as error:
-            if scope.expired():
-                return _undecided(GradingError(f"no verdict within {self._grade_timeout_s} s"))
-            return _undecided(error)
-        except Exception as error:  # noqa: BLE001 - the grader call: one of the three places that catch
-            return _undecided(error)
+        return _undecided(GradingError("the grader was cancelled from inside"))
+    except (ConfigError, TaskError):
+        raise
+    except TimeoutError as error:
+        return _undecided(GradingError(f"no verdict within {timeout_s} s") if scope.expired() else error)
+    except Exception as error:  # noqa: BLE001 - the grader call: one of the three places that catch
+        return _undecided(error)
 
 
 def _undecided(error: BaseException) -> Grade:
-    return Grade(None, note=f"{type(error).__name__}: {error}")
+    said = str(error) if isinstance(error, GradingError) else f"{type(error).__name__}: {error}"
+    return Grade(None, note=said)
 
 
 def _is_own(error: BudgetExceeded, meter: BudgetMeter | None) -> bool:

@@ -21,19 +21,17 @@ from dataclasses import dataclass, replace
 from decimal import Decimal
 
 from openconductor.budget import BudgetMeter, PaidCall
-from openconductor.errors import BudgetExceeded, ConfigError, GradingError, TaskError
+from openconductor.errors import BudgetExceeded
 from openconductor.evaluation.cells import Cell
 from openconductor.evaluation.records import Record, record_of, to_json
 from openconductor.evaluation.run import Outcome
 from openconductor.events import Answered, Asked, CallEnded, Event
 from openconductor.journal import Journal, Spending
-from openconductor.protocols import Grader
-from openconductor.types import Budget, Call, Episode, Grade, Problem, Usage
+from openconductor.reward import grade_answer
+from openconductor.types import Budget, Call, Episode, Usage
 
 SETTLING = 3
 """Episodes that may wait for the disk and their graders, for each that asks workers."""
-GRADE_SECONDS = 600.0
-"""After so long a verdict counts as undecided; graders have limits of their own, far below it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -237,20 +235,3 @@ class _Hearing:
 
     async def wait_durable(self) -> None:
         await self._grid.wait_durable()
-
-
-async def grade_answer(grader: Grader, problem: Problem, answer: str) -> Grade:
-    """The grader's verdict; whatever it raises but a *stop* is an undecided one that says why."""
-    scope = asyncio.timeout(GRADE_SECONDS)
-    try:
-        async with scope:
-            return await grader.grade(problem, answer)
-    except (ConfigError, TaskError):
-        raise
-    except GradingError as error:
-        return Grade(None, note=str(error))
-    except TimeoutError as error:
-        why = f"no verdict within {GRADE_SECONDS:.0f} s" if scope.expired() else f"TimeoutError: {error}"
-        return Grade(None, note=why)
-    except Exception as error:  # noqa: BLE001 - the grader call: one of the three places that catch
-        return Grade(None, note=f"{type(error).__name__}: {error}")

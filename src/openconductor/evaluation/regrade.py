@@ -18,13 +18,13 @@ from typing import cast
 from openconductor.errors import ConfigError
 from openconductor.evaluation.cells import Sheet, cell_key
 from openconductor.evaluation.folder import JOURNAL, input_differences, read_folder
-from openconductor.evaluation.grid import grade_answer
 from openconductor.evaluation.inputs import Plain, in_sandbox, load_sheets, open_for
 from openconductor.evaluation.records import Record, from_json, record_of, to_json
 from openconductor.evaluation.results import Results
 from openconductor.evaluation.run import Outcome
 from openconductor.evaluation.runner import write_tables
 from openconductor.journal import Journal
+from openconductor.reward import grade_answer
 from openconductor.types import Episode, Problem
 
 AT_ONCE = 64

@@ -9,9 +9,9 @@ import asyncio
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
-from openconductor.errors import ConfigError, GradingError
+from openconductor.errors import ConfigError
 from openconductor.protocols import Grader, Orchestrator
-from openconductor.reward import episode_reward
+from openconductor.reward import episode_reward, grade_answer
 from openconductor.types import Episode, Grade, Problem
 
 
@@ -93,8 +93,5 @@ async def _ask(orchestrator: Orchestrator, problem: Problem, grader: Grader, sam
     episode = await orchestrator.ask(problem.question, sample=sample)
     grade: Grade | None = None
     if episode.answer is not None:
-        try:
-            grade = await grader.grade(problem, episode.answer)
-        except GradingError:
-            grade = None
+        grade = await grade_answer(grader, problem, episode.answer)
     return Outcome(problem, episode, grade, sample)

@@ -82,11 +82,11 @@ class Asking:
 class Judge:
     """A grader that says, or raises, one thing."""
 
-    def __init__(self, said: Grade | Exception) -> None:
+    def __init__(self, said: Grade | BaseException) -> None:
         self._said = said
 
     async def grade(self, problem: Problem, answer: str) -> Grade:
-        if isinstance(self._said, Exception):
+        if isinstance(self._said, BaseException):
             raise self._said
         return self._said
 
@@ -260,11 +260,12 @@ async def test_a_failure_of_a_worker_is_masked_and_the_others_go_on(journal: Jou
         (GradingError("no sandbox"), "ungraded", "no sandbox"),
         (ZeroDivisionError("oops"), "ungraded", "ZeroDivisionError: oops"),
         (TimeoutError("its own"), "ungraded", "TimeoutError: its own"),
+        (asyncio.CancelledError(), "ungraded", "the grader was cancelled from inside"),
         (Grade(False, note="unparsed: no box"), "unparsed", "unparsed: no box"),
     ],
 )
 async def test_what_a_grader_cannot_decide_is_masked_with_the_reason(
-    journal: Journal, said: Grade | Exception, status: str, note: str
+    journal: Journal, said: Grade | BaseException, status: str, note: str
 ) -> None:
     await Grid(journal, concurrency=6).play(cells(System("x", Asking("1")), grader=Judge(said)), done=0, total=6)
     assert {(one.status, one.note) for one in await kept(journal)} == {(status, note)}

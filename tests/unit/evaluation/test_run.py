@@ -92,11 +92,14 @@ async def test_failures_of_transport_and_grader_are_undecided() -> None:
                 raise SandboxError("no sandbox")
             if problem.id == "p2":
                 raise GradingError("no verdict")
-            return Grade(None) if problem.id == "p3" else await super().grade(problem, answer)
+            if problem.id == "p3":
+                raise KeyError("a bug")
+            return await super().grade(problem, answer)
 
     outcomes = await evaluate(Answers(p0=RateLimited("too many")), PROBLEMS, Picky())
     assert [outcome.correct for outcome in outcomes] == [None, None, None, None, True, True, True]
-    assert [outcome.grade for outcome in outcomes[:3]] == [None, None, None]
+    notes = [outcome.grade and outcome.grade.note for outcome in outcomes[:4]]
+    assert notes == [None, "no sandbox", "no verdict", "KeyError: 'a bug'"]
 
 
 async def test_an_error_that_stops_is_raised_as_it_is_and_cancels_what_runs() -> None:
