@@ -34,6 +34,8 @@ FILES = 2_000
 CHUNK = 1 << 16
 STARVED_FACTOR = 4
 """However busy the machine, a run ends after this many times its wall guard."""
+LOOKS_AT_MEMORY = 3
+"""So many looks in a row must find too much of it."""
 PR_SET_DUMPABLE = 4
 TICKS_A_SECOND = os.sysconf("SC_CLK_TCK")
 PAGE = os.sysconf("SC_PAGE_SIZE")
@@ -302,7 +304,7 @@ class Supervised:
         limit = self._setup.memory_mb << 20
         if self._live_s > self._cpu_s:
             self._stopped = "cpu_timeout"
-        elif memory > limit and sum(proportional(pid, resident) for pid, _, resident in processes) > limit:
+        elif memory > limit and self._too_heavy(limit):
             self._stopped = "memory"
         elif len(processes) > 2 * self._setup.processes:  # where the kernel's own limit could not be set
             self._stopped = "runtime_error"
@@ -313,6 +315,16 @@ class Supervised:
             self._starved_s = waited_for_core(self._child)
             if wall - self._starved_s > self._wall_s or wall > STARVED_FACTOR * self._wall_s:
                 self._stopped = "wall_timeout"
+
+    def _too_heavy(self, limit: int) -> bool:
+        """Whether the processes hold more bytes than the limit, what they share counted once.
+
+        One look may err: a process that ends meanwhile leaves its share to those that are looked at after it.
+        """
+        return all(
+            sum(proportional(pid, resident) for pid, _, resident in self._processes()) > limit
+            for _ in range(LOOKS_AT_MEMORY)
+        )
 
     def _processes(self) -> list[tuple[int, float, int]]:
         """(pid, CPU seconds, resident bytes) of each process of the run that is alive."""
@@ -352,11 +364,16 @@ class Supervised:
 
 
 def proportional(pid: int, resident: int) -> int:
-    """Resident bytes of a process, those that it shares with others by its share; ``resident`` where that is hidden."""
+    """Resident bytes of a process, those that it shares with others by its share.
+
+    ``resident`` where that is hidden, 0 where it has just ended.
+    """
     try:
         for line in read(f"/proc/{pid}/smaps_rollup").splitlines():
             if line.startswith(b"Pss:"):
                 return int(line.split()[1]) << 10
+    except (FileNotFoundError, ProcessLookupError):
+        return 0
     except OSError:
         pass
     return resident
