@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any, Self, cast
 
 from openconductor.errors import ConfigError
+from openconductor.storage import write_whole
 from openconductor.types import Question
 
 VERSION = 1
@@ -193,8 +194,12 @@ def field(data: object, name: str, what: str) -> object:
 
 
 def save_json(data: Mapping[str, object], path: str | Path) -> None:
-    """Write plain values as JSON; an existing file is replaced."""
-    Path(path).write_text(json.dumps(data, ensure_ascii=False, separators=(",", ":")) + "\n", encoding="utf-8")
+    """Write plain values as JSON, whole; an existing file is replaced.
+
+    Raises:
+        JournalError: it could not be written.
+    """
+    write_whole(Path(path), json.dumps(data, ensure_ascii=False, separators=(",", ":")) + "\n")
 
 
 def load_json(path: str | Path) -> Mapping[str, Any]:

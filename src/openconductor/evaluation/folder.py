@@ -8,7 +8,6 @@ is no run yet.
 from __future__ import annotations
 
 import json
-import os
 import platform
 import tomllib
 from collections.abc import Mapping
@@ -16,9 +15,10 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import cast
 
-from openconductor.errors import ConfigError, JournalError
+from openconductor.errors import ConfigError
 from openconductor.evaluation.config import EvalConfig, differences, dump_eval_config, make_eval_config
 from openconductor.evaluation.inputs import Plain
+from openconductor.storage import write_whole
 
 CONFIG = "config.toml"
 ENVIRONMENT = "environment.json"
@@ -74,7 +74,7 @@ def write_folder(folder: Path, config: EvalConfig, inputs: Plain, *, sandbox: st
         resumed = cast("list[list[str]]", before.get("resumed", []))
         if changed and changed not in resumed:
             _write_environment(folder, {**before, "resumed": [*resumed, changed]})
-    write_text(folder / CONFIG, dump_eval_config(config))
+    write_whole(folder / CONFIG, dump_eval_config(config))
 
 
 def read_folder(folder: Path) -> tuple[EvalConfig, Plain]:
@@ -113,39 +113,7 @@ def input_differences(before: Plain, now: Plain) -> list[str]:
 
 
 def _write_environment(folder: Path, environment: Plain) -> None:
-    write_text(folder / ENVIRONMENT, json.dumps(environment, indent=2) + "\n")
-
-
-def write_text(path: Path, text: str) -> None:
-    """Write a file whole: to a neighbour first, which then takes its place.
-
-    Raises:
-        JournalError: the disk failed.
-    """
-    part = path.with_name(path.name + ".part")
-    try:
-        try:
-            with part.open("w", encoding="utf-8", newline="\n") as stream:
-                stream.write(text)
-                stream.flush()
-                os.fsync(stream.fileno())
-            part.replace(path)
-        finally:
-            part.unlink(missing_ok=True)
-    except OSError as error:
-        raise JournalError(f"{path}: could not be written: {error.strerror or error}") from error
-
-
-def make_folder(folder: Path) -> None:
-    """Make the folder where it is not there.
-
-    Raises:
-        JournalError: that failed.
-    """
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise JournalError(f"{folder}: could not be made: {error.strerror or error}") from error
+    write_whole(folder / ENVIRONMENT, json.dumps(environment, indent=2) + "\n")
 
 
 def _is_ours(name: str) -> bool:

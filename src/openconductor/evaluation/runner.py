@@ -22,7 +22,7 @@ from openconductor.budget import check_price
 from openconductor.errors import BudgetExceeded, ConfigError
 from openconductor.evaluation.cells import Cell, Sheet, cells_of
 from openconductor.evaluation.config import EvalConfig
-from openconductor.evaluation.folder import JOURNAL, check_folder, make_folder, write_folder, write_text
+from openconductor.evaluation.folder import JOURNAL, check_folder, write_folder
 from openconductor.evaluation.grid import Grid, OnProgress
 from openconductor.evaluation.inputs import (
     Plain,
@@ -44,6 +44,7 @@ from openconductor.evaluation.table_forms import table_files
 from openconductor.journal import Journal
 from openconductor.pool import WorkerPool
 from openconductor.sandboxes import Sandbox
+from openconductor.storage import make_folder, write_whole
 
 
 async def run_grid(
@@ -98,8 +99,8 @@ def write_tables(results: Results, folder: Path) -> Table:
     """
     table = make_table(results)
     for name, text in table_files(table).items():
-        write_text(folder / name, text)
-    write_text(folder / "latency.json", json.dumps(latency(results), indent=2) + "\n")
+        write_whole(folder / name, text)
+    write_whole(folder / "latency.json", json.dumps(latency(results), indent=2) + "\n")
     return table
 
 

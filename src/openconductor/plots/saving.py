@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, cast
 
-from openconductor.errors import ConfigError, JournalError
+from openconductor.errors import ConfigError
 from openconductor.evaluation.records import Record
 from openconductor.plots import FIGURES, OF_TRAINING
 from openconductor.plots.extra import require_extra
@@ -21,6 +21,7 @@ from openconductor.plots.material import Material
 from openconductor.plots.sheet import caption_of, message_of, styled, title_of
 from openconductor.plots.words import printable
 from openconductor.registry import load_registered
+from openconductor.storage import make_folder, write_whole
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -93,14 +94,9 @@ def save(figure: Figure, folder: Path | str, name: str) -> list[Path]:
     written: list[Path] = []
     for form in FORMATS:
         path = folder / f"{name}.{form}"
-        part = path.with_name(f"{path.name}.part")
         content = rendered(figure, form)
-        try:
-            folder.mkdir(parents=True, exist_ok=True)
-            part.write_bytes(content)
-            part.replace(path)
-        except OSError as error:
-            raise JournalError(f"figure {path}: could not be written: {error.strerror or error}") from error
+        make_folder(folder)
+        write_whole(path, content)
         written.append(path)
     return written
 

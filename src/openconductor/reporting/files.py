@@ -17,10 +17,11 @@ from typing import cast
 
 from openconductor.errors import ConfigError
 from openconductor.evaluation.counterfactual import Counterfactuals
-from openconductor.evaluation.folder import make_folder, read_folder, write_text
+from openconductor.evaluation.folder import read_folder
 from openconductor.evaluation.results import Results
 from openconductor.evaluation.specs import CONDUCTOR
 from openconductor.reporting.report import Report, make_report
+from openconductor.storage import make_folder, write_whole
 
 REPORT = "report.json"
 PAGE = "report.html"
@@ -140,7 +141,7 @@ def write_report(report: Report, folder: Path, out: Path, *, curves: Path | None
     _, environment = read_folder(folder)
     make_folder(out)
     values = json.dumps(report.to_json(), indent=2, ensure_ascii=False, allow_nan=False)
-    write_text(out / REPORT, values + "\n")
+    write_whole(out / REPORT, values + "\n")
     figures: dict[str, Path] = {}
     if can_draw():
         from openconductor.plots import save_all

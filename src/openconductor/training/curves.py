@@ -18,6 +18,7 @@ from typing import Any
 from openconductor.errors import WorkflowError, WorkflowReason
 from openconductor.measures import entropy_bits, topology
 from openconductor.pool import WorkerPool
+from openconductor.storage import write_whole
 from openconductor.training.storage import storing
 from openconductor.types import Episode, Workflow
 
@@ -109,9 +110,7 @@ class Curve:
                 if record["iteration"] >= after + done:
                     break
                 records.append(record)
-        part = path.with_suffix(".part")
-        part.write_text("".join(json.dumps(record) + "\n" for record in records), encoding="utf-8")
-        part.replace(path)
+        write_whole(path, "".join(json.dumps(record) + "\n" for record in records))
         return cls(path, records, after)
 
     def append(self, record: Record) -> list[str]:

@@ -11,7 +11,6 @@ be 0; K key/value heads of D units, V tokens):
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 from typing import cast
 
@@ -23,9 +22,9 @@ from transformers import PreTrainedTokenizerFast, Qwen2Config, Qwen2ForCausalLM
 
 from openconductor.errors import ConfigError
 from openconductor.providers.onnx_checkpoint import read_tokenizer
+from openconductor.storage import write_whole
 from openconductor.training.graph import qwen2_graph
 from openconductor.training.model import load_model
-from openconductor.training.storage import storing
 
 MODEL = "model.onnx"
 TOLERANCE = 1e-3
@@ -59,7 +58,7 @@ def export_onnx(folder: Path) -> Path:
             f"checkpoint {folder}: the exported model's logits differ by {difference:.2g}, expected at most {TOLERANCE}"
         )
     path = folder / MODEL
-    _write(path, content)
+    write_whole(path, content)
     return path
 
 
@@ -131,17 +130,3 @@ def _check_chat(folder: Path, tokenizer: PreTrainedTokenizerFast) -> None:
         raise ConfigError(
             f"checkpoint {folder}: got a chat template that writes {text!r}, expected the contents in a row, 'One.Two.'"
         )
-
-
-def _write(path: Path, content: bytes) -> None:
-    """Write the file whole: to a neighbour first, which then takes its place."""
-    part = path.with_name(path.name + ".part")
-    with storing(path):
-        try:
-            with part.open("wb") as stream:
-                stream.write(content)
-                stream.flush()
-                os.fsync(stream.fileno())
-            part.replace(path)
-        finally:
-            part.unlink(missing_ok=True)

@@ -28,6 +28,7 @@ from openconductor.gym.workers import gym_pool
 from openconductor.journal import Journal
 from openconductor.pool import WorkerPool
 from openconductor.reward import RewardFunction
+from openconductor.storage import write_whole
 from openconductor.tasks import load_task
 from openconductor.training.cold_start import cold_start
 from openconductor.training.config import TrainConfig, dump_train_config
@@ -38,7 +39,7 @@ from openconductor.training.export import export_onnx
 from openconductor.training.grpo import build_trainer
 from openconductor.training.model import build_model, is_tiny, load_base_model, load_model
 from openconductor.training.policy import play
-from openconductor.training.storage import is_complete, last_checkpoint, whole_folder, write_text
+from openconductor.training.storage import is_complete, last_checkpoint, whole_folder
 from openconductor.training.tokenizer import build_tokenizer
 from openconductor.training.widen import widen
 
@@ -139,7 +140,7 @@ def _run(setup: Setup, *, tiny: bool) -> Record:
         "greedy": _measure(setup, model, tokenizer, temperature=None),
         "seconds": {"start": started - begun, "learning": learnt - started},
     }
-    write_text(folder / "results.json", json.dumps(results, indent=2) + "\n")
+    write_whole(folder / "results.json", json.dumps(results, indent=2) + "\n")
     return results
 
 
@@ -164,8 +165,8 @@ def _open_folder(config: TrainConfig, folder: Path, *, resume: bool) -> str:
     if resume:
         raise ConfigError(f"run folder {folder}: holds no run to resume")
     folder.mkdir(parents=True, exist_ok=True)
-    write_text(folder / "environment.json", json.dumps(_environment(), indent=2) + "\n")
-    write_text(stored, recipe)
+    write_whole(folder / "environment.json", json.dumps(_environment(), indent=2) + "\n")
+    write_whole(stored, recipe)
     return ""
 
 
@@ -183,7 +184,7 @@ def _note_resumption(folder: Path) -> str:
     latest = resumed[-1] if resumed else begun
     if latest == now:
         return ""
-    write_text(path, json.dumps({**begun, "resumed": [*resumed, now]}, indent=2) + "\n")
+    write_whole(path, json.dumps({**begun, "resumed": [*resumed, now]}, indent=2) + "\n")
     changed = ", ".join(name for name in now if name not in latest or latest[name] != now[name])
     return (
         f"resumed with another {changed} than before (environment.json): the curve may differ from an uninterrupted one"

@@ -5,7 +5,6 @@ In: folders and texts. Out: files that a reader never sees half-written, and typ
 
 from __future__ import annotations
 
-import os
 import shutil
 from collections.abc import Generator
 from contextlib import contextmanager
@@ -31,20 +30,6 @@ def storing(what: Path) -> Generator[None]:
         if type(error).__name__ != "SafetensorError" and "PytorchStreamWriter" not in str(error):
             raise
         raise JournalError(f"{what}: could not be written: {error}") from error
-
-
-def write_text(path: Path, text: str) -> None:
-    """Write a file whole: to a neighbour first, which then takes its place."""
-    part = path.with_name(path.name + ".part")
-    with storing(path):
-        try:
-            with part.open("w", encoding="utf-8") as stream:
-                stream.write(text)
-                stream.flush()
-                os.fsync(stream.fileno())
-            part.replace(path)
-        finally:
-            part.unlink(missing_ok=True)
 
 
 @contextmanager

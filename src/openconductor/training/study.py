@@ -21,10 +21,10 @@ from openconductor.errors import OpenConductorError
 from openconductor.gym.exact import alone_accuracy, oracle_workflow, random_accuracy
 from openconductor.gym.questions import draw_questions
 from openconductor.gym.workers import PROFILES
+from openconductor.storage import write_whole
 from openconductor.training.config import TrainConfig, dump_train_config
 from openconductor.training.curves import Record
 from openconductor.training.run import HELD_OUT, HELD_OUT_SEED, keep_quiet
-from openconductor.training.storage import write_text
 
 CONTROLS = ("shuffled", "flipped")
 _POLL = 0.5  # seconds
@@ -74,7 +74,7 @@ def study(
     _run_all(runs, jobs, say)
     results = [json.loads((run.folder / "results.json").read_text(encoding="utf-8")) for run in runs]
     summary = summarise(results, reference_levels())
-    write_text(folder / "study.json", json.dumps(summary, indent=2) + "\n")
+    write_whole(folder / "study.json", json.dumps(summary, indent=2) + "\n")
     return summary
 
 
@@ -106,7 +106,7 @@ def _run_all(runs: Sequence[_Run], jobs: int, say: Callable[[str], None]) -> Non
 def _start(run: _Run) -> subprocess.Popen[bytes]:
     """A training as a process of its own, on one thread; what it says goes to a log beside its folder."""
     recipe = run.folder.with_suffix(".toml")
-    write_text(recipe, dump_train_config(run.config))
+    write_whole(recipe, dump_train_config(run.config))
     command = [sys.executable, "-m", "openconductor", "train", str(recipe), "--out", str(run.folder)]
     if (run.folder / "config.toml").is_file():
         command.append("--resume")

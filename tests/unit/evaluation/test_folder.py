@@ -12,11 +12,10 @@ from openconductor.evaluation.config import EvalConfig, make_eval_config
 from openconductor.evaluation.folder import (
     check_folder,
     input_differences,
-    make_folder,
     read_folder,
     write_folder,
-    write_text,
 )
+from openconductor.storage import make_folder, write_whole
 
 INPUTS = {"workers": [{"name": "a", "price": {"input": "1"}}], "tasks": {"gym": {"problems": 3, "digest": "d1"}}}
 
@@ -129,12 +128,12 @@ def test_a_folder_without_a_run_says_what_was_expected(tmp_path: Path) -> None:
 
 
 def test_a_file_that_cannot_be_written_leaves_the_old_one_and_no_part(tmp_path: Path) -> None:
-    write_text(tmp_path / "table.md", "old\n")
+    write_whole(tmp_path / "table.md", "old\n")
     with pytest.raises(UnicodeEncodeError):
-        write_text(tmp_path / "table.md", "\ud800")
+        write_whole(tmp_path / "table.md", "\ud800")
     assert [path.name for path in tmp_path.iterdir()] == ["table.md"]
     assert (tmp_path / "table.md").read_bytes() == b"old\n"
     with pytest.raises(JournalError, match="could not be written"):
-        write_text(tmp_path / "table.md" / "below", "x")
+        write_whole(tmp_path / "table.md" / "below", "x")
     with pytest.raises(JournalError, match="could not be made"):
         make_folder(tmp_path / "table.md" / "below")

@@ -157,7 +157,7 @@ def test_threads_draw_beside_each_other(evaluation: list[Record]) -> None:
 def test_a_folder_that_cannot_be_written_is_a_typed_error(evaluation: list[Record], tmp_path: Path) -> None:
     (tmp_path / "file").write_text("in the way")
     figure = headroom.plot(Material(evaluation, NAMES))
-    with pytest.raises(JournalError, match="could not be written"):
+    with pytest.raises(JournalError, match="file: could not be made: File exists"):
         save(figure, tmp_path / "file", "headroom")
 
 

@@ -7,8 +7,9 @@ from pathlib import Path
 import pytest
 
 from openconductor.errors import ConfigError, JournalError
+from openconductor.storage import write_whole
 from openconductor.training.model import load_base_model, load_model
-from openconductor.training.storage import is_complete, last_checkpoint, storing, whole_folder, write_text
+from openconductor.training.storage import is_complete, last_checkpoint, storing, whole_folder
 
 
 def test_a_folder_whose_filling_fails_does_not_appear_and_the_old_one_stays(tmp_path: Path) -> None:
@@ -29,10 +30,10 @@ def test_a_folder_whose_filling_fails_does_not_appear_and_the_old_one_stays(tmp_
 
 
 def test_a_text_is_written_whole(tmp_path: Path) -> None:
-    write_text(tmp_path / "a.json", "{}")
+    write_whole(tmp_path / "a.json", "{}")
     assert [path.name for path in tmp_path.iterdir()] == ["a.json"]
     with pytest.raises(JournalError, match="could not be written"):
-        write_text(tmp_path / "absent" / "a.json", "{}")
+        write_whole(tmp_path / "absent" / "a.json", "{}")
 
 
 def test_torchs_own_words_for_a_full_disk_are_recognised(tmp_path: Path) -> None:

@@ -16,7 +16,6 @@ from importlib.resources import files
 from pathlib import Path
 from xml.etree.ElementTree import Element
 
-from openconductor.evaluation.folder import make_folder, write_text
 from openconductor.evaluation.results import Results
 from openconductor.reporting.page.elements import clean, element, markup, paragraphs
 from openconductor.reporting.page.glance import glance, undecided, verdict
@@ -26,6 +25,7 @@ from openconductor.reporting.page.tables import of_grid, shares_of_workers
 from openconductor.reporting.report import Report
 from openconductor.reporting.rows import heading, sections
 from openconductor.reporting.sections import Section
+from openconductor.storage import make_folder, write_whole
 
 
 def write_page(
@@ -52,7 +52,7 @@ def write_page(
     """
     text = render(report, figures, results=results, environment=environment)
     make_folder(path.parent)
-    write_text(path, text)
+    write_whole(path, text)
 
 
 def render(
