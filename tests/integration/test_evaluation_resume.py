@@ -8,7 +8,6 @@ life at most as many of a kind as a whole run makes, less those that the journal
 
 from __future__ import annotations
 
-import asyncio
 import json
 import os
 import random
@@ -17,19 +16,19 @@ import signal
 import sqlite3
 import subprocess
 import sys
-import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import closing, suppress
 from dataclasses import dataclass
 from functools import cache
-from hashlib import blake2b
 from pathlib import Path
 from typing import Literal
 
 import pytest
-from aiohttp import web
+
+sys.path.insert(0, str(Path(__file__).parent))
+from counting_server import CountingServer, Turns, request_id
 
 from openconductor import cli
 from openconductor.errors import JournalError
@@ -47,66 +46,16 @@ PLAN = "model_id = [1, 2, 1]\nsubtasks = ['Add.', 'Add.', 'Decide.']\naccess_lis
 _SUM = re.compile(r"What is (\d+) plus (\d+)\?")
 
 
-# ── the server: counts what it is asked ──────────────────────────────────────────────────────────────────────────────
-def request_id(model: str, turns: list[tuple[str, str]]) -> str:
-    return blake2b(json.dumps([model, turns]).encode(), digest_size=8).hexdigest()
-
-
-class Server:
+# ── the server ───────────────────────────────────────────────────────────────────────────────────────────────────────
+class Server(CountingServer):
     """Adds two numbers, by chance wrongly; what it says depends on the worker and the turns alone."""
 
-    def __init__(self) -> None:
-        self.asked: list[str] = []
-        self.url = ""
-        self._draws = random.Random(SEED)
-        self._loop = asyncio.new_event_loop()
-        self._up = threading.Event()
-        self._thread = threading.Thread(target=self._serve, daemon=True)
-        self._thread.start()
-        assert self._up.wait(30)
+    PAUSE_S = (0.001, 0.012)
 
-    def wait_for(self, requests: int) -> None:
-        """Block until so many more have come."""
-        wanted, deadline = len(self.asked) + requests, time.monotonic() + 60
-        while len(self.asked) < wanted:
-            assert time.monotonic() < deadline, "the child asks nobody"
-            time.sleep(0.002)
-
-    def close(self) -> None:
-        self._loop.call_soon_threadsafe(self._loop.stop)
-        self._thread.join(30)
-
-    def _serve(self) -> None:
-        asyncio.set_event_loop(self._loop)
-        self._loop.run_until_complete(self._start())
-        self._up.set()
-        self._loop.run_forever()
-        self._loop.run_until_complete(self._runner.cleanup())
-        self._loop.close()
-
-    async def _start(self) -> None:
-        app = web.Application()
-        app.router.add_post("/v1/chat/completions", self._answer)
-        self._runner = web.AppRunner(app, access_log=None, shutdown_timeout=0.1)
-        await self._runner.setup()
-        site = web.TCPSite(self._runner, "127.0.0.1", 0)
-        await site.start()
-        self.url = f"http://127.0.0.1:{self._runner.addresses[0][1]}/v1"
-
-    async def _answer(self, request: web.Request) -> web.Response:
-        body = await request.json()
-        turns = [(turn["role"], turn["content"]) for turn in body["messages"]]
-        asked = request_id(body["model"], turns)
-        self.asked.append(asked)
-        await asyncio.sleep(self._draws.uniform(0.001, 0.012))
-        text = PLAN if "model_id" in turns[0][1] else self._sum(" ".join(text for _, text in turns), asked)
-        message = {"role": "assistant", "content": text}
-        usage = {"prompt_tokens": sum(len(text) for _, text in turns), "completion_tokens": len(text)}
-        choice = {"index": 0, "message": message, "finish_reason": "stop"}
-        return web.json_response({"choices": [choice], "usage": usage})
-
-    @staticmethod
-    def _sum(said: str, asked: str) -> str:
+    def text(self, model: str, turns: Turns, asked: str) -> str:
+        if "model_id" in turns[0][1]:
+            return PLAN
+        said = " ".join(content for _, content in turns)
         found = _SUM.search(said)
         assert found is not None, said
         return f"It is \\boxed{{{int(found[1]) + int(found[2]) + (int(asked, 16) % 3 == 0)}}}."
@@ -114,7 +63,7 @@ class Server:
 
 @pytest.fixture(scope="module")
 def server() -> Iterator[Server]:
-    server = Server()
+    server = Server(SEED)
     yield server
     server.close()
 

@@ -16,6 +16,7 @@ pytest.importorskip("onnx")
 import onnx  # noqa: E402
 from transformers import Qwen2Config, Qwen2ForCausalLM  # noqa: E402
 
+from openconductor import storage  # noqa: E402
 from openconductor.conductor import Conductor  # noqa: E402
 from openconductor.errors import ConfigError, JournalError  # noqa: E402
 from openconductor.gym import bundled  # noqa: E402
@@ -199,7 +200,7 @@ def test_a_disk_that_fails_leaves_the_file_as_it_was(copied: Path, monkeypatch: 
     def full(descriptor: int) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(export.os, "fsync", full)
+    monkeypatch.setattr(storage.os, "fsync", full)
     path.write_bytes(b"the one before")
     with pytest.raises(JournalError, match="No space left"):
         export_onnx(copied)

@@ -15,15 +15,14 @@ import signal
 import sqlite3
 import subprocess
 import sys
-import threading
 import time
-from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
-import pytest
-from aiohttp import web
+sys.path.insert(0, str(Path(__file__).parent))
+from counting_server import CountingServer, Turns, request_id
 
 from openconductor import Conductor, Worker, WorkerPool
 from openconductor.errors import JournalError
@@ -32,6 +31,7 @@ from openconductor.providers.openai_compatible import OpenAICompatibleProvider
 from openconductor.types import Sampling
 
 KILLS = 200
+AT_A_TIME = 2  # children with a journal and a server of their own
 LONGEST_LIFE = 0.3  # seconds from the fork on; by then most questions of a journal are answered
 QUESTIONS = 40
 AT_ONCE = 6
@@ -40,58 +40,14 @@ TREE = "model_id = [0, 1, 0, 1, 0]\nsubtasks = ['A', 'B', 'C', 'D', 'E']\naccess
 STEPS = 5
 
 
-# ── the server: counts what it is asked ──────────────────────────────────────────────────────────────────────────────
-class CountingServer:
-    """Answers each request after some milliseconds; what was asked is known by its model and its turns."""
+# ── the server ───────────────────────────────────────────────────────────────────────────────────────────────────────
+class Server(CountingServer):
+    """What it says tells one request from another, and a request made twice from one made once."""
 
-    def __init__(self) -> None:
-        self.asked: list[str] = []
-        self.url = ""
-        self._draws = random.Random(SEED)
-        self._loop = asyncio.new_event_loop()
-        self._up = threading.Event()
-        self._thread = threading.Thread(target=self._serve, daemon=True)
-        self._thread.start()
-        assert self._up.wait(30)
+    PAUSE_S = (0.0, 0.008)
 
-    def close(self) -> None:
-        self._loop.call_soon_threadsafe(self._loop.stop)
-        self._thread.join(30)
-
-    def _serve(self) -> None:
-        asyncio.set_event_loop(self._loop)
-        self._loop.run_until_complete(self._start())
-        self._up.set()
-        self._loop.run_forever()
-        self._loop.run_until_complete(self._runner.cleanup())
-        self._loop.close()
-
-    async def _start(self) -> None:
-        app = web.Application()
-        app.router.add_post("/v1/chat/completions", self._answer)
-        self._runner = web.AppRunner(app, access_log=None, shutdown_timeout=0.1)
-        await self._runner.setup()
-        site = web.TCPSite(self._runner, "127.0.0.1", 0)
-        await site.start()
-        self.url = f"http://127.0.0.1:{self._runner.addresses[0][1]}/v1"
-
-    async def _answer(self, request: web.Request) -> web.Response:
-        body = await request.json()
-        self.asked.append(request_id(body["model"], body["messages"]))
-        number = len(self.asked)
-        await asyncio.sleep(self._draws.uniform(0.0, 0.008))
-        text = TREE if body["model"] == "conductor" else f"Answer {number} to {body['messages'][-1]['content'][:60]}"
-        message = {"role": "assistant", "content": text}
-        return web.json_response(
-            {
-                "choices": [{"index": 0, "message": message, "finish_reason": "stop"}],
-                "usage": {"prompt_tokens": 10, "completion_tokens": 5, "total_tokens": 15},
-            }
-        )
-
-
-def request_id(model: str, messages: list[dict[str, str]]) -> str:
-    return json.dumps([model, [[turn["role"], turn["content"]] for turn in messages]])
+    def text(self, model: str, turns: Turns, asked: str) -> str:
+        return TREE if model == "conductor" else f"Answer {len(self.asked)} to {turns[-1][1][:60]}"
 
 
 # ── the child and its nursery: this file as a program ────────────────────────────────────────────────────────────────
@@ -161,7 +117,7 @@ class Nursery:
 class Found:
     """What stands in a journal after a kill: the requests that were answered, and how much of it was unfinished."""
 
-    requests: set[str] = field(default_factory=set)
+    requests: set[str] = field(default_factory=set[str])
     unfinished: int = 0
     replayed: int = 0
 
@@ -192,8 +148,7 @@ def checked(journal: Path, acknowledged: Path) -> Found:
                 assert call.messages is not None
                 assert call.completion.text
                 calls.setdefault(call.episode, []).append(call.step)
-                turns = [{"role": turn.role, "content": turn.content} for turn in call.messages]
-                found.requests.add(request_id(call.worker, turns))
+                found.requests.add(request_id(call.worker, [(turn.role, turn.content) for turn in call.messages]))
                 found.replayed += call.replayed
     for episode in ids:
         assert outcomes[episode] == "answered"
@@ -203,25 +158,26 @@ def checked(journal: Path, acknowledged: Path) -> Found:
     return found
 
 
-@pytest.fixture
-def server() -> Iterator[CountingServer]:
-    server = CountingServer()
-    yield server
-    server.close()
+@dataclass
+class Tally:
+    """What some lives came to."""
+
+    kills: int = 0
+    in_the_middle: int = 0
+    replayed: int = 0
+    journals: int = 0
 
 
-def test_a_kill_at_any_moment_loses_nothing_acknowledged_and_repeats_no_call(
-    tmp_path: Path, server: CountingServer
-) -> None:
-    draws = random.Random(SEED)
-    nursery = Nursery()
-    kills = in_the_middle = replayed = journals = 0
+def lives(folder: Path, kills: int, seed: int) -> Tally:
+    """Journals, one after another, each with a child killed at random moments until all its questions are answered."""
+    draws, tally = random.Random(seed), Tally()
+    nursery, server = Nursery(), Server(seed)
     try:
-        while kills < KILLS:
-            journals += 1
-            journal, acknowledged = tmp_path / f"{journals}.sqlite", tmp_path / f"{journals}.txt"
+        while tally.kills < kills:
+            tally.journals += 1
+            journal, acknowledged = folder / f"{tally.journals}.sqlite", folder / f"{tally.journals}.txt"
             acknowledged.touch()
-            found, status = Found(), signal.SIGKILL
+            found, status = Found(), int(signal.SIGKILL)
             while status == signal.SIGKILL:
                 before = len(server.asked)
                 status = nursery.life(journal, acknowledged, server.url, draws.uniform(0.0, LONGEST_LIFE))
@@ -229,15 +185,28 @@ def test_a_kill_at_any_moment_loses_nothing_acknowledged_and_repeats_no_call(
                 repeated = found.requests.intersection(server.asked[before:])
                 assert not repeated, f"{len(repeated)} calls that stood in the journal were made again"
                 earlier, found = found, checked(journal, acknowledged)
-                kills += status == signal.SIGKILL
-                in_the_middle += status == signal.SIGKILL and found.unfinished > earlier.unfinished
+                tally.kills += status == signal.SIGKILL
+                tally.in_the_middle += status == signal.SIGKILL and found.unfinished > earlier.unfinished
             assert len(acknowledged.read_text("ascii").splitlines()) == QUESTIONS
-            replayed += found.replayed
+            tally.replayed += found.replayed
     finally:
         nursery.close()
-    print(f"{kills} kills, {in_the_middle} of them during episodes, {replayed} calls replayed, {journals} journals")
+        server.close()
+    return tally
+
+
+def test_a_kill_at_any_moment_loses_nothing_acknowledged_and_repeats_no_call(tmp_path: Path) -> None:
+    folders = [tmp_path / str(number) for number in range(AT_A_TIME)]
+    for folder in folders:
+        folder.mkdir()
+    with ThreadPoolExecutor(AT_A_TIME) as pool:
+        seeds = range(SEED, SEED + AT_A_TIME)
+        tallies = list(pool.map(lives, folders, [KILLS // AT_A_TIME] * AT_A_TIME, seeds))
+    kills, in_the_middle = sum(tally.kills for tally in tallies), sum(tally.in_the_middle for tally in tallies)
+    print(f"{kills} kills, {in_the_middle} of them during episodes: {tallies}")
+    assert kills >= KILLS
     assert in_the_middle >= KILLS // 3, "too few of the kills came during episodes: the test lost its power"
-    assert replayed > 0
+    assert all(tally.replayed for tally in tallies)
 
 
 WRITER = """

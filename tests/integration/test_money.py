@@ -46,6 +46,7 @@ PRICES = {  # US dollars a million tokens; awkward on purpose
 }
 TREE = Workflow((Step(0, "A."), Step(1, "B."), Step(2, "C.", [0]), Step(0, "D.", [1]), Step(1, "E.", [2, 3])))
 SILENT = ("hang", "hang_midway", "drip_head", "drip_text", "drip_nothing")
+PATIENT = 20.0  # seconds
 
 WEIGHTS = {name: 1.0 for name in FAULTS if name not in ("ok", "401", "403", "huge", "endless")}
 WEIGHTS |= dict.fromkeys(SILENT, 0.1)  # each takes a whole timeout
@@ -56,9 +57,11 @@ def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(retry, "FIRST_WAIT_S", 0.01)
 
 
-def worker(server: FaultServer | str, name: str, *, model: str = "", retries: int = 2) -> Worker:
+def worker(
+    server: FaultServer | str, name: str, *, model: str = "", retries: int = 2, timeout_s: float = 2.0
+) -> Worker:
     provider = OpenAICompatibleProvider(model or name, base_url=server if isinstance(server, str) else server.url)
-    return Worker(provider, name=name, price=PRICES[name], retries=retries, timeout_s=2.0)  # type: ignore[arg-type]
+    return Worker(provider, name=name, price=PRICES[name], retries=retries, timeout_s=timeout_s)  # type: ignore[arg-type]
 
 
 @dataclass
@@ -182,14 +185,16 @@ async def test_without_fallback_each_failure_stands_in_the_ledger(tmp_path: Path
     async with fault_server(Played({f"a {name}": [name] for name in names}), {"planner": plan}) as server:
         books = Books()
         with Journal(tmp_path / "journal.sqlite") as journal:
+            lanes = asyncio.Semaphore(8)  # or a busy machine cuts off what is not silent, too
 
             async def one(name: str, stream: bool) -> None:
-                timeout_s = 0.5 if name in SILENT else 20.0
+                timeout_s = 0.5 if name in SILENT else PATIENT
                 provider = OpenAICompatibleProvider(f"a {name}", base_url=server.url)
                 bad = Worker(provider, name=f"a {name}", price=PRICES["a"], retries=1, timeout_s=timeout_s)  # type: ignore[arg-type]
-                pool = WorkerPool([bad, worker(server, "good")])
-                asked = Conductor(worker(server, "planner"), pool=pool)
-                await books.ask(asked, f"{name}?", journal, stream=stream)
+                pool = WorkerPool([bad, worker(server, "good", timeout_s=PATIENT)])
+                asked = Conductor(worker(server, "planner", timeout_s=PATIENT), pool=pool)
+                async with lanes:
+                    await books.ask(asked, f"{name}?", journal, stream=stream)
                 await pool.aclose()
 
             for name in names:

@@ -23,5 +23,6 @@ def tiny() -> TrainConfig:
             "prompt": {"template": "compact", "access": "index"},
             "rollout": {"iterations": 6, "questions": 4, "completions": 4, "max_tokens": 24},
             "optim": {"learning_rate": 1e-3, "kl": 0.1, "micro_batch": 16, "bf16": False},
+            "held_out": {"questions": 20, "start_repeats": 1},
         }
     )

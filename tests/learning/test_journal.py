@@ -67,10 +67,8 @@ def server() -> Iterator[Server]:
 
 
 @pytest.fixture
-def over_http(server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> TrainConfig:
+def over_http(server: Server, tmp_path: Path) -> TrainConfig:
     """A short training of the bundled Conductor over a pool file; it writes valid workflows from the start."""
-    monkeypatch.setattr(run, "HELD_OUT", 6)
-    monkeypatch.setattr(run, "START_REPEATS", 1)
     url = f"http://127.0.0.1:{server.server_port}/v1"
     workers = "".join(
         f'[[worker]]\nname = "w{i}"\nmodel = "m{i}"\nbase_url = "{url}"\nprice = {{input = 1, output = 2}}\n'
@@ -85,6 +83,7 @@ def over_http(server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
             "prompt": {"template": "compact", "access": "index"},
             "rollout": {"iterations": 3, "questions": 2, "completions": 4, "max_tokens": 72},
             "optim": {"learning_rate": 1e-4, "micro_batch": 8, "bf16": False},
+            "held_out": {"questions": 6, "start_repeats": 1},
         }
     )
 

@@ -34,6 +34,8 @@ def _short(control: str, iterations: int) -> TrainConfig:
             "optim.kl=0.0",
             "optim.schedule=constant",
             "save_every=1000",
+            "held_out.questions=8",  # these tests read the curve alone
+            "held_out.start_repeats=1",
             f"reward.control={control}",
         ],
     )

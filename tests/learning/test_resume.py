@@ -3,53 +3,52 @@
 from __future__ import annotations
 
 import json
-import os
 import signal
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from openconductor.errors import ConfigError, JournalError
+from openconductor.gym.bundled import bundled_folder
+from openconductor.training import run
 from openconductor.training.config import TrainConfig, dump_train_config
-from openconductor.training.run import train
 
 pytestmark = [pytest.mark.train, pytest.mark.timeout(600)]
 
 
-def _curve(folder: Path) -> list[dict[str, object]]:
+def _curve(folder: Path) -> list[dict[str, Any]]:
     records = [json.loads(line) for line in (folder / "curves.jsonl").read_text(encoding="utf-8").splitlines()]
     return [{key: value for key, value in record.items() if key != "seconds"} for record in records]
 
 
 def _start(recipe: Path, folder: Path, *more: str) -> subprocess.Popen[bytes]:
     command = [sys.executable, "-m", "openconductor", "train", str(recipe), "--out", str(folder), *more]
-    return subprocess.Popen(
-        command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, env=dict(os.environ)
-    )
+    return subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
 
 
-@pytest.fixture(scope="module")
-def whole(tiny: TrainConfig, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The folder of a training that was left alone; its recipe stands beside it."""
-    folder = tmp_path_factory.mktemp("left_alone")
-    (folder / "tiny.toml").write_text(dump_train_config(tiny), encoding="utf-8")
-    run = _start(folder / "tiny.toml", folder / "whole")
+def _finish(run: subprocess.Popen[bytes]) -> None:
     _, said = run.communicate(timeout=300)
     assert run.returncode == 0, said.decode()
-    return folder / "whole"
 
 
-@pytest.mark.parametrize("records", [4, 9], ids=["first act", "second act"])
-def test_a_training_killed_in_the_middle_resumes_to_the_same_curve(whole: Path, tmp_path: Path, records: int) -> None:
-    recipe = whole.with_name("tiny.toml")
-    cut = tmp_path / "cut"
-    killed = _start(recipe, cut)
-    curve = cut / "curves.jsonl"
+def _left_alone(recipe: Path) -> Path:
+    folder = recipe.with_name("left-alone")
+    _finish(_start(recipe, folder))
+    return folder
+
+
+def _killed_and_resumed(recipe: Path, records: int) -> Path:
+    """A run that is killed once its curve has so many records, and resumed."""
+    folder = recipe.with_name(f"killed-at-{records}")
+    killed = _start(recipe, folder)
+    curve = folder / "curves.jsonl"
     deadline = time.monotonic() + 240
-    # Kill after a checkpoint (every 2 iterations) and an iteration that is not in it; each act has 6.
     while time.monotonic() < deadline and killed.poll() is None:
         if curve.is_file() and len(curve.read_text(encoding="utf-8").splitlines()) >= records:
             break
@@ -57,17 +56,71 @@ def test_a_training_killed_in_the_middle_resumes_to_the_same_curve(whole: Path, 
     killed.send_signal(signal.SIGKILL)
     killed.communicate()
     assert killed.returncode == -signal.SIGKILL
-    assert not (cut / "results.json").exists()
-    assert (cut / "widened").is_dir() == (records > 6)
+    assert not (folder / "results.json").exists()
+    assert (folder / "widened").is_dir() == (records > 6)
+    _finish(_start(recipe, folder, "--resume"))
+    return folder
 
-    resumed = _start(recipe, cut, "--resume")
-    _, said = resumed.communicate(timeout=300)
-    assert resumed.returncode == 0, said.decode()
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Future[Path]]]:
+    """One recipe three times, two at a time: left alone, killed in its first act and resumed, and in its second."""
+    config = TrainConfig.model_validate(
+        {
+            "seed": 3,
+            "save_every": 2,
+            "model": {"base": str(bundled_folder() / "cold_start")},  # its workflows are valid, their rewards differ
+            "widen": {"steps": 2, "batch": 8, "iterations": 6},
+            "prompt": {"template": "compact", "access": "index"},
+            "rollout": {"iterations": 6, "questions": 4, "completions": 4, "max_tokens": 72},
+            "optim": {"learning_rate": 1e-3, "kl": 0.1, "micro_batch": 16, "bf16": False},
+            "held_out": {"questions": 40, "start_repeats": 1},
+        }
+    )
+    recipe = tmp_path_factory.mktemp("runs") / "short.toml"
+    recipe.write_text(dump_train_config(config), encoding="utf-8")
+    with ThreadPoolExecutor(2) as pool:
+        yield {
+            "whole": pool.submit(_left_alone, recipe),
+            # Killed after a checkpoint (every 2 iterations) and an iteration that is not in it; each act has 6.
+            "first act": pool.submit(_killed_and_resumed, recipe, 4),
+            "second act": pool.submit(_killed_and_resumed, recipe, 9),
+        }
+
+
+@pytest.mark.parametrize("act", ["first act", "second act"])
+def test_a_training_killed_in_the_middle_resumes_to_the_same_curve(runs: dict[str, Future[Path]], act: str) -> None:
+    whole, cut = runs["whole"].result(), runs[act].result()
     assert [record["iteration"] for record in _curve(cut)] == list(range(12))
     assert _curve(cut) == _curve(whole)
     results = [json.loads((folder / "results.json").read_text(encoding="utf-8")) for folder in (cut, whole)]
     assert results[0]["greedy"] == results[1]["greedy"]
     assert results[0]["sampled"] == results[1]["sampled"]
+    weights = [(folder / "conductor" / "model.safetensors").read_bytes() for folder in (cut, whole)]
+    assert weights[0] == weights[1]
+
+
+def test_the_training_that_was_killed_had_something_to_learn_from(runs: dict[str, Future[Path]]) -> None:
+    whole = runs["whole"].result()
+    assert sum(record["groups_without_spread"] < 1 for record in _curve(whole)) >= 6
+    started = (bundled_folder() / "cold_start" / "model.safetensors").read_bytes()
+    assert (whole / "conductor" / "model.safetensors").read_bytes() != started
+
+
+def test_a_cold_start_that_was_saved_is_not_made_again(
+    tiny: TrainConfig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def stop(*_: object, **__: object) -> None:
+        raise InterruptedError
+
+    with monkeypatch.context() as patched:
+        patched.setattr(run, "_measure", stop)  # what comes right behind the cold start
+        with pytest.raises(InterruptedError):
+            run.train(tiny, tmp_path / "run")
+    saved = (tmp_path / "run" / "cold_start" / "model.safetensors").read_bytes()
+    monkeypatch.setattr(run, "cold_start", stop)
+    run.train(tiny, tmp_path / "run", resume=True)
+    assert (tmp_path / "run" / "cold_start" / "model.safetensors").read_bytes() == saved
 
 
 def test_a_folder_with_another_run_is_refused_and_left_alone(tiny: TrainConfig, tmp_path: Path) -> None:
@@ -75,21 +128,19 @@ def test_a_folder_with_another_run_is_refused_and_left_alone(tiny: TrainConfig, 
     folder.mkdir()
     (folder / "notes.txt").write_text("mine", encoding="utf-8")
     with pytest.raises(ConfigError, match="not empty"):
-        train(tiny, folder)
+        run.train(tiny, folder)
     assert [path.name for path in folder.iterdir()] == ["notes.txt"]
     (folder / "notes.txt").unlink()
     (folder / "config.toml").write_text("name = 'other'\n", encoding="utf-8")
     with pytest.raises(ConfigError, match="holds a run already"):
-        train(tiny, folder)
+        run.train(tiny, folder)
     with pytest.raises(ConfigError, match="another recipe"):
-        train(tiny, folder, resume=True)
+        run.train(tiny, folder, resume=True)
 
 
 def test_a_run_that_is_resumed_with_other_code_says_so_and_keeps_both_on_record(
     tiny: TrainConfig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from openconductor.training import run
-
     folder = tmp_path / "run"
     assert run._open_folder(tiny, folder, resume=False) == ""
     first = json.loads((folder / "environment.json").read_text(encoding="utf-8"))
@@ -113,5 +164,5 @@ def test_a_full_disk_while_saving_is_a_typed_error_and_leaves_no_half_checkpoint
 
     monkeypatch.setattr(Trainer, "_save_optimizer_and_scheduler", full)
     with pytest.raises(JournalError, match="No space left on device"):
-        train(tiny, tmp_path / "run")
+        run.train(tiny, tmp_path / "run")
     assert not list((tmp_path / "run" / "checkpoints").glob("checkpoint-*"))

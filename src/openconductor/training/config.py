@@ -148,6 +148,18 @@ class OptimConfig(_Section):
     bf16: bool = True
 
 
+class HeldOutConfig(_Section):
+    """What a run is measured on before and after it learns: questions of the test split, which no training sees.
+
+    Attributes:
+        questions: so many of them; all where the task has fewer.
+        start_repeats: workflows a question of the start, which is right so seldom that one of each says little.
+    """
+
+    questions: Positive = 400
+    start_repeats: Positive = 8
+
+
 class TrainConfig(_Section):
     """One experiment."""
 
@@ -163,6 +175,7 @@ class TrainConfig(_Section):
     rollout: RolloutConfig = RolloutConfig()
     reward: RewardConfig = RewardConfig()
     optim: OptimConfig = OptimConfig()
+    held_out: HeldOutConfig = HeldOutConfig()
 
     @model_validator(mode="after")
     def _fits_together(self) -> TrainConfig:

@@ -29,7 +29,7 @@ class Example:
 def training_examples(config: TrainConfig, *, after: int = 0) -> list[Example]:
     """``rollout.questions`` examples an iteration; those of the ``after`` iterations before are not drawn again."""
     if config.data.task != "gym":
-        return _from_task(config, "train", config.rollout.iterations * config.rollout.questions)
+        return _from_task(config, "train", config.rollout.iterations * config.rollout.questions, again=True)
     examples: list[Example] = []
     for iteration in range(config.rollout.iterations):
         examples += gym_examples(
@@ -43,9 +43,9 @@ def training_examples(config: TrainConfig, *, after: int = 0) -> list[Example]:
 
 
 def held_out_examples(config: TrainConfig, split: Split, count: int, *, seed: int) -> list[Example]:
-    """Examples of a split that no training sees."""
+    """Examples of a split that no training sees; all there are where a task has fewer than ``count``."""
     if config.data.task != "gym":
-        return _from_task(config, split, count)
+        return _from_task(config, split, count, again=False)
     return gym_examples(split, count, seed=seed)
 
 
@@ -57,14 +57,14 @@ def gym_examples(
     return [Example(question.problem(), question.kind) for question in questions]
 
 
-def _from_task(config: TrainConfig, split: str, count: int) -> list[Example]:
-    """Problems of a benchmark, shuffled by seed; walked through again when they run out."""
+def _from_task(config: TrainConfig, split: str, count: int, *, again: bool) -> list[Example]:
+    """Problems of a benchmark, shuffled by seed; walked through ``again`` when they run out, or each given once."""
     task: Task = load_task(config.data.task)
     problems = list(task.load(split))
     if not problems:
         raise ConfigError(f"data.task: {config.data.task} has no problems in its split {split!r}")
     examples: list[Example] = []
-    while len(examples) < count:
+    while len(examples) < (count if again else min(count, len(problems))):
         random.Random(f"{config.data.seed}/{split}/{len(examples)}").shuffle(problems)
         examples += [Example(problem, problem.task) for problem in problems]
     return examples[:count]

@@ -31,7 +31,7 @@ from openconductor.reward import RewardFunction
 from openconductor.storage import write_whole
 from openconductor.tasks import load_task
 from openconductor.training.cold_start import cold_start
-from openconductor.training.config import TrainConfig, dump_train_config
+from openconductor.training.config import TrainConfig, dump_train_config, load_train_config
 from openconductor.training.curves import Curve, Record, Rollout, measure
 from openconductor.training.dataset import training_rows
 from openconductor.training.examples import held_out_examples, training_examples
@@ -43,8 +43,6 @@ from openconductor.training.storage import is_complete, last_checkpoint, whole_f
 from openconductor.training.tokenizer import build_tokenizer
 from openconductor.training.widen import widen
 
-HELD_OUT = 400  # questions that a run ends with, of the test split
-START_REPEATS = 8  # a start is right so seldom that one pass over the questions says little
 HELD_OUT_SEED = 2_000_000  # no training draws with it
 _PACKAGES = ("openconductor", "torch", "transformers", "trl", "accelerate", "tokenizers", "datasets")
 
@@ -124,7 +122,7 @@ def _run(setup: Setup, *, tiny: bool) -> Record:
     begun = time.perf_counter()
     model, tokenizer = _starting_point(setup)
     started = time.perf_counter()
-    before = _measure(setup, model, tokenizer, temperature=1.0, repeats=START_REPEATS)
+    before = _measure(setup, model, tokenizer, temperature=1.0, repeats=config.held_out.start_repeats)
     setup.say(f"start: accuracy {before['accuracy']:.3f}, validity {before['validity']:.3f}")
     model = _learn(setup, model, tokenizer)
     learnt = time.perf_counter()
@@ -150,14 +148,13 @@ def keep_quiet(line: str) -> None:
 
 def _open_folder(config: TrainConfig, folder: Path, *, resume: bool) -> str:
     """Make the run's folder, or check that it may be gone on with; returns what is no longer as it was."""
-    recipe = dump_train_config(config)
     stored = folder / "config.toml"
     if folder.exists() and not folder.is_dir():
         raise ConfigError(f"run folder {folder}: is a file, expected a folder")
     if stored.is_file():
         if not resume:
             raise ConfigError(f"run folder {folder}: holds a run already; resume it, or choose another folder")
-        if stored.read_text(encoding="utf-8") != recipe:
+        if load_train_config(stored) != config:
             raise ConfigError(f"run folder {folder}: its run has another recipe (config.toml), expected the same")
         return _note_resumption(folder)
     if folder.is_dir() and any(folder.iterdir()):
@@ -166,7 +163,7 @@ def _open_folder(config: TrainConfig, folder: Path, *, resume: bool) -> str:
         raise ConfigError(f"run folder {folder}: holds no run to resume")
     folder.mkdir(parents=True, exist_ok=True)
     write_whole(folder / "environment.json", json.dumps(_environment(), indent=2) + "\n")
-    write_whole(stored, recipe)
+    write_whole(stored, dump_train_config(config))
     return ""
 
 
@@ -295,7 +292,7 @@ def _measure(
     repeats: int = 1,
 ) -> Record:
     """Play held-out questions, ``repeats`` times each."""
-    examples = held_out_examples(setup.config, "test", HELD_OUT, seed=HELD_OUT_SEED)
+    examples = held_out_examples(setup.config, "test", setup.config.held_out.questions, seed=HELD_OUT_SEED)
     rollouts: list[Rollout] = []
     for seed in range(repeats):
         rollouts += play(

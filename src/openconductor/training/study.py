@@ -24,7 +24,7 @@ from openconductor.gym.workers import PROFILES
 from openconductor.storage import write_whole
 from openconductor.training.config import TrainConfig, dump_train_config
 from openconductor.training.curves import Record
-from openconductor.training.run import HELD_OUT, HELD_OUT_SEED, keep_quiet
+from openconductor.training.run import HELD_OUT_SEED, keep_quiet
 
 CONTROLS = ("shuffled", "flipped")
 _POLL = 0.5  # seconds
@@ -73,7 +73,7 @@ def study(
             runs.append(_Run(config.model_copy(update={"seed": seeds[0], "reward": reward}), folder / control))
     _run_all(runs, jobs, say)
     results = [json.loads((run.folder / "results.json").read_text(encoding="utf-8")) for run in runs]
-    summary = summarise(results, reference_levels())
+    summary = summarise(results, reference_levels(config.held_out.questions))
     write_whole(folder / "study.json", json.dumps(summary, indent=2) + "\n")
     return summary
 
@@ -117,17 +117,16 @@ def _start(run: _Run) -> subprocess.Popen[bytes]:
         )
 
 
-def reference_levels() -> dict[str, float]:
-    """The exact expected accuracies on the questions that every run is measured on."""
-    questions = draw_questions("test", HELD_OUT, seed=HELD_OUT_SEED)
+def reference_levels(count: int) -> dict[str, float]:
+    """The exact expected accuracies on the ``count`` questions that every run is measured on."""
+    questions = draw_questions("test", count, seed=HELD_OUT_SEED)
     alone = {
-        profile.name: sum(alone_accuracy(question, profile) for question in questions) / HELD_OUT
-        for profile in PROFILES
+        profile.name: sum(alone_accuracy(question, profile) for question in questions) / count for profile in PROFILES
     }
     return {
-        "random": sum(random_accuracy(question, draws=50) for question in questions) / HELD_OUT,
+        "random": sum(random_accuracy(question, draws=50) for question in questions) / count,
         "best_worker": max(alone.values()),
-        "oracle": sum(oracle_workflow(question)[1] for question in questions) / HELD_OUT,
+        "oracle": sum(oracle_workflow(question)[1] for question in questions) / count,
     }
 
 
