@@ -118,7 +118,7 @@ def test_the_bundled_conductor_is_what_is_evaluated_where_nothing_is_said(run, t
         (("random", "--task", "gym", "--task-path", "gsm8k=x.jsonl"), "expected one of the tasks that are asked"),
         (("random", "repeats=2"), "got key=value without a recipe"),
         (("random", "--setting", "tight"), "setting: got 'tight'"),
-        (("random", "--budget-dollars", "much"), "budget.dollars: got 'much'"),
+        (("random", "--budget-dollars", "much"), "--budget-dollars: got 'much'"),
         (("random", "--repeats", "0"), "repeats"),
         (("random", "--limt", "3"), "'--limit'"),
         (("random", "--regrade", "runs/x"), "expected nothing beside it but --json"),

@@ -6,8 +6,7 @@ In: a number of held-out questions and a seed. Out: the picture of one episode o
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -15,6 +14,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from openconductor.cli import console
+from openconductor.cli.progress import progress_bar
 
 if TYPE_CHECKING:
     from openconductor.conductor import Planner
@@ -51,7 +51,7 @@ def demo(
     playing = Conductor(find_planner(None if conductor is None else str(conductor), pool), pool=pool)
     if not quick and not as_json:
         _play_one(playing.planner, seed)
-    with _progress() as advance:
+    with progress_bar("asking") as advance:
         table = asyncio.run(gym_table(playing, questions=questions, seed=seed, on_progress=advance))
     if as_json:
         console.show_json(table.to_json())
@@ -115,23 +115,3 @@ def _play_one(planner: Planner, seed: int) -> None:
     with filling_in(view, screen):
         Conductor(planner, pool=pool).ask_sync(question.text, on_event=view)
     screen.print()
-
-
-# ── the others ───────────────────────────────────────────────────────────────────────────────────────────────────────
-@contextmanager
-def _progress() -> Generator[Callable[[int, int, str], None]]:
-    """A bar on stderr for each system in turn, gone at the end; nothing where stderr is no terminal."""
-    screen = console.messages()
-    if not screen.is_interactive:
-        yield _unseen
-        return
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
-
-    columns = (TextColumn("{task.description:<12}"), BarColumn(None), MofNCompleteColumn(), TimeElapsedColumn())
-    with Progress(*columns, console=screen, transient=True, expand=True) as bar:
-        task = bar.add_task("")
-        yield lambda done, total, name: bar.update(task, completed=done, total=total, description=name)
-
-
-def _unseen(done: int, total: int, name: str) -> None:
-    """Progress that nobody watches."""

@@ -9,20 +9,18 @@ from __future__ import annotations
 import json
 import math
 import re
-from collections.abc import Generator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, cast
 
 import typer
 
 from openconductor.cli import console
+from openconductor.cli.runs import dollars_of, evaluated, new_folder
 from openconductor.errors import BudgetExceeded, ConfigError
 
 if TYPE_CHECKING:
     from openconductor.evaluation.config import EvalConfig
-    from openconductor.evaluation.grid import OnProgress
-    from openconductor.evaluation.grid import Progress as Progressed
     from openconductor.evaluation.regrade import Regraded
     from openconductor.evaluation.results import Results
     from openconductor.evaluation.table import Table
@@ -89,6 +87,7 @@ def evaluate(  # noqa: PLR0913, PLR0917 - the options of a command
     as_json: Annotated[bool, typer.Option("--json", help="Print the table's values as JSON.")] = False,
 ) -> None:
     """Evaluate systems on tasks: accuracy with intervals, costs, differences; resumable."""
+    amount = dollars_of(dollars)
     named = {
         "systems": [word for word in systems or () if not _OVERRIDE.match(word)] or None,
         "pool": None if pool is None else str(pool),
@@ -101,7 +100,7 @@ def evaluate(  # noqa: PLR0913, PLR0917 - the options of a command
         "conductor.planner": conductor,
         "conductor.base_url": base_url,
         "conductor.api_key_env": key_env,
-        "budget.dollars": None if dollars is None else dollars.removeprefix("$"),
+        "budget.dollars": None if amount is None else format(amount, "f"),
         "budget.calls": calls,
     }
     given = {key: value for key, value in named.items() if value is not None}
@@ -113,7 +112,7 @@ def evaluate(  # noqa: PLR0913, PLR0917 - the options of a command
         _regrade(regrade, as_json)
         return
     recipe = _read(given, overrides, asked, config, out)
-    _evaluate(recipe, _folder(recipe, out), retry_failed, as_json)
+    _evaluate(recipe, out or new_folder(recipe.name), retry_failed, as_json)
 
 
 class _Tasks:
@@ -172,21 +171,9 @@ def _read(
     return load_eval_config(path, [*words, *overrides])
 
 
-def _folder(config: EvalConfig, out: Path | None) -> Path:
-    from datetime import date
-
-    return out or Path("runs") / f"{date.today():%Y-%m-%d}-{config.name}"
-
-
 def _evaluate(config: EvalConfig, folder: Path, retry_failed: bool, as_json: bool) -> None:
-    import asyncio
-
-    from openconductor.evaluation.runner import run_grid
-
-    console.say(f"run folder: {folder}")
     try:
-        with console.only_results_on_stdout(), _progress() as advance:
-            results = asyncio.run(run_grid(config, folder, retry_failed=retry_failed, on_progress=advance))
+        results = evaluated(config, folder, "evaluating", retry_failed=retry_failed)
     except KeyboardInterrupt:
         console.say("interrupted; the same command goes on from there")
         raise
@@ -313,30 +300,3 @@ def _parts(widths: Sequence[int], named: int, room: int) -> list[list[int]]:
         parts[-1].append(place)
         used += needed
     return parts
-
-
-@contextmanager
-def _progress() -> Generator[OnProgress | None]:
-    """A bar on stderr with cells, dollars and the time left, gone at the end; nothing where stderr is no terminal."""
-    screen = console.messages()
-    if not screen.is_interactive:
-        yield None
-        return
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
-
-    from openconductor.cli.bill import dollars_text
-
-    columns = (BarColumn(None), MofNCompleteColumn(), TextColumn("{task.description}"), TimeRemainingColumn())
-    with Progress(*columns, console=screen, transient=True, expand=True) as bar:
-        task = bar.add_task("")
-        started = False
-
-        def advance(so_far: Progressed) -> None:
-            nonlocal started
-            if not started:  # what earlier runs have done tells nothing about this one's speed
-                bar.reset(task, completed=so_far.done - 1, total=so_far.total)
-                started = True
-            paid = dollars_text(so_far.spent.usage, zero=True)
-            bar.update(task, completed=so_far.done, description=f"{paid}, {so_far.spent.calls} calls")
-
-        yield advance

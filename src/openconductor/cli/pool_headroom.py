@@ -8,18 +8,18 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
-from datetime import date
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from openconductor.cli import console
+from openconductor.cli.runs import dollars_of, evaluated, new_folder
+from openconductor.cli.sections import show_sections
 from openconductor.errors import BudgetExceeded, ConfigError
 
 if TYPE_CHECKING:
     from openconductor.evaluation.config import EvalConfig
-    from openconductor.evaluation.grid import Progress
     from openconductor.evaluation.headroom import Headroom
 
 MOST_COLUMNS = 10
@@ -63,9 +63,12 @@ def headroom(  # noqa: PLR0913, PLR0917 - the options of a command
     gains = _gains(gain)
     table = {"name": task, "limit": limit, **({} if task_path is None else {"path": task_path})}
     config = _config(pool, table, repeats, seed, concurrency, dollars, calls)
-    folder = out or Path("runs") / f"{date.today():%Y-%m-%d}-{config.name}"
-    spent = _ask(config, folder)
-    results = Results.load(folder)
+    folder = out or new_folder(config.name)
+    spent: BudgetExceeded | None = None
+    try:
+        results = evaluated(config, folder, "asking the workers")
+    except BudgetExceeded as error:
+        spent, results = error, Results.load(folder)
     found = measure(results.records, seed=seed, **({} if gains is None else {"gains": gains}))
     if found is None:
         console.fail(
@@ -93,7 +96,6 @@ def _config(
     dollars: str | None,
     calls: int | None,
 ) -> EvalConfig:
-    from openconductor.cli.report import dollars_of
     from openconductor.evaluation.config import GYM, make_eval_config
 
     amount = dollars_of(dollars)
@@ -111,27 +113,6 @@ def _config(
     return make_eval_config(values, where="command line")
 
 
-def _ask(config: EvalConfig, folder: Path) -> BudgetExceeded | None:
-    """Ask what is missing; the error where the budget was spent first."""
-    import asyncio
-
-    from openconductor.cli.bill import dollars_text
-    from openconductor.cli.report import bar
-    from openconductor.evaluation.runner import run_grid
-
-    console.say(f"run folder: {folder}")
-    with console.only_results_on_stdout(), bar("asking the workers") as advance:
-
-        def told(now: Progress) -> None:
-            advance(now.done, now.total, dollars_text(now.spent.usage, zero=True))
-
-        try:
-            asyncio.run(run_grid(config, folder, on_progress=told))
-        except BudgetExceeded as error:
-            return error
-    return None
-
-
 def _gains(points: Sequence[float] | None) -> tuple[float, ...] | None:
     for one in points or ():
         if not 0 < one <= 100:
@@ -140,7 +121,6 @@ def _gains(points: Sequence[float] | None) -> tuple[float, ...] | None:
 
 
 def _show(found: Headroom) -> None:
-    from openconductor.cli.report import show_sections
     from openconductor.reporting.rows import ADDS, pool_sections
 
     console.show(_line(found))

@@ -7,18 +7,17 @@ text or with ``--json``.
 from __future__ import annotations
 
 import warnings
-from collections.abc import Generator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, cast
 
 import typer
 
 from openconductor.cli import console
+from openconductor.cli.progress import progress_bar
 from openconductor.errors import ConfigError
 
 if TYPE_CHECKING:
-    from openconductor.tasks.check import CheckReport, Finding, OnProgress
+    from openconductor.tasks.check import CheckReport, Finding
     from openconductor.tasks.items import Benchmark, Item, Loaded, Source
 
 task = typer.Typer(name="task", help="Benchmarks: list them, look at their problems, check their graders.")
@@ -129,7 +128,7 @@ def check(
     given = {"path": path, "split": split, "revision": revision, "limit": limit, "seed": seed}
     made = _make(name, **given, sha256=sha256, outcomes=outcomes)
     _loaded(made)
-    with _progress() as on_progress:
+    with progress_bar("grading") as on_progress:
         report = asyncio.run(check_task(made, concurrency=concurrency, on_progress=on_progress))
     if as_json:
         console.show_json(_report_json(report))
@@ -168,20 +167,6 @@ def _find(loaded: Loaded, problem: str, name: str) -> tuple[int, Item]:
     raise ConfigError(
         f"--problem: got {problem!r}, expected a place from 0 to {last}, or the id of a problem of {name}"
     )
-
-
-@contextmanager
-def _progress() -> Generator[OnProgress]:
-    """A bar on stderr, gone at the end; nothing where stderr is no terminal."""
-    screen = console.messages()
-    if not screen.is_interactive:
-        yield lambda _done, _total: None
-        return
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TimeElapsedColumn
-
-    with Progress(BarColumn(None), MofNCompleteColumn(), TimeElapsedColumn(), console=screen, transient=True) as bar:
-        graded = bar.add_task("")
-        yield lambda done, total: bar.update(graded, completed=done, total=total)
 
 
 # ── for programs ─────────────────────────────────────────────────────────────────────────────────────────────────────

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated, cast
 import typer
 
 from openconductor.cli import console
+from openconductor.cli.runs import new_folder
 from openconductor.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -98,9 +99,7 @@ def _folder(config: TrainConfig, out: Path | None, resume: bool) -> Path:
         return out
     if resume:
         raise ConfigError("--resume: expected --out with the folder of the run to go on with")
-    from datetime import date
-
-    return Path("runs") / f"{date.today():%Y-%m-%d}-{config.name}"
+    return new_folder(config.name)
 
 
 def _show_run(results: Record) -> None:

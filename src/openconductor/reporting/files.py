@@ -51,6 +51,7 @@ def report_of(
     before: Path | None = None,
     training_folder: Path | None = None,
     found: Counterfactuals | None = None,
+    results: Results | None = None,
 ) -> Report:
     """The report of an evaluation's folder.
 
@@ -60,12 +61,13 @@ def report_of(
         before: the folder of an evaluation of the untrained Conductor, on the same questions and workers.
         training_folder: a training's run, or its ``curves.jsonl``.
         found: what replays have shown (``report.replayed``).
+        results: what the folder holds, where it is loaded already.
 
     Raises:
         ConfigError: a folder holds no evaluation, the system is not in it, or the other folder asked other questions.
         JournalError: a journal cannot be read.
     """
-    results = Results.load(folder)
+    results = results or Results.load(folder)
     earlier = None
     if before is not None:
         refuse_other_questions(folder, before)
@@ -122,7 +124,9 @@ def refuse_other_questions(folder: Path, before: Path) -> None:
         )
 
 
-def write_report(report: Report, folder: Path, out: Path, *, curves: Path | None = None) -> Written:
+def write_report(
+    report: Report, folder: Path, out: Path, *, curves: Path | None = None, results: Results | None = None
+) -> Written:
     """Write a report's files.
 
     Args:
@@ -130,6 +134,7 @@ def write_report(report: Report, folder: Path, out: Path, *, curves: Path | None
         folder: the evaluation's that it was made of, for the figures and for what the page says of the run.
         out: the folder; made where it is not there. Files of the same names are replaced.
         curves: a training's run folder or curve, for its figures.
+        results: what the evaluation's folder holds, where it is loaded already.
 
     Raises:
         ConfigError: the curve cannot be read.
@@ -137,7 +142,7 @@ def write_report(report: Report, folder: Path, out: Path, *, curves: Path | None
     """
     from openconductor.reporting.page import write_page
 
-    results = Results.load(folder)
+    results = results or Results.load(folder)
     _, environment = read_folder(folder)
     make_folder(out)
     values = json.dumps(report.to_json(), indent=2, ensure_ascii=False, allow_nan=False)

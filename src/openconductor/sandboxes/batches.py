@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import os
 import threading
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import AbstractContextManager
@@ -65,7 +66,7 @@ class Batch:
         return session
 
 
-class BatchedSandbox:
+class BatchedSandbox(ABC):
     """A backend: it says how a sandbox is launched; the rest is here.
 
     Args:
@@ -79,9 +80,9 @@ class BatchedSandbox:
         self._concurrency = concurrency or cores() + (cores() + 1) // 2
         self._threads: ThreadPoolExecutor | None = None
 
+    @abstractmethod
     def launching(self, limits: Limits) -> AbstractContextManager[Launch]:
         """How to start one sandbox; what it needs is released at the end of the context."""
-        raise NotImplementedError
 
     def run_now(
         self, program: str, runs: Sequence[Run], *, limits: Limits, go_on: GoOn | None = None
