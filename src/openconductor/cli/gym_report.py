@@ -21,7 +21,9 @@ from openconductor.gym.workers import PROFILES
 
 Values = Mapping[str, object]
 
-BAR = 30  # cells of a bar of 100 %
+BAR = 30  # cells of a bar of 100 %, where there is room
+SHORTEST_BAR = 6  # below that it shows nothing
+BETWEEN = 3  # cells from one column to the next
 LEVELS = (
     ("oracle", "oracle: the best workflow of each question"),
     ("conductor", "Conductor"),
@@ -56,7 +58,7 @@ class GymReport:
             (f"{_whole(self.values['questions']):,} held-out questions of the gym", "bold"),
             f", seed {_whole(self.values['seed'])}, in {_number(self.values['seconds']):.1f} s",
         )
-        yield self._table(ascii_only)
+        yield self._table(ascii_only, options.max_width)
         yield from self._strategy(ascii_only)
         yield Text()
         yield labelled("In short", self.verdict())
@@ -86,19 +88,25 @@ class GymReport:
         return max(_numbers(self.values["workers"]).items(), key=lambda entry: entry[1])
 
     # ── who is right how often ───────────────────────────────────────────────────────────────────────────────────────
-    def _table(self, ascii_only: bool) -> Table:
+    def _table(self, ascii_only: bool, room: int) -> Table:
+        """No figure is ever cut off: bars are shorter in a narrow room, or left out, and names fold."""
         table = Table(box=box.ASCII if ascii_only else box.SIMPLE_HEAD, pad_edge=False, show_edge=False)
-        table.add_column("", no_wrap=True)
-        table.add_column("right", justify="right", no_wrap=True)
-        table.add_column("95 % interval", justify="right", no_wrap=True)
-        table.add_column("", no_wrap=True)
-        for row in self._rows():
+        rows = list(self._rows())
+        names = max(len(row.name) for row in rows)
+        table.add_column("", overflow="fold")
+        table.add_column("right", justify="right", no_wrap=True, min_width=len("100.0%"))
+        table.add_column("95 % interval", justify="right", no_wrap=True, min_width=len("95 % interval"))
+        cells = min(BAR, room - names - len("100.0%") - len("95 % interval") - 4 * BETWEEN)
+        if cells >= SHORTEST_BAR:
+            table.add_column("", no_wrap=True)
+        for row in rows:
             interval = "" if row.interval is None else f"{100 * row.interval[0]:.1f} – {100 * row.interval[1]:.1f}"
+            drawn = Text(bar(row.accuracy, cells, ascii_only=ascii_only), style=row.style or "dim")
             table.add_row(
                 Text(row.name, style=row.style),
                 Text(f"{row.accuracy:.1%}", style=row.style),
                 Text(interval.replace("–", "-") if ascii_only else interval, style="dim"),
-                Text(bar(row.accuracy, ascii_only=ascii_only), style=row.style or "dim"),
+                *([drawn] if cells >= SHORTEST_BAR else []),
             )
         return table
 
@@ -153,13 +161,13 @@ class GymReport:
         return text.append(" of the steps" if text else "none")
 
 
-def bar(share: float, *, ascii_only: bool = False) -> str:
-    """A bar of a share in [0, 1], to the eighth of a cell.
+def bar(share: float, whole: int = BAR, *, ascii_only: bool = False) -> str:
+    """A bar of a share in [0, 1], to the eighth of a cell; 1 is ``whole`` cells.
 
     >>> bar(0.05)
     '█▌'
     """
-    cells = BAR * max(0.0, min(1.0, share))
+    cells = whole * max(0.0, min(1.0, share))
     if ascii_only:
         return "#" * round(cells)
     eighths = round(8 * cells)

@@ -50,6 +50,16 @@ def test_every_figure_stands_in_the_report() -> None:
         assert figure in text, figure
 
 
+@pytest.mark.parametrize("width", [30, 40, 60, 80, 100, 200])
+def test_no_figure_is_cut_off_in_a_narrow_terminal(width: int) -> None:
+    text = drawn(values(), width=width)
+    assert "…" not in text
+    for figure in ("70.0%", "65.0 – 75.0", "20.0%", "16.0 – 24.0", "50.0%", "5.0%", "3.0 – 8.0"):
+        assert figure in text, figure
+    assert max(map(len, text.splitlines())) <= width
+    assert ("█" in text) == (width >= 80)
+
+
 def test_the_verdict_is_in_percentage_points_and_a_share_of_the_oracle() -> None:
     verdict = GymReport(values()).verdict().plain
     assert "50.0 percentage points above the best worker alone (maven)" in verdict
