@@ -20,6 +20,7 @@ from openconductor.errors import ConfigError, OpenConductorError
 
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType
+    from rich.table import Table
 
 OK, FAILED, USAGE, INTERRUPTED = 0, 1, 2, 130
 """The exit codes."""
@@ -52,6 +53,17 @@ def _console(*, stderr: bool) -> Console:
 def show(renderable: RenderableType) -> None:
     """Print a result for people."""
     results().print(renderable)
+
+
+def table(*, title: str = "") -> Table:
+    """An empty table as all verbs draw theirs: a line below the head, two columns between the others'."""
+    from rich import box
+    from rich.table import Table
+
+    close = (0, 1, 0, 0)
+    return Table(
+        box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False, padding=close, title=title or None, title_justify="left"
+    )
 
 
 def say(line: str) -> None:

@@ -265,15 +265,12 @@ def _show_tables(table: Table) -> None:
 
 def _show_cells(head: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
     """One table; where it is wider than the terminal its columns stand below each other, each part with the names."""
-    from rich import box
-    from rich.table import Table as RichTable
-
     # Only a head folds, between its words, and only the name of a system, anywhere: no figure is ever cut off.
     widths = [max(*map(len, name.split()), *map(len, cells)) for name, *cells in zip(head, *rows, strict=True)]
     widths[0] = min(widths[0], WIDEST_NAME)
     named = sum(name in ("system", "task") for name in head)
     for part in _parts(widths, named, console.results().width):
-        shown = RichTable(box=box.SIMPLE_HEAD, show_edge=False, padding=(0, 1, 0, 0), pad_edge=False)
+        shown = console.table()
         for place in part:
             justify = "left" if place < named else "right"
             shown.add_column(head[place], justify=justify, width=widths[place], overflow="fold")

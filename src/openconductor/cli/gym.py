@@ -248,10 +248,7 @@ def _show_workers(chosen: list[tuple[int, Profile]]) -> None:
 
 
 def _table(*columns: tuple[str, str]) -> Table:
-    from rich import box
-    from rich.table import Table
-
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
+    table = console.table()
     for name, justify in columns:
         table.add_column(name, justify="right" if justify == "right" else "left", overflow="fold")
     return table

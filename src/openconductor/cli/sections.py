@@ -29,10 +29,7 @@ def show_sections(parts: Iterable[Section]) -> None:
 
 def _table(grid: Grid) -> Table:
     """A table as rich prints it: words to the left, figures to the right."""
-    from rich import box
-    from rich.table import Table as RichTable
-
-    table = RichTable(box=box.SIMPLE_HEAD, pad_edge=False)
+    table = console.table()
     for place, head in enumerate(grid.head):
         words = place in grid.words
         table.add_column(head, justify="left" if words else "right", overflow="fold")

@@ -103,12 +103,7 @@ def _folder(config: TrainConfig, out: Path | None, resume: bool) -> Path:
 
 
 def _show_run(results: Record) -> None:
-    from rich import box
-    from rich.table import Table
-
-    table = Table(
-        box=box.SIMPLE_HEAD, pad_edge=False, title=f"{results['name']}, seed {results['seed']}", title_justify="left"
-    )
+    table = console.table(title=f"{results['name']}, seed {results['seed']}")
     table.add_column("")
     for column in ("accuracy", "given valid", "validity", "routing entropy"):
         table.add_column(column, justify="right")
@@ -126,11 +121,8 @@ def _show_run(results: Record) -> None:
 
 
 def _show_study(results: Record) -> None:
-    from rich import box
-    from rich.table import Table
-
     levels = cast("Mapping[str, object]", results["levels"])
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
+    table = console.table()
     table.add_column("run")
     for column in ("before learning", "sampled", "greedy", "of the oracle", "validity"):
         table.add_column(column, justify="right")
