@@ -190,7 +190,7 @@ def _not_skill(said: str, skill: Difference | Estimate, *, sure: bool) -> tuple[
     if skill.low > 0:
         return ("no", f"{said}: more than format was learnt") if sure else ("open", f"{said}: maybe more than format")
     none = skill.high <= 0 or _excluded(skill.value, skill.high)
-    return ("yes", said) if none else ("open", f"{said}: too wide to tell")
+    return ("yes", said) if none else ("open", f"{said}: {_doubt(skill)}")
 
 
 def _collapsed(found: Orchestration) -> tuple[Answer, str]:
@@ -201,9 +201,9 @@ def _collapsed(found: Orchestration) -> tuple[Answer, str]:
     said = f"{name} gets {share.value:.0%} of the steps ({share.low:.0%} to {share.high:.0%})"
     if share.low < COLLAPSED:
         few = share.value >= COLLAPSED and share.problems < FEWEST
-        return ("open", f"{said}: too wide to tell") if few else ("no", f"{said}: no worker gets nearly all")
+        return ("open", f"{said}: {_doubt(share)}") if few else ("no", f"{said}: no worker gets nearly all")
     if share.problems < FEWEST:
-        return "open", f"{said}: too few questions to tell"
+        return "open", f"{said}: {_doubt(share)}"
     lead = found.over_worker(name)
     if lead is None:
         said += "; it was not asked alone, so nothing shows that the system is better"
@@ -215,7 +215,7 @@ def _collapsed(found: Orchestration) -> tuple[Answer, str]:
     if _no_gain(lead):
         return "yes", said
     depends, why = _depends(found)
-    return ("yes", f"{said}; {why}") if depends == "no" else ("open", f"{said}: too wide to tell")
+    return ("yes", f"{said}; {why}") if depends == "no" else ("open", f"{said}: {_doubt(lead)}")
 
 
 def _over_best(found: Orchestration) -> tuple[Answer, str]:
@@ -237,7 +237,7 @@ def _over_best(found: Orchestration) -> tuple[Answer, str]:
             return "open", f"{said}: which one counts is not clear"
     if _no_gain(seeming.lead) and (lenient is None or _no_gain(lenient) or seeming.lead.high <= 0):
         return "no", said
-    return "open", f"{said}: too wide to tell"
+    return "open", f"{said}: {_doubt(seeming.lead)}"
 
 
 def _at_equal_cost(found: Orchestration) -> tuple[Answer, str]:
@@ -280,9 +280,9 @@ def _depends(found: Orchestration) -> tuple[Answer, str]:
     if shuffled is not None:
         fewer = f"; with another question's workflow {_points(shuffled)}"
         if not (_significant(shuffled) and shuffled.high < 0):
-            needless = shuffled.problems >= FEWEST and _excluded(-shuffled.value, -shuffled.low)
-            sure: Answer = "no" if needless else "open"
-            return sure, f"the system does not need its own workflow for each question{fewer}"
+            if shuffled.problems >= FEWEST and _excluded(-shuffled.value, -shuffled.low):
+                return "no", f"the system does not need its own workflow for each question{fewer}"
+            return "open", f"whether the system needs its own workflow for each question{fewer}: {_doubt(shuffled)}"
     one = found.routing.dependence
     if one is None:
         if shuffled is not None:
@@ -297,10 +297,11 @@ def _depends(found: Orchestration) -> tuple[Answer, str]:
     )
     if one.p <= DEPENDENCE_ALPHA and one.excess >= DEPENDENCE_BITS:
         return "yes", said
-    why = "the workflow does not depend on the question" if one.workflows > 1 else "the workflow is always the same"
-    enough = DEPENDENCE_QUESTIONS if one.workflows > 1 else FEWEST
-    sure = "no" if one.problems >= enough else "open"
-    return sure, f"{why}: {said}"
+    if one.workflows == 1:
+        return "no" if one.problems >= FEWEST else "open", f"the workflow is always the same: {said}"
+    if one.problems >= DEPENDENCE_QUESTIONS:
+        return "no", f"the workflow does not depend on the question: {said}"
+    return "open", f"too few questions ({one.problems}) to tell whether the workflow depends on the question: {said}"
 
 
 def _how_many(found: Orchestration) -> str:
@@ -332,7 +333,12 @@ def _excluded(value: float, high: float) -> bool:
 
 
 def _not_better(one: Difference, said: str) -> tuple[Answer, str]:
-    return ("no", said) if _no_gain(one) else ("open", f"{said}: too wide to tell")
+    return ("no", said) if _no_gain(one) else ("open", f"{said}: {_doubt(one)}")
+
+
+def _doubt(one: Difference | Estimate) -> str:
+    """Why nothing can be said by an interval that may look as if something could."""
+    return "too wide to tell" if one.problems >= FEWEST else f"too few questions to tell ({one.problems})"
 
 
 def _points(one: Difference | Estimate) -> str:

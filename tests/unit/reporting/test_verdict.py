@@ -200,6 +200,8 @@ def test_few_questions_decide_nothing(questions: int) -> None:
     for players in ({**perfect, **hopeless}, {**conductor(0.65, always(0)), **POOL}, {**conductor(-1.0), **POOL}):
         found = verdict(play(players, 0, questions=questions))
         assert found.label.startswith("undecided"), found.line
+        assert f"too few questions to tell ({questions})" in " ".join(found.reasons), found.reasons
+        assert "does not" not in found.line, "what is open is not denied"
 
 
 def test_never_fewer_questions_are_said_to_do_than_anything_is_said_on() -> None:
