@@ -6,20 +6,20 @@ In: a planner (what writes workflows), a WorkerPool, a question. Out: an Episode
 from __future__ import annotations
 
 import asyncio
-import contextvars
-from collections.abc import Callable, Coroutine, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Mapping, Sequence
+from contextlib import nullcontext
 from copy import copy
 from dataclasses import dataclass, field, replace
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
+from openconductor.blocking import run_blocking
 from openconductor.budget import BudgetMeter, check_price, open_meter, time_limit
 from openconductor.context import open_context
 from openconductor.emit import Emitter, Hearing, asked, open_call
 from openconductor.errors import (
     AuthFailed,
+    CircuitOpen,
     ConfigError,
     OpenConductorError,
     WorkerError,
@@ -28,8 +28,9 @@ from openconductor.errors import (
     WorkflowReason,
 )
 from openconductor.events import Answered, Planned, RoundEnded
-from openconductor.executor import Execution, Setting
+from openconductor.execution import Execution, Setting
 from openconductor.parser import parse_workflow
+from openconductor.patience import Patience
 from openconductor.pool import Worker, WorkerPool
 from openconductor.prompt import SOLVE_SUBTASK, PromptOptions, check_turns, render_prompt
 from openconductor.protocols import CallContext, OnEvent, Provider
@@ -148,7 +149,7 @@ class Conductor:
         self, question: Question, *, budget: Budget | None = None, on_event: OnEvent | None = None, sample: int = 0
     ) -> Episode:
         """``ask`` for callers without ``await``; works beside a running event loop (notebooks) too, in a thread."""
-        return _run_blocking(lambda: self.ask(question, budget=budget, on_event=on_event, sample=sample))
+        return run_blocking(lambda: self.ask(question, budget=budget, on_event=on_event, sample=sample))
 
 
 def read_plan(
@@ -311,13 +312,17 @@ class _Asking:
             else None,
             previous=self._rounds[-1] if self._rounds else None,
         )
-        paid = await meter.call(conductor.asked.most(messages)) if meter is not None else None
-        call = replace(self._call, on_event=Hearing(self._call.episode, calls, paid, self._emit))
+        patience = Patience(self._call.deadline)
         try:
-            if paid is None:
-                return await self._call_planner(messages, call)
-            with paid:
-                return await self._call_planner(messages, call)
+            while True:
+                paid = await meter.call(conductor.asked.most(messages)) if meter is not None else None
+                call = replace(self._call, on_event=Hearing(self._call.episode, calls, paid, self._emit))
+                try:
+                    with paid or nullcontext():
+                        return await self._call_planner(messages, call)
+                except CircuitOpen:  # not sent
+                    if calls or not await patience.wait((conductor.asked,)):
+                        raise
         except WorkerError as error:
             error.worker = error.worker or "conductor"
             if meter is not None and meter.out_of_time():
@@ -381,31 +386,3 @@ def _prompt_options(options: object) -> PromptOptions:
         return PromptOptions(**cast("Mapping[str, Any]", options))
     except TypeError as error:
         raise ConfigError(f"the checkpoint's prompt options: {error}; got {options!r}") from error
-
-
-def _run_blocking(ask: Callable[[], Coroutine[None, None, Episode]]) -> Episode:
-    """Run a coroutine to its end, in a loop of its own: here, or in a thread where a loop already runs here."""
-    try:
-        asyncio.get_running_loop()
-    except RuntimeError:
-        return asyncio.run(ask())
-    cancel: list[Callable[[], object]] = []
-
-    async def cancellable() -> Episode:
-        task = asyncio.current_task()
-        if task is not None:
-            cancel.append(partial(_cancel, asyncio.get_running_loop(), task))
-        return await ask()
-
-    with ThreadPoolExecutor(1, thread_name_prefix="openconductor-ask") as thread:
-        future = thread.submit(contextvars.copy_context().run, asyncio.run, cancellable())
-        try:
-            return future.result()
-        except KeyboardInterrupt:
-            if cancel and not future.done():
-                cancel[0]()  # else leaving the block would wait for the whole episode
-            raise
-
-
-def _cancel(loop: asyncio.AbstractEventLoop, task: asyncio.Task[Any]) -> None:
-    loop.call_soon_threadsafe(task.cancel)

@@ -36,7 +36,7 @@ from openconductor.errors import (
     WorkflowError,
 )
 from openconductor.events import Answered, Planned, RoundEnded
-from openconductor.executor import Execution, Setting
+from openconductor.execution import Execution, Setting
 from openconductor.pool import WorkerPool
 from openconductor.prompt import PromptOptions
 from openconductor.protocols import Grader, OnEvent

@@ -19,7 +19,7 @@ from openconductor.context import open_context
 from openconductor.emit import Emitter, asked, open_call
 from openconductor.errors import AuthFailed, OpenConductorError, WorkerError, WorkflowError
 from openconductor.events import Answered, RoundEnded
-from openconductor.executor import Execution, Setting
+from openconductor.execution import Execution, Setting
 from openconductor.pool import WorkerPool
 from openconductor.prompt import check_question, check_turns
 from openconductor.protocols import OnEvent

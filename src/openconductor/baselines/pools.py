@@ -11,7 +11,7 @@ from dataclasses import replace
 from types import MappingProxyType
 
 from openconductor.errors import ConfigError, Refused, WorkerError
-from openconductor.executor import find_fault
+from openconductor.execution import find_fault
 from openconductor.pool import WorkerPool
 from openconductor.protocols import CallContext, OnText, Provider
 from openconductor.reward import caused_by_plan
