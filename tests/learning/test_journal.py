@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import threading
 from collections.abc import Iterator
+from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
@@ -25,11 +26,11 @@ class Server(ThreadingHTTPServer):
     daemon_threads = True
     request_queue_size = 128
 
-    def __init__(self) -> None:
+    def __init__(self, port: int = 0) -> None:
         self.left = 10**9
         self.answered = 0
         self.lock = threading.Lock()
-        super().__init__(("127.0.0.1", 0), Handler)
+        super().__init__(("127.0.0.1", port), Handler)
 
 
 class Handler(BaseHTTPRequestHandler):
@@ -55,15 +56,23 @@ class Handler(BaseHTTPRequestHandler):
         pass
 
 
-@pytest.fixture
-def server() -> Iterator[Server]:
-    server = Server()
+@contextmanager
+def serving(port: int = 0) -> Iterator[Server]:
+    server = Server(port)
     thread = threading.Thread(target=server.serve_forever, daemon=True)
     thread.start()
-    yield server
-    server.shutdown()
-    server.server_close()
-    thread.join(10)
+    try:
+        yield server
+    finally:
+        server.shutdown()
+        server.server_close()
+        thread.join(10)
+
+
+@pytest.fixture
+def server() -> Iterator[Server]:
+    with serving() as server:
+        yield server
 
 
 @pytest.fixture
@@ -102,9 +111,27 @@ def test_a_resumed_training_pays_for_no_call_that_its_journal_holds(
     with Journal.reading(tmp_path / "cut" / "journal.sqlite") as journal:
         kept = journal.totals().spent.usage.input_tokens // 5  # what was in flight at the refusal is not among them
     assert 0 < kept <= server.answered
-    server.answered, server.left = 0, 10**9
-    resumed = run.train(over_http, tmp_path / "cut", resume=True)
-    assert server.answered == paid - kept
+    server.shutdown()
+    server.server_close()
+    # Another one at the same address: requests that were cancelled are counted late, and by the one before.
+    with serving(server.server_port) as again:
+        resumed = run.train(over_http, tmp_path / "cut", resume=True)
+        assert again.answered == paid - kept
     assert resumed["greedy"] == whole["greedy"]
     with Journal.reading(tmp_path / "cut" / "journal.sqlite") as journal:
         assert journal.totals().spent.usage.input_tokens == 5 * paid
+
+
+def test_a_benchmark_in_local_files_is_learnt_from_and_another_part_of_it_measured(
+    over_http: TrainConfig, tmp_path: Path
+) -> None:
+    for split, numbers in (("train", range(6)), ("test", range(6, 10))):
+        rows = [{"question": f"What is {n} times 7?", "answer": f"#### {7 * n}"} for n in numbers]
+        (tmp_path / f"{split}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows), "utf-8")
+    data = over_http.data.model_copy(update={"task": "gsm8k", "path": str(tmp_path)})
+    results = run.train(over_http.model_copy(update={"data": data}), tmp_path / "run")
+    for measured in (results["start"], results["sampled"], results["greedy"]):
+        assert measured["rollouts"] == 4, "all that are held out, each once"
+        assert set(measured["accuracy_by_kind"]) == {"gsm8k"}
+    curve = [json.loads(line) for line in (tmp_path / "run" / "curves.jsonl").read_text("utf-8").splitlines()]
+    assert [(record["rollouts"], set(record["accuracy_by_kind"])) for record in curve] == [(8, {"gsm8k"})] * 3

@@ -33,12 +33,16 @@ class DataConfig(_Section):
 
     Attributes:
         task: the task's name in the registry.
+        path: a local file or folder with its problems; "" is where the task is published.
+        split: what is learnt from.
         seed: draws the questions.
         curriculum: share of the iterations over which the mix of kinds moves from easy to even (0: even at once).
         easy: weights of the kinds, easy to hard, at the start of the curriculum.
     """
 
     task: str = "gym"
+    path: str = ""
+    split: str = "train"
     seed: int = 0
     curriculum: Fraction = 0.0
     easy: Weights = ()
@@ -149,13 +153,19 @@ class OptimConfig(_Section):
 
 
 class HeldOutConfig(_Section):
-    """What a run is measured on before and after it learns: questions of the test split, which no training sees.
+    """What a run is measured on before and after it learns; none of these questions may be learnt from.
 
     Attributes:
+        task: the task; "" is the one that is learnt from.
+        path: as in ``data``; "" is the same path for the same task, else where the task is published.
+        split: of which split.
         questions: so many of them; all where the task has fewer.
         start_repeats: workflows a question of the start, which is right so seldom that one of each says little.
     """
 
+    task: str = ""
+    path: str = ""
+    split: str = "test"
     questions: Positive = 400
     start_repeats: Positive = 8
 
@@ -195,12 +205,30 @@ class TrainConfig(_Section):
                     f"rollout.max_tokens: got {self.rollout.max_tokens}, expected less than model.positions = "
                     f"{self.model.positions}"
                 )
+        self._check_questions()
         for name, weights in (("data.easy", self.data.easy), ("widen.easy", self.widen.easy)):
             if self.data.task == "gym" and weights and (len(weights) != len(KINDS) or sum(weights) <= 0):
                 raise ValueError(
                     f"{name}: got {list(weights)}, expected {len(KINDS)} weights, one for each of {list(KINDS)}"
                 )
         return self
+
+    def _check_questions(self) -> None:
+        """The gym draws its questions, of its own splits, and cannot be told from another task by one grader."""
+        data, held_out = self.data, self.held_out
+        tested = held_out.task or data.task
+        if "gym" not in (data.task, tested):
+            return
+        if data.task != tested:
+            raise ValueError(f"held_out.task: got {tested!r} beside data.task {data.task!r}, expected the gym for both")
+        given = {"data.path": data.path, "held_out.path": held_out.path}
+        splits = {"data.split": (data.split, "train"), "held_out.split": (held_out.split, "test")}
+        for name, path in given.items():
+            if path:
+                raise ValueError(f"{name}: got {path!r}, expected none: the gym's questions are drawn")
+        for name, (split, expected) in splits.items():
+            if split != expected:
+                raise ValueError(f"{name}: got {split!r}, expected {expected!r} for the gym")
 
 
 def load_train_config(path: Path, overrides: Sequence[str] = ()) -> TrainConfig:

@@ -29,12 +29,11 @@ from openconductor.journal import Journal
 from openconductor.pool import WorkerPool
 from openconductor.reward import RewardFunction
 from openconductor.storage import write_whole
-from openconductor.tasks import load_task
 from openconductor.training.cold_start import cold_start
 from openconductor.training.config import TrainConfig, dump_train_config, load_train_config
 from openconductor.training.curves import Curve, Record, Rollout, measure
 from openconductor.training.dataset import training_rows
-from openconductor.training.examples import held_out_examples, training_examples
+from openconductor.training.examples import Questions, held_out_examples, load_questions, training_examples
 from openconductor.training.export import export_onnx
 from openconductor.training.grpo import build_trainer
 from openconductor.training.model import build_model, is_tiny, load_base_model, load_model
@@ -43,7 +42,6 @@ from openconductor.training.storage import is_complete, last_checkpoint, whole_f
 from openconductor.training.tokenizer import build_tokenizer
 from openconductor.training.widen import widen
 
-HELD_OUT_SEED = 2_000_000  # no training draws with it
 _PACKAGES = ("openconductor", "torch", "transformers", "trl", "accelerate", "tokenizers", "datasets")
 
 
@@ -54,6 +52,7 @@ class Setup:
     config: TrainConfig
     folder: Path
     pool: WorkerPool
+    questions: Questions
     score: RewardFunction
     say: Callable[[str], None]
 
@@ -76,6 +75,7 @@ def train(
 
     Raises:
         ConfigError: the folder is in use, or its run has another recipe.
+        TaskError: data are absent, or a question is both learnt from and held out.
         JournalError: the disk failed; what was written before stays.
     """
     folder = Path(folder)
@@ -88,6 +88,7 @@ def train(
         raise ConfigError("cold_start.steps: got 0 without model.base; expected more, for a fresh model writes nothing")
     if config.widen.steps and config.data.task != "gym":
         raise ConfigError(f"widen.steps: got {config.widen.steps} with task {config.data.task!r}, expected the gym")
+    questions = load_questions(config)
     changed = _open_folder(config, folder, resume=resume)
     if changed and on_progress is not None:
         on_progress(changed)
@@ -100,13 +101,13 @@ def train(
             pool = WorkerPool.from_toml(config.pool).replaying(journal)
         score = RewardFunction(
             pool,
-            load_task(config.data.task).grader,
+            questions.grader,
             prompt=config.prompt.options(),
             max_steps=config.rollout.max_steps,
             grade_timeout_s=config.reward.grade_timeout_s,
             on_event=journal,
         )
-        return _run(Setup(config, folder, pool, score, on_progress or keep_quiet), tiny=tiny)
+        return _run(Setup(config, folder, pool, questions, score, on_progress or keep_quiet), tiny=tiny)
 
 
 def _journal(config: TrainConfig, folder: Path) -> AbstractContextManager[Journal | None]:
@@ -270,7 +271,7 @@ def _act(
     trainer = build_trainer(
         model,
         tokenizer,
-        training_rows(training_examples(config, after=after), config, setup.pool),
+        training_rows(training_examples(config, setup.questions, after=after), config, setup.pool),
         setup.score,
         setup.pool,
         config,
@@ -292,7 +293,7 @@ def _measure(
     repeats: int = 1,
 ) -> Record:
     """Play held-out questions, ``repeats`` times each."""
-    examples = held_out_examples(setup.config, "test", setup.config.held_out.questions, seed=HELD_OUT_SEED)
+    examples = held_out_examples(setup.config, setup.questions)
     rollouts: list[Rollout] = []
     for seed in range(repeats):
         rollouts += play(

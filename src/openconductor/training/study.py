@@ -17,14 +17,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
 
-from openconductor.errors import OpenConductorError
+from openconductor.errors import ConfigError, OpenConductorError
 from openconductor.gym.exact import alone_accuracy, oracle_workflow, random_accuracy
 from openconductor.gym.questions import draw_questions
 from openconductor.gym.workers import PROFILES
 from openconductor.storage import write_whole
 from openconductor.training.config import TrainConfig, dump_train_config
 from openconductor.training.curves import Record
-from openconductor.training.run import HELD_OUT_SEED, keep_quiet
+from openconductor.training.examples import HELD_OUT_SEED
+from openconductor.training.run import keep_quiet
 
 CONTROLS = ("shuffled", "flipped")
 _POLL = 0.5  # seconds
@@ -61,8 +62,14 @@ def study(
         The reference levels, a row a run, and the summary (also in ``study.json``); ``seconds`` is work, not wall time.
 
     Raises:
+        ConfigError: the recipe is not the gym's, whose reference levels are known.
         OpenConductorError: a run failed; the message ends with what it said.
     """
+    if (config.data.task, config.pool) != ("gym", "gym"):
+        raise ConfigError(
+            f"study: got task {config.data.task!r} over pool {config.pool!r}, expected the gym for both: only there "
+            "the levels are known by which a study says what was learnt"
+        )
     folder = Path(folder)
     folder.mkdir(parents=True, exist_ok=True)
     say = on_progress or keep_quiet

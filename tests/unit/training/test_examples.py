@@ -1,48 +1,109 @@
-"""Which questions a training sees, and which it is measured on."""
+"""Which questions a training learns from, and which it is measured on."""
 
 from __future__ import annotations
 
+import json
 from collections import Counter
-from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
-from openconductor.errors import ConfigError
-from openconductor.training import examples
+from openconductor.errors import ConfigError, TaskError
+from openconductor.tasks.paper_mix import MixGrader
 from openconductor.training.config import TrainConfig
-from openconductor.types import Problem
+from openconductor.training.examples import Example, held_out_examples, load_questions, training_examples
+from openconductor.training.study import study
 
 
-class Small:
-    """A benchmark with five problems to train on and three to test with."""
-
-    name = "small"
-
-    def load(self, split: str) -> Iterator[Problem]:
-        for number in range({"train": 5, "test": 3}.get(split, 0)):
-            yield Problem(str(number), f"{split} {number}", number, task="small")
+def write(path: Path, numbers: range) -> None:
+    rows = [{"question": f"What is {n} plus {n}?", "answer": f"#### {2 * n}"} for n in numbers]
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows), "utf-8")
 
 
 @pytest.fixture
-def config(monkeypatch: pytest.MonkeyPatch) -> TrainConfig:
-    monkeypatch.setattr(examples, "load_task", lambda name: Small())
-    values = {"data": {"task": "small"}, "rollout": {"iterations": 3, "questions": 4}, "optim": {"micro_batch": 4}}
-    return TrainConfig.model_validate(values)
+def folder(tmp_path: Path) -> Path:
+    write(tmp_path / "train.jsonl", range(5))
+    write(tmp_path / "test.jsonl", range(5, 8))
+    return tmp_path
 
 
-def test_a_benchmark_is_walked_through_again_for_training(config: TrainConfig) -> None:
-    seen = Counter(example.problem.question for example in examples.training_examples(config))
+def first_line(example: Example) -> str:
+    return str(example.problem.question).splitlines()[0]  # behind it stands how answers are asked for
+
+
+def recipe(folder: Path, **held_out: object) -> TrainConfig:
+    return TrainConfig.model_validate(
+        {
+            "data": {"task": "gsm8k", "path": str(folder)},
+            "rollout": {"iterations": 3, "questions": 4},
+            "held_out": held_out,
+        }
+    )
+
+
+def test_a_benchmark_is_walked_through_again_for_training(folder: Path) -> None:
+    config = recipe(folder)
+    examples = training_examples(config, load_questions(config))
+    seen = Counter(first_line(example) for example in examples)
     assert seen.total() == 12
     assert set(seen.values()) == {2, 3}
-    assert len(seen) == 5
+    assert set(seen) == {f"What is {n} plus {n}?" for n in range(5)}
+    assert examples == training_examples(config, load_questions(config)), "a resumed run sees the same"
 
 
 @pytest.mark.parametrize(("count", "given"), [(2, 2), (3, 3), (400, 3)])
-def test_no_held_out_question_counts_twice(config: TrainConfig, count: int, given: int) -> None:
-    held_out = [example.problem.question for example in examples.held_out_examples(config, "test", count, seed=0)]
+def test_no_held_out_question_counts_twice(folder: Path, count: int, given: int) -> None:
+    config = recipe(folder, questions=count)
+    held_out = [first_line(example) for example in held_out_examples(config, load_questions(config))]
     assert len(held_out) == len(set(held_out)) == given
+    assert set(held_out) <= {f"What is {n} plus {n}?" for n in range(5, 8)}
 
 
-def test_a_split_without_problems_is_refused(config: TrainConfig) -> None:
-    with pytest.raises(ConfigError, match="no problems in its split 'validation'"):
-        examples.held_out_examples(config, "validation", 3, seed=0)
+def test_a_question_that_is_learnt_from_is_not_held_out(folder: Path) -> None:
+    write(folder / "test.jsonl", range(4, 8))
+    with pytest.raises(TaskError, match="held_out: 1 of 4 questions are learnt from, too"):
+        load_questions(recipe(folder))
+    with pytest.raises(TaskError, match="held_out: 5 of 5 questions are learnt from, too"):
+        load_questions(recipe(folder / "train.jsonl"))  # one file is every split
+
+
+def test_another_task_may_be_held_out_and_each_has_its_own_grader(folder: Path) -> None:
+    (folder / "other").mkdir()
+    rows = [{"problem": f"Add {n} to {n}.", "answer": str(2 * n), "unique_id": f"t/{n}.json"} for n in range(3)]
+    (folder / "other" / "test.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows), "utf-8")
+    config = recipe(folder, task="math500", path=str(folder / "other"))
+    questions = load_questions(config)
+    assert isinstance(questions.grader, MixGrader)
+    assert set(questions.grader.graders) == {"gsm8k", "math500"}
+    assert {example.kind for example in held_out_examples(config, questions)} == {"math500"}
+    assert {example.kind for example in training_examples(config, questions)} == {"gsm8k"}
+
+
+def test_absent_data_say_which_of_the_two_they_are(folder: Path) -> None:
+    (folder / "test.jsonl").unlink()
+    with pytest.raises(TaskError, match=r"held_out: .*test\.jsonl"):
+        load_questions(recipe(folder))
+    with pytest.raises(TaskError, match=r"data: .*nowhere: no such file"):
+        load_questions(recipe(folder / "nowhere"))
+
+
+@pytest.mark.parametrize(
+    ("values", "said"),
+    [
+        ({"data": {"path": "rows.jsonl"}}, r"data\.path: got 'rows\.jsonl', expected none"),
+        ({"held_out": {"path": "rows.jsonl"}}, r"held_out\.path: got 'rows\.jsonl', expected none"),
+        ({"held_out": {"task": "gsm8k"}}, r"held_out\.task: got 'gsm8k' beside data\.task 'gym'"),
+        ({"data": {"task": "gsm8k"}, "held_out": {"task": "gym"}}, r"held_out\.task: got 'gym' beside"),
+        ({"data": {"split": "test"}}, r"data\.split: got 'test', expected 'train'"),
+        ({"held_out": {"split": "train"}}, r"held_out\.split: got 'train', expected 'test'"),
+    ],
+)
+def test_the_gym_goes_with_itself_alone(values: dict[str, object], said: str) -> None:
+    with pytest.raises(ValueError, match=said):
+        TrainConfig.model_validate(values)
+
+
+def test_a_study_compares_with_the_gyms_levels_only(folder: Path, tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="study: got task 'gsm8k'"):
+        study(recipe(folder), tmp_path / "study", seeds=[1])
+    assert not (tmp_path / "study").exists()
