@@ -17,7 +17,7 @@ from decimal import Decimal
 from types import TracebackType
 from typing import Literal, Protocol
 
-from openconductor.errors import BudgetExceeded, ConfigError
+from openconductor.errors import BudgetExceeded, CircuitOpen, ConfigError
 from openconductor.types import Budget, Usage
 
 Limit = Literal["calls", "tokens", "dollars", "seconds"]
@@ -93,7 +93,7 @@ class BudgetMeter:
             crowded._waiters.append(waiter)
             await waiter
         self._check_room(most.tokens, most.dollars)
-        self._add_call()
+        self.add_calls(1)
         self.reserve(most.tokens, most.dollars)
         return PaidCall(self, most)
 
@@ -104,7 +104,7 @@ class BudgetMeter:
             BudgetExceeded: a limit is used up.
         """
         self._check_room(0, _NO_DOLLARS)
-        self._add_call()
+        self.add_calls(1)
 
     def reserve(self, tokens: int, dollars: Decimal) -> None:
         """Hold tokens and dollars for a call in flight; negative ones give them back."""
@@ -205,21 +205,26 @@ class BudgetMeter:
         if self.out_of_time():
             raise self.exceeded("seconds")
 
-    def _add_call(self) -> None:
-        self._calls += 1
+    def add_calls(self, count: int) -> None:
+        """Count so many calls, without a look at the limit; a negative count takes back what was not sent."""
+        self._calls += count
         if self._parent is not None:
-            self._parent.meter._add_call()
+            self._parent.meter.add_calls(count)
 
 
 class PaidCall:
-    """One reserved call, as a context manager around it: budgets opened inside are charged to this one, too."""
+    """One reserved call, as a context manager around it: budgets opened inside are charged to this one, too.
 
-    __slots__ = ("_inner", "_token", "meter", "reserved")
+    One that was not sent, because a circuit is open, is counted no more.
+    """
+
+    __slots__ = ("_inner", "_sent", "_token", "meter", "reserved")
 
     def __init__(self, meter: BudgetMeter, reserved: Usage = _NOTHING) -> None:
         self.meter = meter
         self.reserved = reserved
         self._inner = Usage()
+        self._sent = False
         self._token: Token[PaidCall | None] | None = None
 
     def __enter__(self) -> PaidCall:
@@ -232,9 +237,12 @@ class PaidCall:
         if self._token is not None:
             _paying.reset(self._token)
         self.meter.reserve(-self.reserved.tokens, -self.reserved.dollars)
+        if isinstance(error, CircuitOpen) and not self._sent:
+            self.meter.add_calls(-1)
 
     def charge(self, usage: Usage) -> None:
         """Charge the bill of one attempt, less what was already charged from inside it."""
+        self._sent = True
         inner, self._inner = self._inner, Usage()
         self.meter.charge(
             Usage(
@@ -246,6 +254,7 @@ class PaidCall:
 
     def charge_inner(self, usage: Usage) -> None:
         """Charge what a budget opened inside this call has used."""
+        self._sent = True
         self._inner += usage
         self.meter.charge(usage)
 

@@ -30,7 +30,7 @@ from openconductor.errors import (
 from openconductor.events import Answered, Planned, RoundEnded
 from openconductor.execution import Execution, Setting
 from openconductor.parser import parse_workflow
-from openconductor.patience import Patience
+from openconductor.patience import until_healthy
 from openconductor.pool import Worker, WorkerPool
 from openconductor.prompt import SOLVE_SUBTASK, PromptOptions, check_turns, render_prompt
 from openconductor.protocols import CallContext, OnEvent, Provider
@@ -312,7 +312,6 @@ class _Asking:
             else None,
             previous=self._rounds[-1] if self._rounds else None,
         )
-        patience = Patience(self._call.deadline)
         try:
             while True:
                 paid = await meter.call(conductor.asked.most(messages)) if meter is not None else None
@@ -320,8 +319,8 @@ class _Asking:
                 try:
                     with paid or nullcontext():
                         return await self._call_planner(messages, call)
-                except CircuitOpen:  # not sent
-                    if calls or not await patience.wait((conductor.asked,)):
+                except CircuitOpen:  # not sent: nothing is lost by waiting
+                    if calls or not await until_healthy((conductor.asked,), deadline=self._call.deadline):
                         raise
         except WorkerError as error:
             error.worker = error.worker or "conductor"

@@ -252,3 +252,19 @@ class BudgetExceeded(OpenConductorError, RuntimeError):
 
 class JournalError(OpenConductorError, RuntimeError):
     """The journal could not be written or read; nothing acknowledged is lost."""
+
+
+def caused_by_plan(error: OpenConductorError) -> bool:
+    """Whether a failure is the plan's own doing, so that it counts as a wrong answer instead of being masked.
+
+    A budget of seconds is not among them: a slow provider would turn into a reward.
+    """
+    match error:
+        case ContextTooLong() | Refused():
+            return True
+        case EmptyResponse():
+            return not error.retryable  # the token limit was spent before any text came
+        case BudgetExceeded():
+            return error.limit in ("calls", "tokens", "dollars")
+        case _:
+            return False

@@ -24,9 +24,10 @@ from openconductor.errors import (
     OpenConductorError,
     Refused,
     WorkerError,
+    caused_by_plan,
 )
 from openconductor.events import StepEnded, StepStarted, StepText
-from openconductor.patience import Patience
+from openconductor.patience import until_healthy
 from openconductor.pool import WorkerPool
 from openconductor.protocols import CallContext
 from openconductor.types import (
@@ -78,12 +79,23 @@ class Setting:
 
 @dataclass(slots=True)
 class _Attempt:
-    """What one step has come to: the ordinals of those that it may still ask, and every call that was made for it."""
+    """What one step has come to.
+
+    Attributes:
+        index: the step's.
+        messages: what its worker is sent.
+        left: the ordinals of those that it may still ask.
+        last: who was asked last; the step's own worker where nobody was.
+        calls: every attempt that was made for it.
+        failure: why the last that was asked has not answered.
+    """
 
     index: int
     messages: tuple[Message, ...]
     left: list[int]
+    last: int
     calls: list[Call] = field(default_factory=list[Call])
+    failure: OpenConductorError | None = None
 
 
 class Execution:
@@ -226,72 +238,86 @@ class Execution:
             index,
             step_context(self.workflow, index, self._opening, self._responses, self._previous),
             list(setting.pool.ordinals) if setting.fallback else [step.worker],
+            step.worker,
         )
-        failure = await self._try_candidates(attempt)
-        if failure is None:
-            return
-        patience = Patience(setting.call.deadline)
-        # Who was not asked, for an open circuit, may be asked once it closes.
-        while self._may_go_on(failure) and attempt.left:
-            if not await patience.wait([setting.pool[ordinal] for ordinal in attempt.left]):
+        while not await self._try_candidates(attempt):
+            if not self._may_wait(attempt) or not await self._wait(attempt):
                 break
-            failure = await self._try_candidates(attempt, failure)
+        else:
+            return
+        failure = attempt.failure
+        if failure is None:  # nobody was asked, for all circuits are open: the own worker says so
+            failure = await self._ask(attempt, step.worker)
             if failure is None:
                 return
         self._stopping = True
-        self._record(index, self._results[index] or StepResult(step))
+        self._record(index, self._result(attempt, failed=failure))
         raise failure
 
-    async def _try_candidates(
-        self, attempt: _Attempt, failure: OpenConductorError | None = None
-    ) -> OpenConductorError | None:
-        """Ask one candidate after another until one answers; returns the failure of the last that was asked."""
-        index = attempt.index
+    async def _try_candidates(self, attempt: _Attempt) -> bool:
+        """Ask one candidate after another; returns whether one has answered."""
         for ordinal in self._candidates(attempt):
-            before = len(attempt.calls)
-            try:
-                completion = await self._call(index, ordinal, attempt.messages, attempt.calls)
-            except asyncio.CancelledError:
-                if self._begun[index] is not None:
-                    self._record_cancelled(index, self._result(attempt, ordinal))
-                raise
-            except OpenConductorError as error:
-                sent = not isinstance(error, CircuitOpen) or len(attempt.calls) > before
-                if sent:
-                    attempt.left.remove(ordinal)
-                elif failure is not None:
-                    continue  # what was sent and failed says more
-                failure = error
-            else:
-                attempt.left.remove(ordinal)
-                fault = find_fault(completion)
-                if fault is None:
-                    self._responses[index] = completion.text
-                    self._record(index, self._result(attempt, ordinal, completion))
-                    return None
-                fault.worker = self._setting.pool[ordinal].name
-                failure = fault
-            self._results[index] = self._result(attempt, ordinal, failed=failure)
-            if not self._may_go_on(failure):
+            if await self._ask(attempt, ordinal) is None:
+                return True
+            if not self._may_go_on(attempt.failure):
                 break
+        return False
+
+    async def _ask(self, attempt: _Attempt, ordinal: int) -> OpenConductorError | None:
+        """Ask one worker; returns why it has not answered, kept in ``attempt`` where it was asked at all."""
+        index, before = attempt.index, len(attempt.calls)
+        failure: OpenConductorError | None
+        try:
+            completion = await self._call(index, ordinal, attempt.messages, attempt.calls)
+        except asyncio.CancelledError:
+            attempt.last = ordinal
+            if self._begun[index] is not None:
+                self._record_cancelled(index, self._result(attempt))
+            raise
+        except OpenConductorError as error:
+            failure = error
+            if isinstance(error, CircuitOpen) and len(attempt.calls) == before:
+                return failure  # not sent, for another one's probe came first
+        else:
+            failure = find_fault(completion)
+            if failure is None:
+                attempt.last = ordinal
+                self._responses[index] = completion.text
+                self._record(index, self._result(attempt, said=completion))
+                return None
+            failure.worker = self._setting.pool[ordinal].name
+        attempt.left.remove(ordinal)
+        attempt.last, attempt.failure = ordinal, failure
         return failure
 
-    def _may_go_on(self, failure: OpenConductorError) -> bool:
+    async def _wait(self, attempt: _Attempt) -> bool:
+        """Wait for those who were not asked, for an open circuit; returns whether one may be asked now."""
+        left = [self._setting.pool[ordinal] for ordinal in attempt.left]
+        try:
+            return await until_healthy(left, deadline=self._setting.call.deadline)
+        except asyncio.CancelledError:
+            if self._begun[attempt.index] is not None:
+                self._record_cancelled(attempt.index, self._result(attempt))
+            raise
+
+    def _may_wait(self, attempt: _Attempt) -> bool:
+        """Whether those who could not be asked may do better: not where the plan itself was at fault."""
+        failure = attempt.failure
+        return bool(attempt.left) and self._may_go_on(failure) and (failure is None or not caused_by_plan(failure))
+
+    def _may_go_on(self, failure: OpenConductorError | None) -> bool:
         """Whether another candidate may answer after this failure of one."""
-        return isinstance(failure, WorkerError) and not isinstance(failure, AuthFailed) and not self._is_over()
+        stops = failure is not None and (not isinstance(failure, WorkerError) or isinstance(failure, AuthFailed))
+        return not stops and not self._is_over()
 
     def _result(
-        self,
-        attempt: _Attempt,
-        ordinal: int,
-        said: Completion | None = None,
-        failed: OpenConductorError | None = None,
+        self, attempt: _Attempt, *, said: Completion | None = None, failed: OpenConductorError | None = None
     ) -> StepResult:
         calls, begun = attempt.calls, self._begun[attempt.index]
         spent = calls[0].usage if len(calls) == 1 else sum((call.usage for call in calls), Usage())
         ended = None if begun is None else self._now()  # None: refused, or cancelled, before anything was sent
         step = self.workflow.steps[attempt.index]
-        return StepResult(step, said, failed, attempt.messages, ordinal, spent, begun, ended, tuple(calls))
+        return StepResult(step, said, failed, attempt.messages, attempt.last, spent, begun, ended, tuple(calls))
 
     async def _call(self, index: int, ordinal: int, messages: tuple[Message, ...], calls: list[Call]) -> Completion:
         """One worker's answer, under its budget; what the event sink raises on the way comes out of here.
@@ -331,13 +357,12 @@ class Execution:
         return self._stopping or (emit is not None and emit.failure is not None)
 
     def _candidates(self, attempt: _Attempt) -> Iterator[int]:
-        """Of those left the step's own worker; then the other healthy ones, in ordinal order from there, and around."""
+        """Of those left the healthy ones: the step's own worker, then in ordinal order from there, and around."""
         own = self.workflow.steps[attempt.index].worker
-        if own in attempt.left:
-            yield own
-        others = sorted(ordinal for ordinal in attempt.left if ordinal != own)
-        around = [ordinal for ordinal in others if ordinal > own] + [ordinal for ordinal in others if ordinal < own]
-        yield from (ordinal for ordinal in around if self._setting.pool[ordinal].healthy)
+        ahead, behind = ([o for o in attempt.left if o >= own], [o for o in attempt.left if o < own])
+        for ordinal in (*sorted(ahead), *sorted(behind)):
+            if self._setting.pool[ordinal].healthy:
+                yield ordinal
 
     def _record(self, index: int, result: StepResult) -> None:
         self._results[index] = result

@@ -25,15 +25,15 @@ from openconductor.conductor import read_plan
 from openconductor.context import open_context
 from openconductor.emit import Emitter, asked, open_call
 from openconductor.errors import (
+    AuthFailed,
     BudgetExceeded,
     ConfigError,
-    ContextTooLong,
-    EmptyResponse,
     GradingError,
+    JournalError,
     OpenConductorError,
-    Refused,
     TaskError,
     WorkflowError,
+    caused_by_plan,
 )
 from openconductor.events import Answered, Planned, RoundEnded
 from openconductor.execution import Execution, Setting
@@ -68,22 +68,6 @@ def episode_reward(episode: Episode, grade: Grade | None) -> float | None:
     if episode.answer is None or grade is None or grade.correct is None:
         return None
     return 1.0 if grade.correct else 0.5
-
-
-def caused_by_plan(error: OpenConductorError) -> bool:
-    """Whether a failure is the plan's own doing, so that it counts as a wrong answer instead of being masked.
-
-    A budget of seconds is not among them: a slow provider would turn into a reward.
-    """
-    match error:
-        case ContextTooLong() | Refused():
-            return True
-        case EmptyResponse():
-            return not error.retryable  # the token limit was spent before any text came
-        case BudgetExceeded():
-            return error.limit in ("calls", "tokens", "dollars")
-        case _:
-            return False
 
 
 def group_advantages(rewards_G: Sequence[float | None], *, eps: float = 1e-4) -> list[float]:  # noqa: N803
@@ -271,7 +255,7 @@ async def grade_answer(
         timeout_s: after so many seconds the verdict is undecided; None is no limit.
 
     Raises:
-        ConfigError, TaskError: nothing that follows can be graded.
+        ConfigError, TaskError, AuthFailed, BudgetExceeded, JournalError: nothing that follows can be graded.
     """
     scope = asyncio.timeout(timeout_s)
     try:
@@ -282,7 +266,7 @@ async def grade_answer(
         if task is None or task.cancelling():
             raise
         return _undecided(GradingError("the grader was cancelled from inside"))
-    except (ConfigError, TaskError):
+    except (ConfigError, TaskError, AuthFailed, BudgetExceeded, JournalError):
         raise
     except TimeoutError as error:
         return _undecided(GradingError(f"no verdict within {timeout_s} s") if scope.expired() else error)

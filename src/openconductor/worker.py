@@ -137,6 +137,11 @@ class Worker:
         return self._circuit is None or self._circuit.closed
 
     @property
+    def down_since(self) -> float | None:
+        """The event loop's time at which the worker's circuit opened; None where it is closed, or there is none."""
+        return None if self._circuit is None else self._circuit.down_since
+
+    @property
     def identity(self) -> str:
         """What the worker is behind its name, as its provider says it; "" where that says nothing."""
         return str(getattr(self.provider, "identity", ""))

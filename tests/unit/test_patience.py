@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import random
 from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -10,12 +11,13 @@ from typing import Any
 import pytest
 
 from openconductor import Conductor, Worker, WorkerPool
-from openconductor.errors import BudgetExceeded, CircuitOpen, ServerFailed
+from openconductor.errors import BudgetExceeded, CircuitOpen, Refused, ServerFailed
 from openconductor.events import CallEnded, StepEnded, StepStarted
 from openconductor.executor import execute
+from openconductor.graders.freeform import FreeFormAnswer, FreeFormGrader
 from openconductor.patience import LOOK_S, PATIENCE_S
 from openconductor.protocols import CallContext, OnText
-from openconductor.types import Budget, Completion, Message, Sampling, Step, Workflow
+from openconductor.types import Budget, Completion, Message, Problem, Sampling, Step, Workflow
 
 Runs = Callable[[Coroutine[Any, Any, Any]], Any]
 ONE = Workflow((Step(0, "Say it."),))
@@ -40,6 +42,20 @@ class Server:
         if self.down[0] <= now < self.down[1]:
             raise ServerFailed("down")
         return Completion(self.says)
+
+
+@dataclass
+class Refusing:
+    """A model behind a network that declines, after some seconds."""
+
+    seconds: float = 0.0
+    remote = True
+
+    async def complete(
+        self, messages: Sequence[Message], sampling: Sampling, *, call: CallContext, on_text: OnText | None = None
+    ) -> Completion:
+        await asyncio.sleep(self.seconds)
+        raise Refused("no")
 
 
 async def opened(server: Server, name: str = "w") -> Worker:
@@ -119,19 +135,116 @@ def test_with_fallback_the_first_that_heals_answers(in_virtual_time: Runs) -> No
     in_virtual_time(run())
 
 
-def test_without_an_end_to_it_the_wait_ends_by_itself(in_virtual_time: Runs) -> None:
+def test_with_fallback_what_the_plan_itself_has_caused_waits_for_nobody(in_virtual_time: Runs) -> None:
+    async def run() -> None:
+        pool = WorkerPool([Worker(Refusing(), name="prim"), await opened(Server(down=(0, 1e9)), "closed")])
+        begun = now()
+        transcript = await execute(ONE, pool, "Well?", fallback=True)
+        assert isinstance(transcript.error, Refused)
+        assert now() - begun < 1
+
+    in_virtual_time(run())
+
+
+def test_nobody_waits_for_one_that_has_been_down_for_long(in_virtual_time: Runs) -> None:
     server = Server(down=(0, 1e9))
 
     async def run() -> None:
         worker = await opened(server)
-        worker._circuit._until = now() + 10_000  # type: ignore[union-attr]
-        begun = now()
-        transcript = await execute(ONE, WorkerPool([worker]), "Well?")
-        assert isinstance(transcript.error, CircuitOpen)
-        assert now() - begun == pytest.approx(PATIENCE_S, abs=LOOK_S)
+        pool, begun = WorkerPool([worker]), now()
+        first = await execute(ONE, pool, "First?")
+        assert isinstance(first.error, ServerFailed), "it was the probe"
+        errors = [(await execute(ONE, pool, f"Question {number}?")).error for number in range(1000)]
+        # All the time one call or another is the probe and fails; the others wait for two minutes in all.
+        assert PATIENCE_S - 5 < now() - begun < PATIENCE_S + 35
+        assert sum(isinstance(error, CircuitOpen) for error in errors) > 980
 
     in_virtual_time(run())
-    assert not server.sent
+    assert len(server.sent) < 10
+
+
+def test_a_short_outage_fails_what_was_under_way_and_not_what_came_after(in_virtual_time: Runs) -> None:
+    server = Server(down=(1000.1, 1025))
+    at_once = 32
+
+    async def run() -> None:
+        pool = WorkerPool([Worker(server, name="w")])
+        numbers, answers = iter(range(1000)), list[str | None]()
+
+        async def lane() -> None:
+            for number in numbers:
+                answers.append((await execute(ONE, pool, f"Question {number}?")).answer)
+
+        await asyncio.gather(*(lane() for _ in range(at_once)))
+        failed = answers.count(None)
+        assert at_once <= failed <= 3 * at_once, f"{failed}: those under way until the circuit opened, and the probes"
+
+    in_virtual_time(run())
+
+
+def test_a_budget_counts_no_call_that_was_not_sent(in_virtual_time: Runs) -> None:
+    async def run() -> None:
+        pool = WorkerPool([await opened(Server(down=(0, 1004)))])
+        transcript = await execute(ONE, pool, "Well?", budget=Budget(calls=1))
+        assert transcript.answer == "hi"
+        planner = await opened(Server(PLAN, down=(0, now() + 3)), "planner")
+        episode = await Conductor(planner, pool=pool).ask("Well?", budget=Budget(calls=2))
+        assert episode.answer == "hi"
+
+    in_virtual_time(run())
+
+
+def test_a_race_for_the_probe_counts_no_call_either(in_virtual_time: Runs) -> None:
+    """Both steps find the circuit about to be tried; one is the probe, the other one was counted and is not sent."""
+
+    async def run() -> None:
+        worker = await opened(Server(down=(0, 1004)))
+        await asyncio.sleep(6)
+        two = Workflow((Step(0, "One.", []), Step(0, "Two.", [])))
+        transcript = await execute(two, WorkerPool([worker]), "Well?", budget=Budget(calls=2))
+        assert (transcript.answer, transcript.error) == ("hi", None)
+
+    in_virtual_time(run())
+
+
+@pytest.mark.parametrize("order", [(0, 1), (1, 0)])
+def test_while_a_step_waits_the_failure_of_another_is_the_workflows(
+    in_virtual_time: Runs, order: tuple[int, int]
+) -> None:
+    events: list[object] = []
+
+    async def run() -> None:
+        pool = WorkerPool([await opened(Server(down=(0, 1e9))), Worker(Refusing(1.0), name="prim")])
+        side_by_side = Workflow(tuple(Step(worker, "Say it.", []) for worker in order))
+        transcript = await execute(side_by_side, pool, "Well?", on_event=events.append)
+        assert isinstance(transcript.error, Refused), "so that the reward is not masked by the order of the steps"
+        waited = transcript.results[order.index(0)]
+        assert (waited.completion, waited.error) == (None, None)
+
+    in_virtual_time(run())
+    started = [event.step for event in events if isinstance(event, StepStarted)]
+    assert started == [event.step for event in events if isinstance(event, StepEnded)] == [order.index(1)]
+
+
+def test_a_wait_draws_nothing_from_the_shared_generator(in_virtual_time: Runs) -> None:
+    async def run() -> None:
+        pool = WorkerPool([await opened(Server(down=(0, 1004)))])
+        random.seed(1)
+        await execute(ONE, pool, "Well?")
+        assert random.random() == random.Random(1).random()
+
+    in_virtual_time(run())
+
+
+def test_a_judge_is_waited_for_too(in_virtual_time: Runs) -> None:
+    async def run() -> None:
+        judge = await opened(Server("VERDICT: RIGHT", down=(0, 1004)), "judge")
+        grader = FreeFormGrader(judge)
+        problem = Problem("p", "What carries blood away?", FreeFormAnswer("the arteries", "text"), "anatomy")
+        grade = await grader.grade(problem, "The answer is \\boxed{vessels called arteries}")
+        assert grade.correct is True, grade
+
+    in_virtual_time(run())
 
 
 @pytest.mark.parametrize("planning", [False, True])

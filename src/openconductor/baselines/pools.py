@@ -10,11 +10,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from types import MappingProxyType
 
-from openconductor.errors import ConfigError, Refused, WorkerError
+from openconductor.errors import ConfigError, Refused, WorkerError, caused_by_plan
 from openconductor.execution import find_fault
 from openconductor.pool import WorkerPool
 from openconductor.protocols import CallContext, OnText, Provider
-from openconductor.reward import caused_by_plan
 from openconductor.types import Completion, Message, Sampling, StepResult, Transcript, Usage
 from openconductor.worker import Worker
 

@@ -10,8 +10,8 @@ from openconductor.baselines.instructions import ALONE, DONE, revise
 from openconductor.baselines.playing import Baseline, Stage
 from openconductor.baselines.pools import check_count, check_flag, ordinal_in
 from openconductor.baselines.single import alone
+from openconductor.errors import caused_by_plan
 from openconductor.pool import WorkerPool
-from openconductor.reward import caused_by_plan
 from openconductor.types import Message, Step, Workflow
 
 

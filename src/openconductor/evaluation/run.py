@@ -22,7 +22,7 @@ class Outcome:
     Attributes:
         problem: the problem.
         episode: how it went.
-        grade: the verdict; None where there was no answer to grade, or the grader failed.
+        grade: the verdict, undecided where the grader failed; None where there was no answer to grade.
         sample: which repeat of the problem this is, from 0.
     """
 
@@ -66,7 +66,7 @@ async def evaluate(
 
     Raises:
         ConfigError: ``concurrency`` or ``samples`` is below 1.
-        OpenConductorError: one whose fate is *stop*; what runs is cancelled.
+        OpenConductorError: one whose fate is *stop*, of the orchestrator or of the grader; what runs is cancelled.
     """
     if concurrency < 1 or samples < 1:
         raise ConfigError(f"evaluate: got concurrency {concurrency} and samples {samples}, expected at least 1 each")

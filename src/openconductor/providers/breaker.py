@@ -40,7 +40,17 @@ class Circuit:
     are all the system's monotonic one.
     """
 
-    __slots__ = ("__weakref__", "_cool_down", "_failures", "_last", "_lock", "_openings", "_succeeded", "_until")
+    __slots__ = (
+        "__weakref__",
+        "_cool_down",
+        "_down_since",
+        "_failures",
+        "_last",
+        "_lock",
+        "_openings",
+        "_succeeded",
+        "_until",
+    )
 
     def __init__(self) -> None:
         self._lock = threading.Lock()  # held for a few instructions only, never over an await
@@ -48,6 +58,7 @@ class Circuit:
         self._succeeded = -math.inf  # when
         self._last = ""
         self._until: float | None = None  # when the next probe may go; None is closed
+        self._down_since = 0.0  # when it opened
         self._cool_down = FIRST_COOL_DOWN_S
         self._openings = 0
 
@@ -56,6 +67,11 @@ class Circuit:
         """Whether a call would be sent now."""
         until = self._until
         return until is None or _now() >= until
+
+    @property
+    def down_since(self) -> float | None:
+        """When it opened, whatever its probes have come to since; None where it is closed."""
+        return None if self._until is None else self._down_since
 
     @property
     def opening(self) -> int:
@@ -102,6 +118,7 @@ class Circuit:
             if self._until is None:
                 if self._failures < FAILURES or _now() - self._succeeded < QUIET_S:
                     return
+                self._down_since = _now()
             elif probe:
                 self._cool_down = min(2 * self._cool_down, LONGEST_COOL_DOWN_S)
             else:

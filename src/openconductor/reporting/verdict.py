@@ -4,6 +4,7 @@ In: an Orchestration. Out: a Verdict. The rules and their reasons stand in ``doc
 fits:
 
 1. ``format gain only``: with the untrained Conductor's records: validity rose, accuracy given valid did not.
+   Where that is open, a gain is not looked for: it could be of form alone.
 2. ``collapse``: one worker gets nearly all steps, and the system is not better than that worker alone (or not shown to
    be, and its plan does not depend on the question).
 3. ``orchestration gain``: better than the best single worker as it seems on these very questions; better than a vote of

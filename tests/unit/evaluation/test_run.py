@@ -10,6 +10,7 @@ from openconductor.errors import (
     AuthFailed,
     ConfigError,
     GradingError,
+    JournalError,
     OpenConductorError,
     RateLimited,
     Refused,
@@ -109,6 +110,17 @@ async def test_an_error_that_stops_is_raised_as_it_is_and_cancels_what_runs() ->
         await evaluate(orchestrator, PROBLEMS, ExactGrader())
     assert caught.value is error
     assert orchestrator.under_way == 0
+
+
+@pytest.mark.parametrize("error", [AuthFailed("the judge's key is wrong"), JournalError("disk full")])
+async def test_an_error_of_the_grader_that_stops_is_raised_too(error: Exception) -> None:
+    class Keyless(ExactGrader):
+        async def grade(self, problem: Problem, answer: str) -> Grade:
+            raise error
+
+    with pytest.raises(type(error)) as caught:
+        await evaluate(Answers(), PROBLEMS, Keyless())
+    assert caught.value is error
 
 
 async def test_what_the_listener_raises_ends_the_evaluation() -> None:
