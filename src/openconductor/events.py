@@ -1,6 +1,6 @@
 """What happens while a question is answered, as frozen events in order.
 
-In: values of ``types``. Out: one event type a moment; the terminal view, the journal and the server consume the same.
+In: values of ``types``. Out: one event type a moment; the terminal view and the journal consume the same.
 ``episode`` is the episode's id, ``round`` is 0-based, ``at`` is seconds since the episode began.
 """
 

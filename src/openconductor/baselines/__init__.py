@@ -1,7 +1,7 @@
 """Baselines: other ways to answer with a pool, measured beside the Conductor. In: a question. Out: an Episode.
 
 ``BASELINES`` names them lazily as ``module:attribute``; each attribute makes an ``Orchestrator`` (its first argument is
-the pool), so whatever can be evaluated or served takes a baseline as it takes the Conductor. A worker that is an option
+the pool), so whatever can be evaluated takes a baseline as it takes the Conductor. A worker that is an option
 is given by its name or its ordinal.
 
 Not here: ``rewired.ablated``, which makes an ablation of a Conductor, and ``oracle_observed``, which only looks back.

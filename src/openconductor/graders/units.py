@@ -61,7 +61,6 @@ hertz: Hz hertz = 1, kHz = 1000, MHz = 1000000, GHz = 1000000000
 pascal: Pa pascal = 1, kPa = 1000, MPa = 1000000, atm = 101325, bar = 100000
 """
 _SPEEDS = {"mph": "mi/h", "kmph": "km/h", "kph": "km/h", "fps": "ft/s"}
-_PREFIXES = {"square": 2, "sq": 2, "cubic": 3, "cu": 3}
 _FACTOR = re.compile(r"(?:(?P<prefix>square|sq|cubic|cu)\s*)?(?P<name>°?[A-Za-zµμΩ€£]+|°)(?:\^?(?P<power>-?\d))?")
 
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import random
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from functools import lru_cache
 
 from openconductor.gym.questions import GymQuestion
@@ -70,16 +69,6 @@ def alone_accuracy(question: GymQuestion, profile: Profile) -> float:
     """The chance that one worker, sent nothing but the question, answers it."""
     view = View(question, question.text, (), 0)
     return (1 - REFUSES) * sum(one.chance for one in outcomes(profile, view) if one.seen == question.answer)
-
-
-@dataclass(frozen=True, slots=True)
-class _Part:
-    """A stretch of the question's operations done in one step, by the best worker and wording for it."""
-
-    start: int
-    end: int
-    worker: int
-    subtask: str
 
 
 def oracle_workflow(question: GymQuestion, offered: Offered = ALL, *, max_steps: int = 5) -> tuple[Workflow, float]:
