@@ -10,7 +10,6 @@ sees. A step whose worker's circuit is open waits (``patience``), with fallback 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import partial
 
@@ -84,7 +83,7 @@ class _Attempt:
     Attributes:
         index: the step's.
         messages: what its worker is sent.
-        left: the ordinals of those that it may still ask.
+        left: the ordinals of those that it may still ask, in order.
         last: who was asked last; the step's own worker where nobody was.
         calls: every attempt that was made for it.
         failure: why the last that was asked has not answered.
@@ -237,7 +236,7 @@ class Execution:
         attempt = _Attempt(
             index,
             step_context(self.workflow, index, self._opening, self._responses, self._previous),
-            list(setting.pool.ordinals) if setting.fallback else [step.worker],
+            self._around(step.worker) if setting.fallback else [step.worker],
             step.worker,
         )
         while not await self._try_candidates(attempt):
@@ -255,8 +254,11 @@ class Execution:
         raise failure
 
     async def _try_candidates(self, attempt: _Attempt) -> bool:
-        """Ask one candidate after another; returns whether one has answered."""
-        for ordinal in self._candidates(attempt):
+        """Ask one healthy candidate after another; returns whether one has answered."""
+        pool = self._setting.pool
+        for ordinal in tuple(attempt.left):
+            if not pool[ordinal].healthy:
+                continue
             if await self._ask(attempt, ordinal) is None:
                 return True
             if not self._may_go_on(attempt.failure):
@@ -356,13 +358,11 @@ class Execution:
         emit = self._setting.emit
         return self._stopping or (emit is not None and emit.failure is not None)
 
-    def _candidates(self, attempt: _Attempt) -> Iterator[int]:
-        """Of those left the healthy ones: the step's own worker, then in ordinal order from there, and around."""
-        own = self.workflow.steps[attempt.index].worker
-        ahead, behind = ([o for o in attempt.left if o >= own], [o for o in attempt.left if o < own])
-        for ordinal in (*sorted(ahead), *sorted(behind)):
-            if self._setting.pool[ordinal].healthy:
-                yield ordinal
+    def _around(self, own: int) -> list[int]:
+        """Whom a step with fallback may ask: its own worker, then in ordinal order from there, and around."""
+        ordinals = sorted(self._setting.pool.ordinals)
+        place = ordinals.index(own)
+        return [*ordinals[place:], *ordinals[:place]]
 
     def _record(self, index: int, result: StepResult) -> None:
         self._results[index] = result
