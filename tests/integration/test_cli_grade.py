@@ -48,7 +48,7 @@ def test_a_file_goes_in_and_as_many_verdicts_come_out(tmp_path: Path) -> None:
     path = tmp_path / "answers.jsonl"
     path.write_bytes(b"\xef\xbb\xbf" + b"".join(right(number) for number in range(500)).replace(b"\n", b"\r\n"))
     with path.open("rb") as file:
-        process = start("--grader", "choice", stdin=file)
+        process = start("--grader", "choice", "--json", stdin=file)
         out, err = process.communicate(timeout=SECONDS)
     assert (process.returncode, err) == (0, b"")
     assert [json.loads(one)["id"] for one in out.splitlines()] == list(range(500))

@@ -37,6 +37,9 @@ def grade(
     unsafe: Annotated[
         bool, typer.Option("--unsafe-code-exec", help="Run programs even where no sandbox works: they can do anything.")
     ] = False,
+    as_json: Annotated[  # noqa: ARG001 - every verb takes it
+        bool, typer.Option("--json", help="Taken as every verb takes it; verdicts are JSON lines in any case.")
+    ] = False,
 ) -> None:
     """Grade answers from elsewhere: JSON lines on stdin, a verdict a line on stdout.
 
