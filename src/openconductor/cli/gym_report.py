@@ -96,7 +96,7 @@ class GymReport:
         table.add_column("", overflow="fold")
         table.add_column("right", justify="right", no_wrap=True, min_width=len("100.0%"))
         table.add_column("95 % interval", justify="right", no_wrap=True, min_width=len("95 % interval"))
-        cells = min(BAR, room - names - len("100.0%") - len("95 % interval") - 4 * BETWEEN)
+        cells = min(BAR, room - names - len("100.0%") - len("95 % interval") - 3 * BETWEEN)
         if cells >= SHORTEST_BAR:
             table.add_column("", no_wrap=True)
         for row in rows:
