@@ -93,10 +93,11 @@ class GymReport:
         table = Table(box=box.ASCII if ascii_only else box.SIMPLE_HEAD, pad_edge=False, show_edge=False)
         rows = list(self._rows())
         names = max(len(row.name) for row in rows)
+        shares = max(len(f"{row.accuracy:.1%}") for row in rows)
         table.add_column("", overflow="fold")
-        table.add_column("right", justify="right", no_wrap=True, min_width=len("100.0%"))
+        table.add_column("right", justify="right", no_wrap=True, min_width=shares)
         table.add_column("95 % interval", justify="right", no_wrap=True, min_width=len("95 % interval"))
-        cells = min(BAR, room - names - len("100.0%") - len("95 % interval") - 3 * BETWEEN)
+        cells = min(BAR, room - names - shares - len("95 % interval") - 3 * BETWEEN)
         if cells >= SHORTEST_BAR:
             table.add_column("", no_wrap=True)
         for row in rows:
