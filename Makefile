@@ -38,7 +38,7 @@ format: setup  ## put the code into form
 	$(BIN)/ruff check --fix $(CODE)
 	$(BIN)/ruff format $(CODE)
 
-learn: setup  ## learning from scratch: five seeds and the controls, at most an hour on two cores
+learn: setup  ## learning from scratch: five seeds and the controls, 50 to 78 minutes on two cores
 	$(BIN)/openconductor train recipes/gym.toml --study runs/learn $(LEARN_FLAGS)
 
 bench: $(VENV)/.ready-bench  ## speed, memory, faults, journal, side by side with peers (BENCH=journal for one)

@@ -17,10 +17,11 @@ from openconductor.types import Question, Step, Workflow
 
 
 class RandomWorkflows(Baseline):
-    """Draws a valid workflow for each question, uniform over the number of steps and over each step's worker.
+    """Draws a valid workflow for each question.
 
-    A question of the gym gets subtasks that name its operations (``gym.sampling``); of any other question each step is
-    told to solve it, and sees each earlier step with a chance of one half.
+    A question of the gym gets one of ``gym.sampling``, whose number of steps follows the operations that it names. Of
+    any other question the number of steps and each step's worker are uniform, each step is told to solve it, and sees
+    each earlier step with a chance of one half.
 
     Args:
         pool: the workers.

@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 
 Record = Mapping[str, object]
 
+SEEDS = "1,2,3,4,5"
+JOBS = 2
 INSTALL = 'pip install "openconductor[train]"'
 
 
@@ -35,11 +37,16 @@ def train(
     study: Annotated[
         Path | None, typer.Option("--study", help="A folder: train over several seeds, with two controls.")
     ] = None,
-    seeds: Annotated[str, typer.Option("--seeds", help="The study's seeds.")] = "1,2,3,4,5",
+    seeds: Annotated[
+        str | None, typer.Option("--seeds", help=f"The study's seeds (default: {SEEDS}).", show_default=False)
+    ] = None,
     controls: Annotated[
-        bool, typer.Option("--controls/--no-controls", help="Train on shuffled and on flipped rewards, too.")
-    ] = True,
-    jobs: Annotated[int, typer.Option("--jobs", min=1, help="The study's runs at the same time.")] = 2,
+        bool | None,
+        typer.Option("--controls/--no-controls", help="The study's controls: shuffled and flipped rewards (default)."),
+    ] = None,
+    jobs: Annotated[
+        int | None, typer.Option("--jobs", min=1, help=f"The study's runs at the same time (default: {JOBS}).")
+    ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print the results as JSON.")] = False,
 ) -> None:
     """Train a Conductor by a recipe (needs the extra train)."""
@@ -49,8 +56,9 @@ def train(
     if study is not None:
         if out is not None or resume:
             raise ConfigError("--study: got --out or --resume beside it; a study goes on by itself with what is there")
-        results = _study(config, study, _seeds(seeds), controls, jobs)
+        results = _study(config, study, _seeds(SEEDS if seeds is None else seeds), controls is not False, jobs or JOBS)
     else:
+        _refuse_without_study(seeds, controls, jobs)
         results = _train(config, _folder(config, out, resume), resume)
     if as_json:
         console.show_json(results)
@@ -58,6 +66,13 @@ def train(
         _show_study(results)
     else:
         _show_run(results)
+
+
+def _refuse_without_study(seeds: str | None, controls: bool | None, jobs: int | None) -> None:
+    given = {"--seeds": seeds, "--controls or --no-controls": controls, "--jobs": jobs}
+    names = [name for name, value in given.items() if value is not None]
+    if names:
+        raise ConfigError(f"{names[0]}: got it without --study, expected both: one training has none of these")
 
 
 def _train(config: TrainConfig, folder: Path, resume: bool) -> Record:
@@ -147,4 +162,4 @@ def _number(value: object) -> float:
 
 
 def _percent(value: object) -> str:
-    return f"{_number(value):.1%}"
+    return "–" if value is None else f"{_number(value):.1%}"

@@ -38,7 +38,7 @@ class ReferenceLevels:
         return max(self.workers.values())
 
 
-def reference_levels(questions: Sequence[GymQuestion], *, draws: int = 20, seed: int = 0) -> ReferenceLevels:
+def reference_levels(questions: Sequence[GymQuestion], *, draws: int = 50, seed: int = 0) -> ReferenceLevels:
     """The levels over some questions (at least one); ``draws`` random workflows are averaged for each question."""
     return ReferenceLevels(
         random=fmean(random_accuracy(question, draws=draws, seed=seed) for question in questions),

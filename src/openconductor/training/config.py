@@ -13,12 +13,14 @@ from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
-from openconductor.config import load_toml
+from openconductor.config import load_toml, read_toml
+from openconductor.errors import ConfigError
 from openconductor.gym.questions import KINDS
 from openconductor.prompt import PromptOptions
 
 Positive = Annotated[int, Field(gt=0)]
 NonNegative = Annotated[int, Field(ge=0)]
+Seed = Annotated[int, Field(ge=0, lt=2**32)]  # as numpy takes it
 Fraction = Annotated[float, Field(ge=0.0, le=1.0)]
 Rate = Annotated[float, Field(gt=0.0, allow_inf_nan=False)]
 Weights = tuple[Annotated[float, Field(ge=0.0, allow_inf_nan=False)], ...]
@@ -43,7 +45,7 @@ class DataConfig(_Section):
     task: str = "gym"
     path: str = ""
     split: str = "train"
-    seed: int = 0
+    seed: Seed = 0
     curriculum: Fraction = 0.0
     easy: Weights = ()
 
@@ -113,6 +115,11 @@ class RolloutConfig(_Section):
     max_tokens: Positive = 1024
     max_steps: Positive = 5
 
+    @property
+    def batch(self) -> int:
+        """The completions of an iteration."""
+        return self.questions * self.completions
+
 
 class RewardConfig(_Section):
     """The reward is 0 / 0.5 / 1; ``control`` breaks it on purpose, to show that nothing else teaches.
@@ -136,7 +143,7 @@ class OptimConfig(_Section):
             straight line to 0 over ``kl_until``.
         kl_until: share of the iterations with a KL term.
         scale: divide advantages by the standard deviation of their group (``group``), or not (``none``).
-        micro_batch: completions a backward pass (gradients add up to the whole batch).
+        micro_batch: completions a backward pass at most (gradients add up to the whole batch).
         grad_clip: the largest norm of a gradient.
     """
 
@@ -174,7 +181,7 @@ class TrainConfig(_Section):
     """One experiment."""
 
     name: str = "conductor"
-    seed: int = 0
+    seed: Seed = 0
     pool: str = "gym"
     save_every: Positive = 20
     data: DataConfig = DataConfig()
@@ -187,10 +194,15 @@ class TrainConfig(_Section):
     optim: OptimConfig = OptimConfig()
     held_out: HeldOutConfig = HeldOutConfig()
 
+    @property
+    def micro_batch(self) -> int:
+        """The completions of a backward pass: ``optim.micro_batch``, or the whole batch where that is smaller."""
+        return min(self.optim.micro_batch, self.rollout.batch)
+
     @model_validator(mode="after")
     def _fits_together(self) -> TrainConfig:
-        batch = self.rollout.questions * self.rollout.completions
-        if batch % min(self.optim.micro_batch, batch):
+        batch = self.rollout.batch
+        if batch % self.micro_batch:
             raise ValueError(
                 f"optim.micro_batch: got {self.optim.micro_batch}, expected a divisor of rollout.questions x "
                 f"rollout.completions = {batch}"
@@ -235,9 +247,31 @@ def load_train_config(path: Path, overrides: Sequence[str] = ()) -> TrainConfig:
     """Read a recipe.
 
     Raises:
-        ConfigError: the file cannot be read, a key is unknown, or a value is out of its range.
+        ConfigError: the file cannot be read, is a recipe of an evaluation, a key is unknown, or a value is out of its
+            range.
     """
+    tables = read_toml(path)
+    if "systems" in tables or isinstance(tables.get("task"), list):
+        raise ConfigError(
+            f"{path}: names systems or a [[task]], so it is a recipe of `openconductor eval` or `report`; expected one "
+            "of a training"
+        )
     return load_toml(path, TrainConfig, overrides)
+
+
+def differences(there: TrainConfig, here: TrainConfig) -> str:
+    """Where two recipes differ, in words: ``seed: 1 there, 2 here``; "" where they are the same."""
+    stored, given = _values(there), _values(here)
+    return ", ".join(f"{key}: {stored[key]} there, {given[key]} here" for key in given if stored[key] != given[key])
+
+
+def _values(config: TrainConfig) -> dict[str, str]:
+    """Every value of a recipe by its dotted key, as TOML."""
+    values = config.model_dump()
+    tables = {key: value for key, value in values.items() if isinstance(value, dict)}
+    return {key: _toml(value) for key, value in values.items() if key not in tables} | {
+        f"{name}.{key}": _toml(value) for name, table in tables.items() for key, value in table.items()
+    }
 
 
 def dump_train_config(config: TrainConfig) -> str:

@@ -1,8 +1,8 @@
 """The curve of a training: one line an iteration, with what shows whether *orchestration* is learnt.
 
 In: the scored rollouts of an iteration. Out: a record (validity, accuracy, accuracy given valid, shares, entropies,
-steps, topologies, groups without spread, truncation) appended to ``curves.jsonl``, and warnings when a training gains
-format only or collapses onto one worker.
+steps, topologies, groups without spread, truncation) appended to ``curves.jsonl``, and warnings when validity rises and
+accuracy given valid does not (format only), or routing collapses onto one worker.
 """
 
 from __future__ import annotations
@@ -25,6 +25,7 @@ from openconductor.types import Episode, Workflow
 Record = dict[str, Any]
 """What is written as JSON: names and numbers."""
 _WINDOW = 20  # iterations a warning looks back
+_RISE = 0.02  # from one window's mean to the next; less is noise
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +43,10 @@ class Rollout:
 
 
 def measure(rollouts: Sequence[Rollout], pool: WorkerPool, *, group: int = 1) -> Record:
-    """Measure rollouts (of one iteration, or of an evaluation); neighbours of ``group`` belong to one question."""
+    """Measure rollouts (of one iteration, or of an evaluation); neighbours of ``group`` belong to one question.
+
+    ``accuracy_given_valid`` is None where no workflow is valid.
+    """
     scored = [rollout for rollout in rollouts if rollout.reward is not None]
     planned = [(rollout, rollout.workflow) for rollout in scored]
     valid = [(rollout, workflow) for rollout, workflow in planned if workflow is not None]
@@ -67,7 +71,7 @@ def measure(rollouts: Sequence[Rollout], pool: WorkerPool, *, group: int = 1) ->
         "reward": sum(rollout.reward or 0.0 for rollout in scored) / count,
         "validity": len(valid) / count,
         "accuracy": right / count,
-        "accuracy_given_valid": right / max(1, len(valid)),
+        "accuracy_given_valid": right / len(valid) if valid else None,
         "truncated": sum(_is_truncated(rollout.episode) for rollout in scored) / count,
         "groups_without_spread": flat / max(1, len(groups)),
         "routing_entropy_bits": entropy_bits(workers.values()),
@@ -127,18 +131,17 @@ def warnings(records: Sequence[Record]) -> list[str]:
         return []
     before, after = records[-2 * _WINDOW : -_WINDOW], records[-_WINDOW:]
 
-    def change(key: str) -> tuple[float, float]:
-        return _mean(before, key), _mean(after, key)
-
     found: list[str] = []
-    valid_before, valid_after = change("validity")
-    right_before, right_after = change("accuracy_given_valid")
-    if valid_after > valid_before + 0.02 and right_after < right_before - 0.02:
-        found.append(
-            f"validity rises ({valid_before:.2f} -> {valid_after:.2f}) while accuracy given valid falls "
-            f"({right_before:.2f} -> {right_after:.2f}): format is being learnt, not orchestration"
-        )
-    entropy_before, entropy_after = change("routing_entropy_bits")
+    valid_before, valid_after = _mean(before, "validity"), _mean(after, "validity")
+    # Only where each window holds a valid workflow; where one holds none, nothing is known of its skill.
+    if valid_before > 0 and valid_after > valid_before + _RISE:
+        right_before, right_after = _mean(before, "accuracy_given_valid"), _mean(after, "accuracy_given_valid")
+        if right_after <= right_before + _RISE:
+            found.append(
+                f"validity rises ({valid_before:.2f} -> {valid_after:.2f}) while accuracy given valid does not "
+                f"({right_before:.2f} -> {right_after:.2f}): format is being learnt, not orchestration"
+            )
+    entropy_before, entropy_after = _mean(before, "routing_entropy_bits"), _mean(after, "routing_entropy_bits")
     if entropy_after < 0.5 <= entropy_before:
         found.append(f"routing entropy fell to {entropy_after:.2f} bits: routing is collapsing onto one worker")
     if _mean(after, "groups_without_spread") > 0.9:

@@ -43,16 +43,15 @@ from openconductor.types import Completion, Problem, Usage
 def grpo_arguments(config: TrainConfig, folder: Path, *, cpu: bool) -> GRPOConfig:
     """The recipe in TRL's words (TRL 1.16; ``warmup_steps`` below 1 is a share of the steps)."""
     rollout, optim = config.rollout, config.optim
-    batch = rollout.questions * rollout.completions
     return GRPOConfig(
         output_dir=str(folder),
         seed=config.seed,
         data_seed=config.seed,
         max_steps=rollout.iterations,
         num_generations=rollout.completions,
-        per_device_train_batch_size=optim.micro_batch,
-        gradient_accumulation_steps=max(1, batch // optim.micro_batch),
-        generation_batch_size=batch,
+        per_device_train_batch_size=config.micro_batch,
+        gradient_accumulation_steps=rollout.batch // config.micro_batch,
+        generation_batch_size=rollout.batch,
         max_completion_length=rollout.max_tokens,
         temperature=rollout.temperature,
         learning_rate=optim.learning_rate,
@@ -161,7 +160,8 @@ class WorkflowReward:
                 f"validity {record['validity']:.3f}, routing entropy {record['routing_entropy_bits']:.2f} bits"
             )
         for name in ("validity", "accuracy", "accuracy_given_valid", "routing_entropy_bits"):
-            log_metric(name, float(record[name]))  # type: ignore[arg-type]
+            if record[name] is not None:
+                log_metric(name, float(record[name]))
         return self._controlled([one.reward for one in scored], iteration)
 
     def _controlled(self, rewards: list[float | None], iteration: int) -> list[float | None]:

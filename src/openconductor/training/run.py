@@ -30,7 +30,7 @@ from openconductor.pool import WorkerPool
 from openconductor.reward import RewardFunction
 from openconductor.storage import write_whole
 from openconductor.training.cold_start import cold_start
-from openconductor.training.config import TrainConfig, dump_train_config, load_train_config
+from openconductor.training.config import TrainConfig, differences, dump_train_config, load_train_config
 from openconductor.training.curves import Curve, Record, Rollout, measure
 from openconductor.training.dataset import training_rows
 from openconductor.training.examples import Questions, held_out_examples, load_questions, training_examples
@@ -38,6 +38,7 @@ from openconductor.training.export import export_onnx
 from openconductor.training.grpo import build_trainer
 from openconductor.training.model import build_model, is_tiny, load_base_model, load_model
 from openconductor.training.policy import play
+from openconductor.training.quiet import quiet_libraries
 from openconductor.training.storage import is_complete, last_checkpoint, whole_folder
 from openconductor.training.tokenizer import build_tokenizer
 from openconductor.training.widen import widen
@@ -121,24 +122,26 @@ def _journal(config: TrainConfig, folder: Path) -> AbstractContextManager[Journa
 def _run(setup: Setup, *, tiny: bool) -> Record:
     config, folder = setup.config, setup.folder
     begun = time.perf_counter()
-    model, tokenizer = _starting_point(setup)
-    started = time.perf_counter()
-    before = _measure(setup, model, tokenizer, temperature=1.0, repeats=config.held_out.start_repeats)
-    setup.say(f"start: accuracy {before['accuracy']:.3f}, validity {before['validity']:.3f}")
-    model = _learn(setup, model, tokenizer)
-    learnt = time.perf_counter()
-    save_conductor(model, tokenizer, config, folder / "conductor")
-    if tiny:
-        export_onnx(folder / "conductor")
-    results: Record = {
-        "name": config.name,
-        "seed": config.seed,
-        "control": config.reward.control,
-        "start": before,
-        "sampled": _measure(setup, model, tokenizer, temperature=1.0),
-        "greedy": _measure(setup, model, tokenizer, temperature=None),
-        "seconds": {"start": started - begun, "learning": learnt - started},
-    }
+    with quiet_libraries(bars=not tiny):  # a large model may have to be downloaded
+        model, tokenizer = _starting_point(setup)
+    with quiet_libraries():
+        started = time.perf_counter()
+        before = _measure(setup, model, tokenizer, temperature=1.0, repeats=config.held_out.start_repeats)
+        setup.say(f"start: accuracy {before['accuracy']:.3f}, validity {before['validity']:.3f}")
+        model = _learn(setup, model, tokenizer)
+        learnt = time.perf_counter()
+        save_conductor(model, tokenizer, config, folder / "conductor")
+        if tiny:
+            export_onnx(folder / "conductor")
+        results: Record = {
+            "name": config.name,
+            "seed": config.seed,
+            "control": config.reward.control,
+            "start": before,
+            "sampled": _measure(setup, model, tokenizer, temperature=1.0),
+            "greedy": _measure(setup, model, tokenizer, temperature=None),
+            "seconds": {"start": started - begun, "learning": learnt - started},
+        }
     write_whole(folder / "results.json", json.dumps(results, indent=2) + "\n")
     return results
 
@@ -155,8 +158,10 @@ def _open_folder(config: TrainConfig, folder: Path, *, resume: bool) -> str:
     if stored.is_file():
         if not resume:
             raise ConfigError(f"run folder {folder}: holds a run already; resume it, or choose another folder")
-        if load_train_config(stored) != config:
-            raise ConfigError(f"run folder {folder}: its run has another recipe (config.toml), expected the same")
+        if changed := differences(load_train_config(stored), config):
+            raise ConfigError(
+                f"run folder {folder}: its run has another recipe (config.toml: {changed}), expected the same"
+            )
         return _note_resumption(folder)
     if folder.is_dir() and any(folder.iterdir()):
         raise ConfigError(f"run folder {folder}: is not empty and holds no run, expected a new folder")

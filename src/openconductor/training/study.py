@@ -18,11 +18,10 @@ from pathlib import Path
 from statistics import median
 
 from openconductor.errors import ConfigError, OpenConductorError
-from openconductor.gym.exact import alone_accuracy, oracle_workflow, random_accuracy
+from openconductor.gym.levels import reference_levels
 from openconductor.gym.questions import draw_questions
-from openconductor.gym.workers import PROFILES
 from openconductor.storage import write_whole
-from openconductor.training.config import TrainConfig, dump_train_config
+from openconductor.training.config import TrainConfig, differences, dump_train_config, load_train_config
 from openconductor.training.curves import Record
 from openconductor.training.examples import HELD_OUT_SEED
 from openconductor.training.run import keep_quiet
@@ -62,7 +61,7 @@ def study(
         The reference levels, a row a run, and the summary (also in ``study.json``); ``seconds`` is work, not wall time.
 
     Raises:
-        ConfigError: the recipe is not the gym's, whose reference levels are known.
+        ConfigError: the recipe is not the gym's, whose reference levels are known, or a run that is there has another.
         OpenConductorError: a run failed; the message ends with what it said.
     """
     if (config.data.task, config.pool) != ("gym", "gym"):
@@ -78,11 +77,25 @@ def study(
         for control in CONTROLS:
             reward = config.reward.model_copy(update={"control": control})
             runs.append(_Run(config.model_copy(update={"seed": seeds[0], "reward": reward}), folder / control))
+    for run in runs:
+        _check_recipe(run)
     _run_all(runs, jobs, say)
     results = [json.loads((run.folder / "results.json").read_text(encoding="utf-8")) for run in runs]
-    summary = summarise(results, reference_levels(config.held_out.questions))
+    summary = summarise(results, _levels(config.held_out.questions))
     write_whole(folder / "study.json", json.dumps(summary, indent=2) + "\n")
     return summary
+
+
+def _check_recipe(run: _Run) -> None:
+    """Make sure that what lies in a run's folder came of the recipe that the study would run there."""
+    stored = run.folder / "config.toml"
+    if not stored.is_file() and not (run.folder / "results.json").is_file():
+        return
+    if changed := differences(load_train_config(stored), run.config):
+        raise ConfigError(
+            f"study: {run.folder} holds a run of another recipe (config.toml: {changed}); expected the same recipe, or "
+            "another folder"
+        )
 
 
 def _run_all(runs: Sequence[_Run], jobs: int, say: Callable[[str], None]) -> None:
@@ -124,17 +137,10 @@ def _start(run: _Run) -> subprocess.Popen[bytes]:
         )
 
 
-def reference_levels(count: int) -> dict[str, float]:
-    """The exact expected accuracies on the ``count`` questions that every run is measured on."""
-    questions = draw_questions("test", count, seed=HELD_OUT_SEED)
-    alone = {
-        profile.name: sum(alone_accuracy(question, profile) for question in questions) / count for profile in PROFILES
-    }
-    return {
-        "random": sum(random_accuracy(question, draws=50) for question in questions) / count,
-        "best_worker": max(alone.values()),
-        "oracle": sum(oracle_workflow(question)[1] for question in questions) / count,
-    }
+def _levels(count: int) -> dict[str, float]:
+    """The expected accuracies on the ``count`` questions that every run is measured on; random's is estimated."""
+    levels = reference_levels(draw_questions("test", count, seed=HELD_OUT_SEED))
+    return {"random": levels.random, "best_worker": levels.best_worker, "oracle": levels.oracle}
 
 
 def summarise(results: Sequence[Record], levels: dict[str, float]) -> Record:

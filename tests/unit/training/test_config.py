@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from openconductor.errors import ConfigError
-from openconductor.training.config import TrainConfig, dump_train_config, load_train_config
+from openconductor.training.config import TrainConfig, differences, dump_train_config, load_train_config
 
 RECIPES = Path(__file__).parents[3] / "recipes"
 TRAININGS = [path for path in sorted(RECIPES.glob("*.toml")) if "systems" not in tomllib.loads(path.read_text("utf-8"))]
@@ -39,7 +39,13 @@ def test_an_unknown_key_names_the_nearest_one(tmp_path: Path) -> None:
         load_train_config(recipe)
 
 
-@pytest.mark.parametrize("override", ["rollout.completions=1", "optim.kl=-1", "data.curriculum=2", "seed=one"])
+@pytest.mark.parametrize(
+    "override",
+    [
+        *("rollout.completions=1", "optim.kl=-1", "data.curriculum=2"),
+        *("seed=one", "seed=-1", "seed=4294967296", "data.seed=-1"),
+    ],
+)
 def test_a_value_out_of_its_range_is_refused(override: str) -> None:
     with pytest.raises(ConfigError, match=override.split("=", maxsplit=1)[0].replace(".", r"\.")):
         load_train_config(RECIPES / "gym.toml", [override])
@@ -68,3 +74,24 @@ def test_there_are_at_most_sixty_fields() -> None:
 def test_settings_that_cannot_work_together_are_refused_before_anything_runs(override: str, says: str) -> None:
     with pytest.raises(ConfigError, match=says):
         load_train_config(RECIPES / "gym.toml", [override])
+
+
+@pytest.mark.parametrize("tables", ['systems = ["conductor"]\n', '[[task]]\nname = "gym"\n'])
+def test_a_recipe_of_an_evaluation_is_called_one(tables: str, tmp_path: Path) -> None:
+    recipe = tmp_path / "proof.toml"
+    recipe.write_text(tables, encoding="utf-8")
+    with pytest.raises(ConfigError, match=r"it is a recipe of `openconductor eval`") as caught:
+        load_train_config(recipe)
+    assert "nearest" not in str(caught.value)
+
+
+def test_a_task_that_stands_in_the_wrong_place_is_a_key_that_is_not_known() -> None:
+    with pytest.raises(ConfigError, match=r"unknown key 'task'; the nearest known key is 'data\.task'"):
+        load_train_config(RECIPES / "gym.toml", ["task=gsm8k"])
+
+
+def test_two_recipes_differ_where_a_value_does() -> None:
+    there = load_train_config(RECIPES / "gym.toml")
+    here = load_train_config(RECIPES / "gym.toml", ["seed=2", "optim.kl=0.2"])
+    assert differences(there, here) == "seed: 1 there, 2 here, optim.kl: 0.1 there, 0.2 here"
+    assert differences(there, there) == ""

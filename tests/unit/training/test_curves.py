@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from openconductor.errors import WorkerError, WorkflowError, WorkflowReason
+from openconductor.gym.bundled import bundled_folder
 from openconductor.gym.workers import gym_pool
 from openconductor.training.curves import Curve, Record, Rollout, measure, warnings
 from openconductor.types import Completion, Episode, Round, Step, Usage, Workflow
@@ -39,6 +40,11 @@ def test_what_is_masked_counts_neither_as_right_nor_as_wrong() -> None:
     assert record["steps_by_kind"] == {"single": 1.5}
 
 
+def test_where_nothing_is_valid_there_is_no_accuracy_given_valid() -> None:
+    record = measure([_rollout(0.0, None), _rollout(None, [3])], gym_pool())
+    assert (record["validity"], record["accuracy"], record["accuracy_given_valid"]) == (0.0, 0.0, None)
+
+
 def test_a_group_with_one_reward_has_no_spread() -> None:
     rollouts = [_rollout(0.5, [3]), _rollout(0.5, [1]), _rollout(0.5, [3]), _rollout(1.0, [1])]
     assert measure(rollouts, gym_pool(), group=2)["groups_without_spread"] == 0.5
@@ -54,15 +60,33 @@ def test_routing_that_depends_on_the_subtask_has_no_entropy_given_it() -> None:
     assert record["routing_entropy_by_subtask_bits"] == 0.0
 
 
-def _records(count: int, **values: float) -> list[Record]:
+def _records(count: int, **values: float | None) -> list[Record]:
     base = {"validity": 0.9, "accuracy_given_valid": 0.5, "routing_entropy_bits": 2.0, "groups_without_spread": 0.1}
     return [{**base, "masked": 0, "rollouts": 16, "iteration": index, **values} for index in range(count)]
 
 
-def test_format_gain_alone_is_warned_about() -> None:
-    found = warnings(_records(20) + _records(20, validity=1.0, accuracy_given_valid=0.4))
+@pytest.mark.parametrize("after", [0.4, 0.5, 0.515])
+def test_format_gain_alone_is_warned_about(after: float) -> None:
+    found = warnings(_records(20, validity=0.6) + _records(20, validity=1.0, accuracy_given_valid=after))
     assert len(found) == 1
-    assert "format is being learnt" in found[0]
+    assert f"validity rises (0.60 -> 1.00) while accuracy given valid does not (0.50 -> {after:.2f})" in found[0]
+
+
+def test_validity_that_rises_with_accuracy_given_valid_is_no_format_gain() -> None:
+    assert warnings(_records(20, validity=0.6) + _records(20, validity=1.0, accuracy_given_valid=0.53)) == []
+
+
+def test_what_was_never_valid_is_compared_with_nothing() -> None:
+    nothing = {"validity": 0.0, "accuracy_given_valid": None}
+    assert warnings(_records(20, **nothing) + _records(20)) == []
+    assert warnings(_records(20) + _records(20, **nothing)) == []
+    assert len(warnings(_records(1) + _records(19, **nothing) + _records(20))) == 1
+
+
+def test_the_bundled_training_never_learnt_format_alone() -> None:
+    lines = (bundled_folder() / "run" / "curves.jsonl").read_text(encoding="utf-8").splitlines()
+    records = [json.loads(line) for line in lines]
+    assert [found for end in range(len(records)) for found in warnings(records[: end + 1])] == []
 
 
 def test_a_collapse_of_routing_is_warned_about() -> None:

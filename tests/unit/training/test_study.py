@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
 
-from openconductor.errors import OpenConductorError
-from openconductor.training.config import TrainConfig
+from openconductor.errors import ConfigError, OpenConductorError
+from openconductor.gym.levels import reference_levels
+from openconductor.gym.questions import draw_questions
+from openconductor.training.config import TrainConfig, dump_train_config
+from openconductor.training.examples import HELD_OUT_SEED
 from openconductor.training.study import study, summarise
 
 LEVELS = {"random": 0.05, "best_worker": 0.2, "oracle": 0.8}
@@ -47,3 +51,37 @@ def test_a_run_that_fails_ends_the_study_with_what_it_said(tmp_path: Path) -> No
     with pytest.raises(OpenConductorError, match=r"cold_start\.steps"):
         study(broken, tmp_path / "study", seeds=[1, 2], controls=False, jobs=2)
     assert not (tmp_path / "study" / "study.json").exists()
+
+
+RECIPE = {"rollout": {"max_tokens": 72}, "held_out": {"questions": 3}}
+
+
+def _finished(folder: Path, config: TrainConfig) -> None:
+    folder.mkdir(parents=True)
+    (folder / "config.toml").write_text(dump_train_config(config), encoding="utf-8")
+    (folder / "results.json").write_text(json.dumps(_result(config.seed, 0.7)), encoding="utf-8")
+
+
+def test_runs_of_the_same_recipe_are_taken_as_they_are_and_compared_with_the_gyms_levels(tmp_path: Path) -> None:
+    config = TrainConfig.model_validate(RECIPE)
+    for seed in (1, 2):
+        _finished(tmp_path / f"seed-{seed}", config.model_copy(update={"seed": seed}))
+    summary = study(config, tmp_path, seeds=[1, 2], controls=False)
+    levels = reference_levels(draw_questions("test", 3, seed=HELD_OUT_SEED))
+    assert [row["seed"] for row in summary["rows"]] == [1, 2]
+    expected = {"random": levels.random, "best_worker": levels.best_worker, "oracle": levels.oracle}
+    assert summary["levels"] == expected
+
+
+def test_a_run_of_another_recipe_is_not_mixed_into_a_study(tmp_path: Path) -> None:
+    config = TrainConfig.model_validate({**RECIPE, "seed": 1})
+    _finished(tmp_path / "seed-1", config)
+    again = TrainConfig.model_validate({**RECIPE, "held_out": {"questions": 5}})
+    with pytest.raises(
+        ConfigError, match=r"seed-1 holds a run of another recipe.*held_out\.questions: 3 there, 5 here"
+    ):
+        study(again, tmp_path, seeds=[1], controls=False)
+    assert not (tmp_path / "study.json").exists()
+    (tmp_path / "seed-1" / "config.toml").unlink()
+    with pytest.raises(ConfigError, match=r"config\.toml: no such file"):
+        study(config, tmp_path, seeds=[1], controls=False)
