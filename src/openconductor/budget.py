@@ -152,7 +152,8 @@ class BudgetMeter:
         }
         allowed: object = getattr(self._budget, limit)
         whose = "the question's budget" if allowed is not None else "the budget of the question above"
-        message = f"{whose} is spent: {used[limit]} {limit} used" + (
+        unit = limit[:-1] if used[limit] == 1 else limit
+        message = f"{whose} is spent: {used[limit]} {unit} used" + (
             f", {allowed} allowed" if allowed is not None else ""
         )
         if wanted:

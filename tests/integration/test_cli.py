@@ -34,6 +34,7 @@ from chat_server import Answer, ChatServer, chat_server, completion, hangs, says
 from openconductor import cli
 from openconductor.cli import conductors
 from openconductor.errors import ConfigError
+from openconductor.gym.workers import MISREAD
 from openconductor.prompt import render_workflow
 from openconductor.types import Step, Workflow
 
@@ -167,6 +168,8 @@ def test_an_unknown_setting_names_the_nearest_one(run, arguments, nearest) -> No
         ("ask", QUESTION, "--conductor", "worker:jack", "--conductor-key-env", "X"),
         ("ask", "2+2?", "--pool", "no-such-pool.toml", "--conductor", "vllm:m"),
         ("demo", "--questions", "0"),
+        ("demo", "--seed", "-1"),
+        ("gym", "question", "--seed", "-1"),
         ("train", "no-such-recipe.toml"),
     ],
 )
@@ -246,7 +249,7 @@ def test_a_spent_budget_fails_and_the_json_still_holds_what_was_paid(run) -> Non
     with serving(plans(CHAIN)) as server:
         ran = run("ask", QUESTION, *scripted(server), "--budget-calls", "1", "--json")
     assert ran.code == 1
-    assert "error: " in ran.err and "calls" in ran.err
+    assert "error: " in ran.err and "1 call used" in ran.err
     assert ran.json()["ledger"]["total"]["input_tokens"] == 12
 
 
@@ -321,7 +324,27 @@ def test_gym_worker_shows_one_or_all(run) -> None:
     assert len(run("gym", "worker", "--json").json()) == 8
     one = run("gym", "worker", "counter", "--json").json()
     assert (one["ordinal"], one["price"]) == (1, {"input": "1", "output": "4"})
-    assert "converter" in run("gym", "worker").out
+    shown = " ".join(run("gym", "worker").out.split())
+    assert "converter" in shown
+    assert "the referee slips 6% of the time, the others 15%" in shown
+    assert "it knows what is right and what is wrong 70% of the time, the others guess" in shown
+
+
+@pytest.mark.parametrize("columns", [60, 80])
+def test_the_gyms_tables_break_no_word_in_a_narrow_terminal(run, monkeypatch, columns) -> None:
+    monkeypatch.setenv("COLUMNS", str(columns))
+    workers, questions = run("gym", "worker").out, run("gym", "questions", "--count", "4").out
+    assert max(map(len, (workers + questions).splitlines())) <= columns
+    heads = "order sums units writing likes else converter formal 0.97"
+    assert set(workers.split()) >= set(heads.split())
+    assert set(questions.split()) >= {"smudged", "one-nine-four", "reverse"}
+
+
+def test_a_smudged_question_says_how_often_a_reading_goes_wrong(run) -> None:
+    for verb in ("question", "oracle"):
+        assert f"each reading of the list goes wrong {MISREAD:.0%} of the time" in " ".join(
+            run("gym", verb, "--kind", "smudged").out.split()
+        )
 
 
 def test_gym_oracle_shows_a_workflow_and_what_it_is_worth(run) -> None:

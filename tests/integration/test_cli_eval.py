@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import shutil
 import sqlite3
 import sys
 from contextlib import closing
@@ -19,6 +20,15 @@ ROW = {
     *("system", "task", "n", "k", "accuracy", "se", "ci95", "dollars_per_question", "tokens_per_question"),
     *("calls_per_question", "validity", "unparsed", "masked", "failed"),
 }
+
+
+def nobody(tmp_path: Path) -> str:
+    """A pool of one worker behind a port where nobody listens."""
+    path = tmp_path / "pool.toml"
+    path.write_text(
+        '[[worker]]\nname = "local"\nmodel = "m"\nbase_url = "http://127.0.0.1:9/v1"\nretries = 0\n', "utf-8"
+    )
+    return str(path)
 
 
 def calls(folder: Path) -> int:
@@ -87,6 +97,27 @@ def test_a_run_without_a_folder_gets_one_named_by_day_and_recipe(run, tmp_path: 
     assert re.fullmatch(r"\d{4}-\d\d-\d\d-eval", folder.name)
 
 
+def test_another_evaluation_of_the_day_gets_a_folder_of_its_own_and_each_is_found_again(
+    run,  # noqa: F811
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.chdir(tmp_path)
+
+    def folder(*told: str) -> str:
+        ran = run("eval", *told, "--json")
+        assert ran.code == 0
+        return re.sub(r"^runs/\d{4}-\d\d-\d\d-", "", ran.json()["folder"])
+
+    maven, jack = ("worker:maven", "--limit", "3"), ("worker:jack", "--limit", "3")
+    assert [folder(*maven), folder(*jack), folder("random", "--limit", "3")] == ["eval", "eval-2", "eval-3"]
+    paid = calls(next((tmp_path / "runs").glob("*-eval-2")))
+    assert [folder(*jack, "--budget-calls", "99"), folder(*maven)] == ["eval-2", "eval"]
+    assert calls(next((tmp_path / "runs").glob("*-eval-2"))) == paid
+    shutil.rmtree(next((tmp_path / "runs").glob("*-eval")))
+    assert [folder(*jack), folder(*maven)] == ["eval-2", "eval"]
+
+
 def test_the_command_line_overrules_the_recipe(run, tmp_path: Path) -> None:  # noqa: F811
     recipe = tmp_path / "recipe.toml"
     recipe.write_text('name = "mine"\nsystems = ["random"]\nseed = 1\n[[task]]\nname = "gym"\nlimit = 3\n', "utf-8")
@@ -120,6 +151,8 @@ def test_the_bundled_conductor_is_what_is_evaluated_where_nothing_is_said(run, t
         (("random", "--setting", "tight"), "setting: got 'tight'"),
         (("random", "--budget-dollars", "much"), "--budget-dollars: got 'much'"),
         (("random", "--repeats", "0"), "repeats"),
+        (("workers", "--repeats", "2", "--seed", "-1"), "'--seed': Input should be greater than or equal to 0"),
+        (("random", "--task", "math500"), "expected a pool file: --pool FILE"),
         (("random", "--limt", "3"), "'--limit'"),
         (("random", "--regrade", "runs/x"), "expected nothing beside it but --json"),
         (("--regrade", "runs/x"), "expected the folder of an evaluation"),
@@ -150,7 +183,8 @@ def test_a_folder_of_another_evaluation_is_refused_with_what_differs(run, tmp_pa
 
 
 def test_data_that_are_not_there_are_a_failure(run, tmp_path: Path) -> None:  # noqa: F811
-    ran = run("eval", "random", "--task-path", f"gsm8k={tmp_path / 'nowhere.jsonl'}", "--out", str(tmp_path / "run"))
+    told = ("--task-path", f"gsm8k={tmp_path / 'nowhere.jsonl'}", "--out", str(tmp_path / "run"))
+    ran = run("eval", "random", "--pool", nobody(tmp_path), *told)
     assert (ran.code, ran.out) == (1, "")
     assert "nowhere.jsonl" in ran.err
     assert not (tmp_path / "run").exists()
@@ -166,6 +200,14 @@ def test_a_spent_budget_is_a_failure_that_says_how_far_it_came(run, tmp_path: Pa
     assert "7 answers are missing" in (folder / "table.md").read_text("utf-8")
     whole = run(*told, "--budget-calls", "12")
     assert (whole.code, whole.json()["missing"], whole.json()["spent"]["calls"]) == (0, 0, 12)
+
+
+def test_where_not_one_answer_could_be_decided_the_table_comes_with_a_failure(run, tmp_path: Path) -> None:  # noqa: F811
+    ran = run("eval", "worker:local", "--pool", nobody(tmp_path), "--limit", "2", "--out", str(tmp_path / "run"))
+    assert ran.code == 1
+    assert "worker:local" in ran.out
+    assert "2 answers failed and are masked" in ran.err
+    assert "error: no answer could be decided, of 2; the first: Unreachable: " in ran.err
 
 
 # ── regrade ──────────────────────────────────────────────────────────────────────────────────────────────────────────

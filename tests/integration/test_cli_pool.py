@@ -169,7 +169,7 @@ def test_one_broken_worker_does_not_hide_the_others(run, tmp_path) -> None:  # n
         )
         ran = run("pool", "check", str(path), "--json", "--timeout", "5")
         asked = len(server.bodies)
-    assert (ran.code, asked) == (1, 4)
+    assert (ran.code, asked) == (2, 4)  # a provider that is not there is a mistake in the file
     whole, nobody, misspelt, keyless = ran.json()["workers"]
     assert [one["usable"] for one in (whole, nobody, misspelt, keyless)] == [True, False, False, False]
     assert "start the server" in next(one["fix"] for one in nobody["faults"] if one["fatal"])
@@ -206,7 +206,10 @@ def test_offline_no_call_is_made_and_a_known_price_comes_as_the_line_to_paste(ru
     [
         (None, "no such file"),
         ('[[worker]]\nname = "a"\nmodel = "m"\nprise = 1\n', "'price'"),
-        ('[[worker]]\nname = "a"\nmodel = "m"\n' * 2, "two workers of the name 'a'"),
+        (
+            '[[worker]]\nname = "a"\nmodel = "m"\nbase_url = "http://127.0.0.1:9/v1"\n' * 2,
+            "two workers of the name 'a'",
+        ),
         ("", "worker: missing"),
     ],
 )
@@ -217,6 +220,23 @@ def test_a_file_that_is_no_pool_is_a_wrong_setting(run, tmp_path, text, said) ->
     ran = run("pool", "check", str(path), "--offline")
     assert (ran.code, ran.out) == (2, "")
     assert said in ran.err
+
+
+@pytest.mark.parametrize(
+    ("changed", "said"),
+    [
+        ("price = { input = -1, output = 2 }", "price -1, expected US dollars"),
+        ("timeout_s = -5", "timeout_s: got -5.0, expected seconds above 0"),
+        ('provider = "vlm"', "'vllm'"),
+    ],
+)
+def test_a_worker_that_the_file_is_wrong_about_is_shown_and_exits_with_2(run, tmp_path, changed, said) -> None:  # noqa: F811
+    path = tmp_path / "pool.toml"
+    path.write_text(f'[[worker]]\nname = "a"\nmodel = "m"\nbase_url = "http://127.0.0.1:9/v1"\n{changed}\n', "utf-8")
+    ran = run("pool", "check", str(path), "--offline")
+    assert ran.code == 2
+    assert "a settings: " in ran.out and said in " ".join(ran.out.split())
+    assert "fix: change the worker 'a' in" in ran.out
 
 
 def test_a_body_that_says_how_long_to_think_keeps_the_workers_own_limit(run, tmp_path) -> None:  # noqa: F811

@@ -144,7 +144,7 @@ def test_an_evaluation_with_other_workers_is_refused(
     assert "other workers" in err
 
 
-def test_what_is_not_there_is_said(run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_what_is_not_there_is_said(run: Path, tmp_path: Path, root: Path, capsys: pytest.CaptureFixture[str]) -> None:
     for words, why in (
         (("report", str(tmp_path)), "expected the folder of an evaluation"),
         (("report", str(tmp_path / "nothing")), "is not there"),
@@ -152,6 +152,7 @@ def test_what_is_not_there_is_said(run: Path, tmp_path: Path, capsys: pytest.Cap
         (("report", str(run), "--budget-dollars", "much"), "expected an amount"),
         (("report", str(run), "--counterfactual", "0", "--training", str(tmp_path)), "curve"),
         (("report", str(run), "--nonsense"), "--nonsense"),
+        (("report", str(root / "recipes" / "gym.toml")), "recipe of `openconductor train`"),
     ):
         code, err = failed(capsys, *words)
         assert code == 2, words
@@ -231,12 +232,39 @@ def test_headroom_says_how_many_questions_show_a_gain(tmp_path: Path, capsys: py
     assert (code, "no system here writes plans" in err) == (2, True)
 
 
+def test_the_three_figures_of_headrooms_first_line_agree(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    words = ("pool", "headroom", "--limit", "20", "--out", str(tmp_path / "h"))
+    values = read(capsys, *words)
+    assert cli.main(list(words)) == 0
+    said = " ".join(capsys.readouterr().out.split("\n\n")[0].split())
+    found = re.search(
+        r"gain (\S+) points over the worker that other questions would choose \((\S+) %\), to (\S+) %", said
+    )
+    assert found is not None, said
+    gain, single, oracle = map(float, found.groups())
+    assert gain == pytest.approx(oracle - single, abs=0.11)
+    assert oracle == pytest.approx(100 * values["oracle_corrected"]["value"], abs=0.06)
+    assert values["best"] not in said
+
+
+def test_headroom_without_a_cent_says_that_the_budget_was_the_cause(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = ("pool", "headroom", "--budget-dollars", "0", "--limit", "3", "--concurrency", "1")
+    code, err = failed(capsys, *words, "--out", str(tmp_path / "h"))
+    assert code == 1
+    assert "the evaluation's budget is spent" in err
+    assert "could be decided" not in err
+
+
 def test_headroom_refuses_what_makes_no_sense(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     for words, why in (
         (("--gain", "0"), "--gain"),
         (("--task", "gim"), "gym"),
         ((str(tmp_path / "none.toml"),), "none.toml"),
         (("--budget-dollars", "-1"), "--budget-dollars"),
+        (("--seed", "-1"), "--seed"),
+        (("--task", "math500"), "expected a pool file"),
     ):
         code, err = failed(capsys, "pool", "headroom", *words, "--limit", "5", "--out", str(tmp_path / "h"))
         assert code == 2, words

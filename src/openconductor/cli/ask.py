@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import sys
 from contextlib import AbstractContextManager, nullcontext
-from decimal import Decimal, InvalidOperation
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -61,7 +60,7 @@ def ask(  # noqa: PLR0913, PLR0917 - the options of a command
     as_json: Annotated[bool, typer.Option("--json", help="Print the episode as JSON; dollars are strings.")] = False,
 ) -> None:
     """Ask one question: a Conductor plans, workers work, the last step answers."""
-    from openconductor.cli.conductors import find_planner, replaying
+    from openconductor.cli.conductors import find_planner
     from openconductor.conductor import Conductor
 
     text = _read(question)
@@ -79,8 +78,8 @@ def ask(  # noqa: PLR0913, PLR0917 - the options of a command
     try:
         with _opened(journal) as sink:
             if sink is not None and not fresh:
-                replaying(asked, sink)
-            episode = _ask(asked, text, budget, sink)
+                asked = asked.replaying(sink)
+            episode = _ask(asked, text, budget, sink, simulated=pool is None)
     except OpenConductorError as error:
         if as_json and error.episode is not None and error.episode.rounds:
             _show_json(error.episode, asked)
@@ -121,15 +120,12 @@ def _read(question: str) -> str:
 
 
 def _budget(calls: int | None, tokens: int | None, dollars: str | None, seconds: float | None) -> Budget | None:
+    from openconductor.cli.runs import dollars_of
     from openconductor.types import Budget
 
     if calls is None and tokens is None and dollars is None and seconds is None:
         return None
-    try:
-        amount = None if dollars is None else Decimal(dollars.removeprefix("$"))
-    except InvalidOperation:
-        raise ConfigError(f"--budget-dollars: got {dollars!r}, expected a number of US dollars") from None
-    return Budget(calls, tokens, amount, seconds)
+    return Budget(calls, tokens, dollars_of(dollars), seconds)
 
 
 def _pool(question: str, pool_file: Path | None, seed: int | None) -> WorkerPool:
@@ -153,7 +149,9 @@ def _pool(question: str, pool_file: Path | None, seed: int | None) -> WorkerPool
     return gym_pool(seed or 0)
 
 
-def _ask(conductor: Conductor, question: str, budget: Budget | None, journal: Journal | None) -> Episode:
+def _ask(
+    conductor: Conductor, question: str, budget: Budget | None, journal: Journal | None, *, simulated: bool
+) -> Episode:
     """Ask, with the live picture and the bill where stderr is a terminal."""
     messages = console.messages()
     if not messages.is_interactive:
@@ -161,7 +159,7 @@ def _ask(conductor: Conductor, question: str, budget: Budget | None, journal: Jo
     from openconductor.cli.live import EpisodeView, filling_in
     from openconductor.emit import FanOut
 
-    view = EpisodeView(question, conductor.pool, show_answer=False)
+    view = EpisodeView(question, conductor.pool, show_answer=False, simulated=simulated)
     sink = view if journal is None else FanOut(journal, view)
     try:
         with filling_in(view, messages):
@@ -179,7 +177,7 @@ def _show_bill(episode: Episode | None) -> None:
 
     messages = console.messages()
     if episode is not None and episode.rounds:
-        messages.print(bill(draw_up(episode)))
+        messages.print(bill(draw_up(episode), messages.width))
     messages.print()
 
 

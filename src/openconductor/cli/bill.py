@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 
+from rich.console import Group
 from rich.table import Table
 from rich.text import Text
 
@@ -11,31 +12,36 @@ from openconductor.cli.console import printable
 from openconductor.ledger import CONDUCTOR, Attempt, Ledger
 from openconductor.types import Usage
 
+LABEL, GAP = 9, 2  # cells of what stands before the lines, and between columns
 
-def bill(ledger: Ledger) -> Table:
-    """One line a worker: its calls, tokens and dollars, and what of that was wasted or paid for before."""
+
+def bill(ledger: Ledger, width: int) -> Group:
+    """One line a worker: its calls, tokens and dollars, and what of that was wasted or paid for before.
+
+    Where ``width`` cells are too few for that, the latter stands below, by the worker's name.
+    """
     attempts: dict[str, list[Attempt]] = {}
     for entry in ledger.entries:
         for attempt in entry.attempts:
             attempts.setdefault(CONDUCTOR if entry.step is None else attempt.worker, []).append(attempt)
-    table = Table.grid(padding=(0, 2, 0, 0))
-    table.add_column(width=9, no_wrap=True, style="bold")
-    table.add_column(max_width=24, no_wrap=True, overflow="ellipsis")
-    for _ in range(3):
-        table.add_column(justify="right", no_wrap=True)
-    table.add_column(overflow="fold")
-    for number, (name, usage) in enumerate(ledger.by_worker):
+    rows: list[tuple[str, str, str, str, str]] = []
+    for name, usage in ledger.by_worker:
         made = attempts[name]
         calls = f"{len(made)} call{'' if len(made) == 1 else 's'}"
-        table.add_row(
-            "" if number else "Bill",
-            printable(name),
-            calls,
-            Text(tokens_text(usage), style="dim"),
-            dollars_text(usage, zero=True),
-            Text(_remark(made), style="yellow"),
-        )
-    return table
+        rows.append((printable(name), calls, tokens_text(usage), dollars_text(usage, zero=True), _remark(made)))
+    needed = LABEL + sum(max(map(len, column), default=0) + GAP for column in zip(*rows, strict=True))
+    table, below = Table.grid(padding=(0, GAP, 0, 0)), Table.grid(padding=(0, GAP, 0, 0))
+    for grid in (table, below):
+        grid.add_column(width=LABEL, no_wrap=True, style="bold")
+    table.add_column(max_width=24, overflow="ellipsis")
+    for style in ("", "dim", ""):
+        table.add_column(justify="right", no_wrap=True, style=style)
+    (table if needed <= width else below).add_column(style="yellow")
+    for number, (name, *figures, remark) in enumerate(rows):
+        table.add_row("" if number else "Bill", name, *map(Text, figures), *([Text(remark)] * (needed <= width)))
+        if remark and needed > width:
+            below.add_row("", Text(f"{name}: {remark}"))
+    return Group(table, below) if below.rows else Group(table)
 
 
 def _remark(attempts: list[Attempt]) -> str:
@@ -71,7 +77,8 @@ def dollars_text(usage: Usage, *, zero: bool = False) -> str:
         return "price unknown"
     known = f"${usage.dollars:.6f}" if usage.dollars < 1 else f"${usage.dollars:.2f}"
     if usage.unpriced_calls:
-        return f"{known} + {usage.unpriced_calls} calls of unknown price"
+        calls = "1 call" if usage.unpriced_calls == 1 else f"{usage.unpriced_calls} calls"
+        return f"{known} + {calls} of unknown price"
     return known if usage.dollars or zero else ""
 
 

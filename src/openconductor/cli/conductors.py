@@ -8,8 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from openconductor.conductor import Conductor, Planner
-    from openconductor.journal import Journal
+    from openconductor.conductor import Planner
     from openconductor.pool import WorkerPool
 
 
@@ -35,9 +34,3 @@ def find_planner(
     from openconductor.evaluation import planner
 
     return planner.find_planner(named, pool, base_url=base_url, key_env=key_env)
-
-
-def replaying(conductor: Conductor, journal: Journal) -> None:
-    """Let the planner and the workers answer from a journal what stands there: paid for before, and not again."""
-    conductor.pool = conductor.pool.replaying(journal)
-    conductor.asked = conductor.asked.replaying(journal)

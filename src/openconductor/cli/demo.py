@@ -28,7 +28,7 @@ LOOKED_AT = 100  # questions among which the live one is sought
 
 def demo(
     questions: Annotated[int, typer.Option("--questions", min=1, help="How many held-out questions.")] = 400,
-    seed: Annotated[int, typer.Option("--seed", help="Draws the questions and the workers' answers.")] = 0,
+    seed: Annotated[int, typer.Option("--seed", min=0, help="Draws the questions and the workers' answers.")] = 0,
     conductor: Annotated[
         Path | None, typer.Option("--conductor", help="Another Conductor's folder (default: the bundled one).")
     ] = None,
@@ -107,7 +107,7 @@ def _play_one(planner: Planner, seed: int) -> None:
     def judge(answer: str) -> tuple[bool, str]:
         return answer.split() == list(question.answer), expected
 
-    view = EpisodeView(question.text, pool, judge=judge)
+    view = EpisodeView(question.text, pool, judge=judge, simulated=True)
     screen = console.messages()
     screen.print(
         f"One question first. The workers are simulated; their seconds pass {1 / PACE:.0f} times as fast here.\n"

@@ -7,7 +7,6 @@ In: systems and tasks, or a recipe with ``key=value`` overrides, or a folder to 
 from __future__ import annotations
 
 import json
-import math
 import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -16,7 +15,8 @@ from typing import TYPE_CHECKING, Annotated, cast
 import typer
 
 from openconductor.cli import console
-from openconductor.cli.runs import dollars_of, evaluated, new_folder
+from openconductor.cli.runs import dollars_of, evaluated, missing, own_folder
+from openconductor.cli.tables import tables
 from openconductor.errors import BudgetExceeded, ConfigError
 
 if TYPE_CHECKING:
@@ -27,7 +27,6 @@ if TYPE_CHECKING:
 
 _OVERRIDE = re.compile(r"[a-z_][a-z0-9_.]*=")
 SHOWN_MOVES = 20
-WIDEST_NAME = 26
 
 
 def evaluate(  # noqa: PLR0913, PLR0917 - the options of a command
@@ -60,7 +59,9 @@ def evaluate(  # noqa: PLR0913, PLR0917 - the options of a command
     ] = None,
     limit: Annotated[int | None, typer.Option("--limit", min=1, help="So many problems of each task.")] = None,
     repeats: Annotated[int | None, typer.Option("--repeats", min=1, help="How often each is asked.")] = None,
-    seed: Annotated[int | None, typer.Option("--seed", help="Draws problems, choices and the gym's answers.")] = None,
+    seed: Annotated[
+        int | None, typer.Option("--seed", min=0, help="Draws problems, choices and the gym's answers.")
+    ] = None,
     setting: Annotated[
         str | None, typer.Option("--setting", help="constrained (4,096 tokens a worker) or unconstrained.")
     ] = None,
@@ -112,7 +113,7 @@ def evaluate(  # noqa: PLR0913, PLR0917 - the options of a command
         _regrade(regrade, as_json)
         return
     recipe = _read(given, overrides, asked, config, out)
-    _evaluate(recipe, out or new_folder(recipe.name), retry_failed, as_json)
+    _evaluate(recipe, out or own_folder(recipe), retry_failed, as_json)
 
 
 class _Tasks:
@@ -180,23 +181,31 @@ def _evaluate(config: EvalConfig, folder: Path, retry_failed: bool, as_json: boo
     except BudgetExceeded:
         console.say(f"the table so far: {folder / 'table.md'}")
         raise
-    table = _show(results, folder, as_json)
-    failed = sum(row.failed for row in table.rows if row.task != "average")
+    from openconductor.reporting.words import counted
+
+    _show(results, folder, as_json)
+    masked = [record for record in results.records if record.correct is None]
+    failed = sum(record.status == "failed" for record in masked)
     if failed:
-        console.say(f"{failed} answers failed and are masked; --retry-failed asks for them again")
+        said = f"{counted(failed, 'answer')} failed and {'is' if failed == 1 else 'are'} masked"
+        console.say(f"{said}; --retry-failed asks again")
+    if len(masked) == len(results.records):
+        first = next((why for record in masked if (why := record.error or record.note)), "")
+        console.fail(f"no answer could be decided, of {len(masked)}{first and f'; the first: {first}'}")
 
 
 def _regrade(folder: Path, as_json: bool) -> None:
     import asyncio
 
     from openconductor.evaluation.regrade import regrade
+    from openconductor.reporting.words import counted
 
     with console.only_results_on_stdout():
         done = asyncio.run(regrade(folder))
     if as_json:
         _show(done.results, folder, as_json, done)
         return
-    console.say(f"{done.graded} answers graded again, {len(done.moves)} verdicts moved")
+    console.say(f"{counted(done.graded, 'answer')} graded again, {counted(len(done.moves), 'verdict')} moved")
     for move in done.moves[:SHOWN_MOVES]:
         was, now = _verdict(move.before), _verdict(move.now)
         console.say(f"  {move.system} {move.task} {move.problem} #{move.sample}: {was} -> {now} {move.note}")
@@ -260,40 +269,12 @@ def _show_tables(table: Table) -> None:
             console.show(title)
             _show_cells(head, rows)
     if table.missing:
-        console.say(f"{table.missing} answers are missing: the evaluation was stopped")
+        console.say(f"{missing(table.missing)}: the evaluation was stopped")
 
 
 def _show_cells(head: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
     """One table; where it is wider than the terminal its columns stand below each other, each part with the names."""
-    # Only a head folds, between its words, and only the name of a system, anywhere: no figure is ever cut off.
-    widths = [max(*map(len, name.split()), *map(len, cells)) for name, *cells in zip(head, *rows, strict=True)]
-    widths[0] = min(widths[0], WIDEST_NAME)
     named = sum(name in ("system", "task") for name in head)
-    for part in _parts(widths, named, console.results().width):
-        shown = console.table()
-        for place in part:
-            justify = "left" if place < named else "right"
-            shown.add_column(head[place], justify=justify, width=widths[place], overflow="fold")
-        for cells in rows:
-            shown.add_row(*(console.printable(cells[place]) for place in part))
-        console.show(shown)
+    for table in tables(head, rows, words=range(named), names=named):
+        console.show(table)
         console.show("")
-
-
-def _parts(widths: Sequence[int], named: int, room: int) -> list[list[int]]:
-    """The columns of each part, the ``named`` ones in every one; parts are about equally wide."""
-    gap = 2
-    names, figures = list(range(named)), range(named, len(widths))
-    room -= sum(widths[place] + gap for place in names)
-    whole = sum(widths[place] + gap for place in figures)
-    fair = min(room, whole / math.ceil(whole / max(1, room)) + max(widths[place] for place in figures) / 2)
-    parts: list[list[int]] = []
-    used = math.inf
-    for place in figures:
-        needed = widths[place] + gap
-        if used + needed > fair:
-            parts.append(list(names))
-            used = 0
-        parts[-1].append(place)
-        used += needed
-    return parts

@@ -12,18 +12,17 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from openconductor.cli import console
+from openconductor.cli.tables import show_tables, tables
 from openconductor.errors import ConfigError
 
 if TYPE_CHECKING:
-    from rich.table import Table
-
     from openconductor.gym.questions import GymQuestion
     from openconductor.gym.questions import Kind as GymKind
     from openconductor.gym.workers import Profile
 
 gym = typer.Typer(name="gym", help="Look around in the gym: questions, simulated workers, best workflows.")
 
-Seed = Annotated[int, typer.Option("--seed", help="Draws the questions.")]
+Seed = Annotated[int, typer.Option("--seed", min=0, help="Draws the questions.")]
 Index = Annotated[int, typer.Option("--index", min=0, help="Which question of the seed.")]
 Split = Annotated[str, typer.Option("--split", help="train, validation or test.")]
 Kind = Annotated[str | None, typer.Option("--kind", help="single, pair, triple or smudged; without it, in turn.")]
@@ -66,10 +65,8 @@ def questions(
         return
     from rich.text import Text as RichText
 
-    table = _table(("kind", "left"), ("question", "left"), ("answer", "left"))
-    for one in found:
-        table.add_row(one.kind, RichText(one.text), RichText(" ".join(one.answer), style="bold"))
-    console.show(table)
+    rows = [(one.kind, one.text, RichText(" ".join(one.answer), style="bold")) for one in found]
+    show_tables(tables(("kind", "question", "answer"), rows, words=range(3), names=3))
 
 
 @gym.command("worker")
@@ -184,9 +181,10 @@ def _show_question(question: GymQuestion) -> None:
     from rich.text import Text as RichText
 
     from openconductor.cli.live import labelled
+    from openconductor.gym.workers import MISREAD
 
     skills = ", then ".join(f"{operation.name} ({operation.skill})" for operation, _ in question.operations)
-    smudged = "; each reading of the list fails half of the time" if question.smudged else ""
+    smudged = f"; each reading of the list goes wrong {MISREAD:.0%} of the time" if question.smudged else ""
     console.show(labelled("Question", RichText(question.text)))
     console.show(labelled("Kind", RichText(f"{question.kind}: {skills}{smudged}")))
     console.show(labelled("Answer", RichText(" ".join(question.answer), style="bold")))
@@ -211,44 +209,27 @@ def _show_workers(chosen: list[tuple[int, Profile]]) -> None:
     from rich.text import Text as RichText
 
     from openconductor.cli.live import COLOURS
+    from openconductor.gym.workers import COMPARES, REFEREE, SPOTS
     from openconductor.gym.world import SKILLS
 
-    table = _table(
-        ("#", "right"),
-        ("worker", "left"),
-        *((skill, "right") for skill in SKILLS),
-        ("likes", "left"),
-        ("else", "right"),
-        ("$ in", "right"),
-        ("$ out", "right"),
-        ("s", "right"),
-    )
+    head = ("#", "worker", *SKILLS, "likes", "else", "$ in", "$ out", "s")
+    rows: list[tuple[str | RichText, ...]] = []
     for ordinal, profile in chosen:
         chances = [
             RichText(f"{profile.skills[skill]:.2f}", style="bold" if profile.skills[skill] >= 0.9 else "dim")
             for skill in SKILLS
         ]
-        table.add_row(
-            str(ordinal),
-            RichText(profile.name, style=f"bold {COLOURS[ordinal % len(COLOURS)]}"),
-            *chances,
-            *(("either", "") if profile.likes is None else (profile.likes, f"x {profile.dislike}")),
-            str(profile.price.input),
-            str(profile.price.output),
-            str(profile.seconds),
-        )
-    console.show(table)
+        name = RichText(profile.name, style=f"bold {COLOURS[ordinal % len(COLOURS)]}")
+        liked = ("either", "") if profile.likes is None else (profile.likes, f"x {profile.dislike}")
+        costs = (str(profile.price.input), str(profile.price.output), str(profile.seconds))
+        rows.append((str(ordinal), name, *chances, *liked, *costs))
+    show_tables(tables(head, rows, words=(1, head.index("likes")), names=2))
     if len(chosen) == 1:
         console.show(f"{chosen[0][1].name}: {chosen[0][1].description}.")
     legend = (
         "Chances of getting one operation right, by skill, in the wording that the worker likes; the other wording "
-        "costs the factor under else. Prices are US dollars a million tokens. Only the referee can compare answers."
+        "costs the factor under else. Prices are US dollars a million tokens. To compare answers is to count votes: "
+        f"the referee slips {1 - REFEREE:.0%} of the time, the others {1 - COMPARES:.0%}. Where votes are even, only "
+        f"the referee can check: it knows what is right and what is wrong {SPOTS:.0%} of the time, the others guess."
     )
     console.show(RichText(legend, style="dim"))
-
-
-def _table(*columns: tuple[str, str]) -> Table:
-    table = console.table()
-    for name, justify in columns:
-        table.add_column(name, justify="right" if justify == "right" else "left", overflow="fold")
-    return table

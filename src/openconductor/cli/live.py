@@ -41,6 +41,7 @@ COLOURS = ("cyan", "magenta", "green", "yellow", "blue", "bright_red", "bright_c
 """A worker keeps its colour: that of its ordinal."""
 
 SHOWN_LINES = 14  # of what the Conductor wrote; the lists come at its end
+NARROW = 72  # columns below which answers need the room of the bars, and of the tokens below them
 TAIL = 400  # characters of a running step's text that are looked at
 
 
@@ -106,6 +107,7 @@ class EpisodeView:
         pool: names the workers.
         judge: says of an answer whether it is right and, if not, what would be; None: nobody knows.
         show_answer: whether the picture ends with the answer (not where it is printed beneath).
+        simulated: whether the workers' seconds are simulated, as the gym's are: no wall time goes with them.
         clock: seconds, for what is running now.
     """
 
@@ -116,12 +118,14 @@ class EpisodeView:
         *,
         judge: Callable[[str], tuple[bool, str]] | None = None,
         show_answer: bool = True,
+        simulated: bool = False,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._question = question
         self._pool = pool
         self._judge = judge
         self._show_answer = show_answer
+        self._simulated = simulated
         self._clock = clock
         self._origin = clock()
         self._rounds: list[RoundView] = [RoundView(0.0)]
@@ -213,7 +217,9 @@ class EpisodeView:
         grid.add_column(no_wrap=True)
         grid.add_column(no_wrap=True, max_width=20, overflow="ellipsis")
         grid.add_column(ratio=1, no_wrap=True, overflow="ellipsis")
-        grid.add_column(no_wrap=True, justify="right")
+        wide = width >= NARROW
+        if wide:
+            grid.add_column(no_wrap=True, justify="right")
         grid.add_column(no_wrap=True, justify="right", min_width=9)  # the width of a price: the picture does not jump
         cells = 28 if width >= 100 else 18
         end = max((step.ended or 0.0 for step in now.steps), default=0.0)
@@ -228,14 +234,14 @@ class EpisodeView:
                 Text.assemble((f"{signs.last if final else signs.fork} ", "dim"), str(index)),
                 Text(self._name(view), style=f"bold {colour}"),
                 Text(_line(view.step.subtask)),
-                _bar(view, begin, end, cells, signs, colour),
+                *([_bar(view, begin, end, cells, signs, colour)] if wide else []),
                 Text(seconds_text(view.usage.seconds) if view.state in ("answered", "failed") else ""),
             )
             grid.add_row(
                 Text("" if final else signs.line, style="dim"),
                 Text(f"sees {seen}" if seen else "", style="dim"),
                 self._response(view, signs),
-                Text(tokens_text(view.usage), style="dim"),
+                *([Text(tokens_text(view.usage), style="dim")] if wide else []),
                 Text(dollars_text(view.usage), style="dim"),
             )
         return grid
@@ -275,12 +281,11 @@ class EpisodeView:
             yield labelled("Error", Text(printable(str(episode.error)), style="red"))
         steps = sum(len(one.workflow or ()) for one in episode.rounds)
         count = f"{steps} step{'' if steps == 1 else 's'}"
-        parts = [
-            count,
-            tokens_text(episode.usage),
-            dollars_text(episode.usage, zero=True),
-            f"{seconds_text(episode.seconds)} in all",
-        ]
+        seconds = f"{seconds_text(episode.seconds)} in all"
+        if self._simulated:
+            worked = sum(view.usage.seconds for one in self._rounds for view in one.steps)
+            seconds = f"{seconds_text(worked)} of simulated work"
+        parts = [count, tokens_text(episode.usage), dollars_text(episode.usage, zero=True), seconds]
         yield labelled("Cost", Text(f" {signs.dot} ".join(part for part in parts if part), style="dim"))
 
 

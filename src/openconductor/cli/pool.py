@@ -15,10 +15,11 @@ import typer
 
 from openconductor.cli import console
 from openconductor.cli.pool_headroom import headroom
+from openconductor.cli.tables import show_tables, tables
 from openconductor.errors import ConfigError
 
 if TYPE_CHECKING:
-    from rich.table import Table
+    from rich.text import Text
 
     from openconductor.cli.pool_check import Fault, WorkerReport
     from openconductor.prices import FoundPrice
@@ -42,7 +43,7 @@ def check(
 ) -> None:
     """Ask each worker of a pool a few short questions: does it answer, stream, tell its tokens, what does it cost?
 
-    Exits with 0 where every worker can be used, with 1 where one cannot.
+    Exits with 0 where every worker can be used, with 1 where one cannot, with 2 where its settings are wrong.
     """
     import asyncio
 
@@ -55,7 +56,7 @@ def check(
     else:
         _show_check(reports, offline)
     if not all(report.usable for report in reports):
-        raise typer.Exit(console.FAILED)
+        raise typer.Exit(console.USAGE if any(report.misset for report in reports) else console.FAILED)
 
 
 @pool.command("init")
@@ -98,10 +99,11 @@ def init(
         ]
         console.show_json({"path": str(path), "workers": drafts})
         return
-    table = _table("", "worker", "model", "key or server", "price in / out")
-    for ordinal, one in enumerate(workers):
-        table.add_row(str(ordinal), one.name, one.model, one.api_key_env or one.base_url or "", _price(one.known.price))
-    console.show(table)
+    rows = [
+        (str(ordinal), one.name, one.model, one.api_key_env or one.base_url or "", _price(one.known.price))
+        for ordinal, one in enumerate(workers)
+    ]
+    _show_words(("", "worker", "model", "key or server", "price in / out"), rows)
     console.say(f"wrote {path}; next: openconductor pool check {path}")
 
 
@@ -178,11 +180,11 @@ def _show_check(reports: Sequence[WorkerReport], offline: bool) -> None:
     right, wrong = ("ok", "no") if screen.options.ascii_only else ("✓", "✗")
     marks = {True: Text(right, style="green"), False: Text(wrong, style="red")}
     asked = () if offline else ("answers", "first text", "tokens", "tools", "images")
-    table = _table("", "worker", "model", "key", *asked, "price in / out")
+    rows: list[tuple[str | Text, ...]] = []
     for report in reports:
         told = () if offline else _told(report)
-        table.add_row(marks[report.usable], _cell(report.name), _cell(report.model), _key(report), *told, _cost(report))
-    screen.print(table)
+        rows.append((marks[report.usable], report.name, report.model, _key(report), *told, _cost(report)))
+    _show_words(("", "worker", "model", "key", *asked, "price in / out"), rows)
     for report in reports:
         for fault in report.faults:
             style = "red" if fault.fatal else "yellow"
@@ -225,7 +227,8 @@ def _price(price: Price | None) -> str:
 
 def _sum(reports: Sequence[WorkerReport]) -> str:
     spent = _spent(reports)
-    unknown = f" and {spent.unpriced_calls} calls of unknown price" if spent.unpriced_calls else ""
+    count = spent.unpriced_calls
+    unknown = f" and {count} {'call' if count == 1 else 'calls'} of unknown price" if count else ""
     return f"${spent.dollars:.6f}{unknown}"
 
 
@@ -239,14 +242,6 @@ def _seconds(seconds: float | None) -> str:
     return "" if seconds is None else f"{seconds:.2f} s"
 
 
-def _cell(text: str) -> str:
-    return console.printable(text)
-
-
-def _table(*columns: str) -> Table:
-    from rich.table import Table
-
-    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
-    for column in columns:
-        table.add_column(column, overflow="fold")
-    return table
+def _show_words(head: Sequence[str], rows: Sequence[Sequence[str | Text]]) -> None:
+    """Tables without figures to align: a mark and a name before each line."""
+    show_tables(tables(head, rows, words=range(len(head)), names=2))

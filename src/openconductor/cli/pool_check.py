@@ -42,6 +42,7 @@ MAX_TOKENS = 64
 """The most that one call of the check writes, unless the worker's ``body`` says how long it thinks."""
 
 WORKERS_AT_ONCE = 16
+SETTINGS = "settings"
 
 _COUNT = (Message("user", "Count from 1 to 5 in digits, one a line, nothing else."),)
 _WEATHER = (Message("user", "What is the weather in Paris? Use the tool."),)
@@ -127,6 +128,11 @@ class WorkerReport:
         """Whether nothing was seen that would keep the worker from answering."""
         return not any(fault.fatal for fault in self.faults)
 
+    @property
+    def misset(self) -> bool:
+        """Whether the pool file itself is wrong about it: no such worker can be made."""
+        return any(fault.what == SETTINGS for fault in self.faults)
+
 
 async def check_pool(path: str | Path, *, offline: bool = False, timeout_s: float = 30.0) -> list[WorkerReport]:
     """Check every worker of a pool file, side by side.
@@ -149,7 +155,7 @@ async def check_pool(path: str | Path, *, offline: bool = False, timeout_s: floa
             worker = entry.build()
         except ConfigError as error:
             worker = None
-            report.faults.append(Fault("settings", str(error), f"change the worker {entry.name!r} in {path}"))
+            report.faults.append(Fault(SETTINGS, str(error), f"change the worker {entry.name!r} in {path}"))
         else:
             _check_settings(report, entry, worker)
         reports.append(report)

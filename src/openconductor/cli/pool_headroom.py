@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from openconductor.cli import console
-from openconductor.cli.runs import dollars_of, evaluated, new_folder
+from openconductor.cli.runs import dollars_of, evaluated, missing, own_folder
 from openconductor.cli.sections import show_sections
 from openconductor.errors import BudgetExceeded, ConfigError
 
@@ -38,7 +38,7 @@ def headroom(  # noqa: PLR0913, PLR0917 - the options of a command
         list[float] | None,
         typer.Option("--gain", help="Points; how many questions show so much?", show_default="1, 2, 5 and 10"),
     ] = None,
-    seed: Annotated[int, typer.Option("--seed", help="Draws the questions.")] = 0,
+    seed: Annotated[int, typer.Option("--seed", min=0, help="Draws the questions.")] = 0,
     concurrency: Annotated[int, typer.Option("--concurrency", min=1, help="Questions asked at once.")] = 32,
     dollars: Annotated[str | None, typer.Option("--budget-dollars", help="The most US dollars, of all runs.")] = None,
     calls: Annotated[int | None, typer.Option("--budget-calls", min=1, help="The most calls, of all runs.")] = None,
@@ -63,7 +63,7 @@ def headroom(  # noqa: PLR0913, PLR0917 - the options of a command
     gains = _gains(gain)
     table = {"name": task, "limit": limit, **({} if task_path is None else {"path": task_path})}
     config = _config(pool, table, repeats, seed, concurrency, dollars, calls)
-    folder = out or new_folder(config.name)
+    folder = out or own_folder(config)
     spent: BudgetExceeded | None = None
     try:
         results = evaluated(config, folder, "asking the workers")
@@ -71,6 +71,8 @@ def headroom(  # noqa: PLR0913, PLR0917 - the options of a command
         spent, results = error, Results.load(folder)
     found = measure(results.records, seed=seed, **({} if gains is None else {"gains": gains}))
     if found is None:
+        if spent is not None:
+            raise spent
         console.fail(
             f"no answer of any worker could be decided, of {len(results.records)}",
             hint="`openconductor pool check` says what each worker can do.",
@@ -81,7 +83,7 @@ def headroom(  # noqa: PLR0913, PLR0917 - the options of a command
     else:
         _show(found)
     if results.missing:
-        console.say(f"{results.missing} answers are missing")
+        console.say(missing(results.missing))
     if spent is not None:
         console.show_error(spent)
         raise typer.Exit(console.FAILED)
@@ -121,18 +123,8 @@ def _gains(points: Sequence[float] | None) -> tuple[float, ...] | None:
 
 
 def _show(found: Headroom) -> None:
-    from openconductor.reporting.rows import ADDS, pool_sections
+    from openconductor.reporting.rows import ADDS, gain, pool_sections
 
-    console.show(_line(found))
+    console.show(f"choosing the right worker for each question could gain {gain(found)}")
     wide = len(found.workers) > MOST_COLUMNS
     show_sections(part for part in pool_sections(found) if not (wide and part.title == ADDS))
-
-
-def _line(found: Headroom) -> str:
-    """The answer in one line."""
-    room = found.room_corrected or found.room_naive
-    sure = "" if found.room_corrected is not None else ", luck included"
-    return (
-        f"choosing the right worker for each question could gain {100 * room.value:+.1f} points over {found.best} "
-        f"(95 % interval {100 * room.low:+.1f} to {100 * room.high:+.1f}{sure})"
-    )

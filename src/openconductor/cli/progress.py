@@ -28,7 +28,7 @@ def progress_bar(what: str) -> Generator[Advance]:
 
     columns = (TextColumn(what), BarColumn(None), MofNCompleteColumn(), TextColumn("{task.description}"))
     with Progress(*columns, TimeRemainingColumn(), console=screen, transient=True, expand=True) as bar:
-        task = bar.add_task("")
+        task = bar.add_task("", total=None)
         begun = False
 
         def advance(done: int, total: int, more: str = "", /) -> None:

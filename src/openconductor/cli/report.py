@@ -14,7 +14,7 @@ import typer
 
 from openconductor.cli import console
 from openconductor.cli.progress import progress_bar
-from openconductor.cli.runs import dollars_of, evaluated, new_folder
+from openconductor.cli.runs import dollars_of, evaluated, own_folder
 from openconductor.cli.sections import show_sections
 from openconductor.errors import ConfigError
 
@@ -76,7 +76,7 @@ def report(
         folder, results = source, Results.load(source)
     elif source.is_file():
         config = load_eval_config(source)
-        folder, out = out or new_folder(config.name), None
+        folder, out = out or own_folder(config), None
         results = evaluated(config, folder, "evaluating")
     else:
         raise ConfigError(f"{source}: is not there, expected the folder of an evaluation or a recipe (TOML)")

@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from openconductor.cli import console
+from openconductor.cli.tables import show_tables, tables
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -24,15 +25,11 @@ def show_sections(parts: Iterable[Section]) -> None:
         for line in part.lines:
             screen.print(Text(console.printable(line)))
         if part.grid is not None and part.grid.rows:
-            screen.print(_table(part.grid))
+            show_tables(_tables(part.grid))
 
 
-def _table(grid: Grid) -> Table:
-    """A table as rich prints it: words to the left, figures to the right."""
-    table = console.table()
-    for place, head in enumerate(grid.head):
-        words = place in grid.words
-        table.add_column(head, justify="left" if words else "right", overflow="fold")
-    for place, cells in enumerate(grid.rows[: grid.brief]):
-        table.add_row(*map(console.printable, cells), style="bold" if place == grid.marked else None)
-    return table
+def _tables(grid: Grid) -> list[Table]:
+    """A table as rich prints it, words to the left, figures to the right; several where the room is narrow."""
+    names = next((place for place in range(1, len(grid.head)) if place not in grid.words), 1)
+    styles = ["bold" if place == grid.marked else None for place in range(len(grid.rows))]
+    return tables(grid.head, grid.rows[: grid.brief], words=grid.words, names=names, styles=styles)

@@ -255,7 +255,8 @@ def _show_report(report: CheckReport) -> None:
     parts = [f"{report.accepted} of {checked} canonical replies accepted"]
     parts += [f"{len(report.refused)} refused"] if report.refused else []
     parts += [f"{len(report.undecided)} undecided"] if report.undecided else []
-    parts += [f"{report.unanswered} problems without one"] if report.unanswered else []
+    problems = "1 problem" if report.unanswered == 1 else f"{report.unanswered} problems"
+    parts += [f"{problems} without one"] if report.unanswered else []
     print(f"{report.task}: {', '.join(parts)}")
     for what, findings in (("refused", report.refused), ("undecided", report.undecided)):
         for finding in findings[:SHOWN]:

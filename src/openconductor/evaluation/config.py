@@ -14,7 +14,7 @@ from decimal import Decimal
 from pathlib import Path
 from typing import Literal, cast
 
-from openconductor.config import load_toml, validate
+from openconductor.config import load_toml, read_toml, validate
 from openconductor.errors import ConfigError
 from openconductor.types import Budget
 
@@ -158,6 +158,9 @@ class EvalConfig:
         twice = sorted({name for name in names if names.count(name) > 1})
         if twice:
             raise ConfigError(f"task: got {twice[0]!r} twice, expected each once")
+        for where, seed in (("seed", self.seed), *((f"task {one.name}: seed", one.seed) for one in self.task)):
+            if seed is not None and seed < 0:
+                raise ConfigError(f"{where}: got {seed}, expected a whole number from 0")
         if not 1 <= self.repeats <= MOST_REPEATS:
             raise ConfigError(f"repeats: got {self.repeats}, expected 1 to {MOST_REPEATS}")
         if self.concurrency < 1:
@@ -180,6 +183,8 @@ class EvalConfig:
                 raise ConfigError(f"constrained.{worker}.max_tokens: got {limits.max_tokens}, expected at least 1")
 
 
+OF_TRAINING = ("model", "cold_start", "rollout", "reward", "optim", "held_out")
+"""Tables that only the recipe of a training has."""
 FREE_TO_CHANGE = ("name", "against", "concurrency", "budget")
 """What a resumed run may have otherwise: no answer and no verdict depends on it."""
 
@@ -188,8 +193,15 @@ def load_eval_config(path: Path, overrides: Sequence[str] = ()) -> EvalConfig:
     """Read a recipe.
 
     Raises:
-        ConfigError: the file cannot be read, a key is unknown, or a value is out of its range.
+        ConfigError: the file cannot be read, is a recipe of a training, a key is unknown, or a value is out of its
+            range.
     """
+    tables = [f"[{name}]" for name in OF_TRAINING if name in read_toml(path)]
+    if tables:
+        raise ConfigError(
+            f"{path}: has {', '.join(tables)}, so it is a recipe of `openconductor train`; expected one of an "
+            "evaluation"
+        )
     return _checked(load_toml(path, EvalConfig, overrides), str(path))
 
 
@@ -225,15 +237,16 @@ def dump_eval_config(config: EvalConfig) -> str:
     return "\n".join(lines) + "\n"
 
 
-def differences(before: EvalConfig, now: EvalConfig) -> list[str]:
+def differences(before: EvalConfig, now: EvalConfig, *, places: bool = False) -> list[str]:
     """What of two recipes differs in a way that answers or verdicts depend on: ``field: got …, expected …``.
 
-    Where a pool file and local data lie is none of it: a run keeps what stands in them (``inputs``).
+    Where a pool file and local data lie is none of it, unless ``places`` says so: a run keeps what stands in them
+    (``inputs``).
     """
     old, new = plain_config(before), plain_config(now)
-    if GYM not in (before.pool, now.pool):
+    if not places and GYM not in (before.pool, now.pool):
         new["pool"] = old["pool"]
-    for recipe in (old, new):
+    for recipe in () if places else (old, new):
         for table in cast("list[dict[str, object]]", [*cast("list[object]", recipe["task"]), recipe["learn"]]):
             table.pop("path", None)
     names = [one.name for one in fields(EvalConfig) if one.name not in FREE_TO_CHANGE]

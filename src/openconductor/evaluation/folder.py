@@ -43,9 +43,18 @@ def check_folder(folder: Path, config: EvalConfig, inputs: Plain) -> bool:
     found = differences(before, config) or input_differences(cast("Plain", environment.get("inputs", {})), inputs)
     if found:
         raise ConfigError(
-            f"{folder}: its evaluation is another one: {'; '.join(found)}; expected the same, or a new folder"
+            f"{folder}: its evaluation is another one: {'; '.join(found)}; expected the same, or a new folder (--out)"
         )
     return True
+
+
+def holds(folder: Path, config: EvalConfig) -> bool:
+    """Whether the run in a folder was told the same, with files at the same places (``check_folder`` reads these)."""
+    try:
+        before, _ = read_folder(folder)
+    except ConfigError:
+        return False
+    return not differences(before, config, places=True)
 
 
 def write_folder(folder: Path, config: EvalConfig, inputs: Plain, *, sandbox: str | None = None) -> None:

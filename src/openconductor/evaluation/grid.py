@@ -138,9 +138,10 @@ class Grid:
         except BaseExceptionGroup as errors:
             raise errors.exceptions[0] from None  # the first one ended it all
         if self._empty is not None:
+            calls = "1 call" if self.spent.calls == 1 else f"{self.spent.calls} calls"
             raise BudgetExceeded(
-                f"the evaluation's budget is spent, {self._done} of {self._total} questions are done: paid "
-                f"{self.spent.calls} calls and ${self.spent.usage.dollars}; with a larger budget it goes on from there",
+                f"the evaluation's budget is spent, {self._done} of {self._total} questions are done: paid {calls} and "
+                f"${self.spent.usage.dollars}; with a larger budget it goes on from there",
                 limit=self._empty.limit,
             ) from self._empty
 

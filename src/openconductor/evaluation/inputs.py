@@ -14,7 +14,7 @@ from pathlib import Path
 from types import MappingProxyType
 
 from openconductor.baselines.pools import changed_pool
-from openconductor.errors import TaskError
+from openconductor.errors import ConfigError, TaskError
 from openconductor.evaluation.cells import Sheet
 from openconductor.evaluation.config import CONSTRAINED_TOKENS, GYM, ConstrainedTable, EvalConfig, LearnTable, TaskTable
 from openconductor.graders.code import CodeGrader
@@ -28,6 +28,17 @@ from openconductor.worker import Worker
 
 Plain = Mapping[str, object]
 """Values as JSON has them."""
+
+
+def check_tasks(config: EvalConfig) -> None:
+    """Make sure that every task is there, and that the gym's workers are asked nothing but the gym.
+
+    Raises:
+        ConfigError: there is no such task or option, or the gym's workers were to answer another one.
+    """
+    for table in config.task:
+        _task(table, config.seed)
+        _check_readers(table.name, config)
 
 
 def load_sheets(config: EvalConfig) -> dict[str, tuple[Sheet, Plain]]:
@@ -48,10 +59,11 @@ def load_learning(config: EvalConfig, evaluated: Mapping[str, tuple[Sheet, Plain
         evaluated: what ``load_sheets`` loaded; none of these questions may be learnt from.
 
     Raises:
-        ConfigError: there is no such task or option.
+        ConfigError: there is no such task or option, or the gym's workers were to answer another one than the gym.
         TaskError: the data are absent, or one of the questions is evaluated, too.
     """
     table = _learn_table(config.learn, config)
+    _check_readers(table.name, config)
     try:
         sheet, described = _sheet(f"learn:{table.name}", _task(table, config.seed))
     except TaskError as error:
@@ -132,6 +144,15 @@ def describe_problems(problems: Sequence[Problem]) -> Plain:
     for problem in problems:
         digest.update(dumps([problem.id, problem.question, problem.reference, problem.kind]).encode())
     return {"problems": len(problems), "digest": digest.hexdigest()}
+
+
+def _check_readers(task: str, config: EvalConfig) -> None:
+    # Simulations that can read no other question: what they answered to one would be scored as wrong.
+    if config.pool == GYM and task != GYM:
+        raise ConfigError(
+            f"task {task}: got the gym's simulated workers, which can read only the gym's questions; expected a pool "
+            "file: --pool FILE"
+        )
 
 
 def _learn_table(learn: LearnTable, config: EvalConfig) -> TaskTable:

@@ -10,7 +10,7 @@ count as more questions. ``docs/statistics.md`` says how the methods were chosen
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import lru_cache
 from statistics import NormalDist, fmean
 
@@ -20,6 +20,7 @@ _FEW = 8  # distinct values up to which their counts are drawn, however few valu
 _PER_DISTINCT = 15  # values for each distinct one from which on that is the faster way
 _AT_ONCE = 1_000_000  # numbers drawn at a time
 _NORMAL = NormalDist()
+_REACH = _NORMAL.inv_cdf((1 + CONFIDENCE) / 2)  # standard errors from the middle of an interval to its ends
 
 
 def wilson_interval(successes: float, total: float, *, confidence: float = CONFIDENCE) -> tuple[float, float]:
@@ -38,7 +39,8 @@ def wilson_interval(successes: float, total: float, *, confidence: float = CONFI
     """
     if not 0 <= successes <= total:
         raise ValueError(f"successes: got {successes}, expected 0 to {total}")
-    _check(confidence)
+    if not 0 < confidence < 1:
+        raise ValueError(f"confidence: got {confidence}, expected a number between 0 and 1")
     if total == 0:
         return 0.0, 1.0
     z = _NORMAL.inv_cdf((1 + confidence) / 2)
@@ -51,7 +53,7 @@ def wilson_interval(successes: float, total: float, *, confidence: float = CONFI
     return low, high
 
 
-def share_interval(means: Sequence[float], draws: int, *, confidence: float = CONFIDENCE) -> tuple[float, float]:
+def share_interval(means: Sequence[float], draws: int) -> tuple[float, float]:
     """The interval of a mean of shares, one a question: Wilson's, with as many questions as the spread is worth.
 
     Questions whose repeats agree are worth one draw each, questions whose repeats are independent are worth all of
@@ -62,7 +64,6 @@ def share_interval(means: Sequence[float], draws: int, *, confidence: float = CO
     Args:
         means: each question's share, in [0, 1].
         draws: how many draws they rest on, of all questions together.
-        confidence: how often the interval holds the truth.
 
     Raises:
         ValueError: there are no means, one is outside [0, 1], or there are fewer draws than means.
@@ -76,13 +77,13 @@ def share_interval(means: Sequence[float], draws: int, *, confidence: float = CO
     full = share * (1 - share)  # the variance of a question's mean where its repeats agree
     telling = sum(mean < 1 for mean in means) if share > 0.5 else sum(mean > 0 for mean in means)
     if draws == count or count < 2 or not telling or not full:
-        return wilson_interval(share * count, count, confidence=confidence)
+        return wilson_interval(share * count, count)
     pooled = (telling * variance(means) + full) / (telling + 1)
     effective = min(float(draws), max(1.0, count * full / pooled))
-    return wilson_interval(share * effective, effective, confidence=confidence)
+    return wilson_interval(share * effective, effective)
 
 
-def mean_interval(values: Sequence[float], *, confidence: float = CONFIDENCE) -> tuple[float, float]:
+def mean_interval(values: Sequence[float]) -> tuple[float, float]:
     """Student's t interval of a mean of any numbers, one a question; all numbers for a single one.
 
     Raises:
@@ -96,13 +97,11 @@ def mean_interval(values: Sequence[float], *, confidence: float = CONFIDENCE) ->
     if len(values) < 2:
         return -math.inf, math.inf
     centre = fmean(values)
-    half = student(_upper(confidence), len(values) - 1) * math.sqrt(variance(values) / len(values))
+    half = student(_REACH, len(values) - 1) * math.sqrt(variance(values) / len(values))
     return centre - half, centre + half
 
 
-def bootstrap_interval(
-    values: Sequence[float], *, seed: int = 0, resamples: int = RESAMPLES, confidence: float = CONFIDENCE
-) -> tuple[float, float]:
+def bootstrap_interval(values: Sequence[float], *, seed: int = 0, resamples: int = RESAMPLES) -> tuple[float, float]:
     """The percentile bootstrap interval of a mean, widened for few values; the same seed gives the same interval.
 
     The plain percentile interval is too narrow by sqrt((n - 1) / n) and has normal tails instead of Student's; its
@@ -111,13 +110,11 @@ def bootstrap_interval(
     Raises:
         ValueError: there are fewer than two values.
     """
-    low, high, _ = bootstrap_mean(values, seed=seed, resamples=resamples, confidence=confidence)
+    low, high, _ = bootstrap_mean(values, seed=seed, resamples=resamples)
     return low, high
 
 
-def bootstrap_mean(
-    values: Sequence[float], *, seed: int = 0, resamples: int = RESAMPLES, confidence: float = CONFIDENCE
-) -> tuple[float, float, float]:
+def bootstrap_mean(values: Sequence[float], *, seed: int = 0, resamples: int = RESAMPLES) -> tuple[float, float, float]:
     """The interval of ``bootstrap_interval``, and the two-sided p-value of a mean of 0 that belongs to it.
 
     The p-value is below 0.05 where the 95 % interval leaves 0 out, but for rounding to the draws. Where not one draw is
@@ -127,14 +124,11 @@ def bootstrap_mean(
     Raises:
         ValueError: there are fewer than two values.
     """
-    _check(confidence)
     count = len(values)
     if count < 2:
         raise ValueError(f"values: got {list(values) or 'none'}, expected at least two")
     if fmean(values) < 0:  # one orientation, so that a difference turned around has the same interval turned around
-        low, high, p = bootstrap_mean(
-            [-value for value in values], seed=seed, resamples=resamples, confidence=confidence
-        )
+        low, high, p = bootstrap_mean([-value for value in values], seed=seed, resamples=resamples)
         return -high, -low, p
     import numpy as np
 
@@ -151,7 +145,7 @@ def bootstrap_mean(
         sums = np.concatenate([given[generator.integers(0, count, (size, count))].sum(axis=1) for size in sizes])
     means = np.sort(np.round(sums / count, 12))  # rounded, so that what cancels is 0
     widening = math.sqrt(count / (count - 1))
-    tail = _beyond(widening * student(_upper(confidence), count - 1))
+    tail = _beyond(widening * student(_REACH, count - 1))
     outside = min(int(tail * resamples), (resamples - 1) // 2)
     below, above = int((means <= 0).sum()), int((means >= 0).sum())
     share = min(0.5, (min(below, above) + 1) / (resamples + 1))
@@ -162,7 +156,7 @@ def bootstrap_mean(
     return float(means[outside]), float(means[-1 - outside]), two_sided(t, count - 1)
 
 
-def cautious_mean(values: Sequence[float], *, confidence: float = CONFIDENCE) -> tuple[float, float, float]:
+def cautious_mean(values: Sequence[float]) -> tuple[float, float, float]:
     """Student's t interval of a mean with one value more, that speaks for neither side, and the p-value of a mean of 0.
 
     The value added is half up, half down, by the root mean square of those that are not 0. Of many differences it
@@ -183,19 +177,16 @@ def cautious_mean(values: Sequence[float], *, confidence: float = CONFIDENCE) ->
     centre = math.fsum(values) / count
     squares = math.fsum(telling) * (1 + 1 / len(telling))
     error = math.sqrt((squares - count * centre * centre) / (count - 1) / count)
-    half = student(_upper(confidence), count - 1) * error
+    half = student(_REACH, count - 1) * error
     return centre - half, centre + half, two_sided(centre / error, count - 1)
 
 
-def jackknife_interval(
-    whole: float, without: Sequence[float], *, confidence: float = CONFIDENCE
-) -> tuple[float, float, float]:
+def jackknife_interval(whole: float, without: Sequence[float]) -> tuple[float, float, float]:
     """The estimate and interval of a smooth statistic from leaving out each question once (M. Quenouille, J. Tukey).
 
     Args:
         whole: the statistic of all questions.
         without: the statistic without the first question, without the second, and so on.
-        confidence: how often the interval holds the truth.
 
     Returns:
         The statistic with its bias removed to first order, and the interval's ends; for fewer than two questions
@@ -208,7 +199,7 @@ def jackknife_interval(
     pseudo = [count * whole - (count - 1) * each for each in without]
     value = fmean(pseudo)
     spread = math.sqrt(variance(pseudo) / count + 2 * (whole - value) ** 2)
-    half = student(_upper(confidence), count - 1) * spread
+    half = student(_REACH, count - 1) * spread
     return value, value - half, value + half
 
 
@@ -237,7 +228,7 @@ def averaged_interval(parts: Sequence[tuple[float, float, float]]) -> tuple[floa
     return centre - below, centre + above
 
 
-def p_of_interval(value: float, low: float, high: float, *, confidence: float = CONFIDENCE) -> float:
+def p_of_interval(value: float, low: float, high: float) -> float:
     """The two-sided p-value of 0 that belongs to an interval: 0.05 where a 95 % interval's end is 0.
 
     The end towards 0 stands as many standard errors from the value as the normal quantile of the confidence.
@@ -248,12 +239,10 @@ def p_of_interval(value: float, low: float, high: float, *, confidence: float = 
     reach = value - low if value > 0 else high - value
     if not value or not reach:
         return 0.0 if value else 1.0
-    return min(1.0, 2 * _beyond(_upper(confidence) * abs(value) / reach))
+    return min(1.0, 2 * _beyond(_REACH * abs(value) / reach))
 
 
-def ratio_interval(
-    tops: Sequence[float], bottoms: Sequence[float], *, confidence: float = CONFIDENCE
-) -> tuple[float, float] | None:
+def ratio_interval(tops: Sequence[float], bottoms: Sequence[float]) -> tuple[float, float] | None:
     """Fieller's interval of mean(tops) / mean(bottoms), both of the same questions (E. C. Fieller, 1954).
 
     It holds every ratio r for which mean(tops - r x bottoms) may be 0, so it stays right where the lower mean is
@@ -266,7 +255,7 @@ def ratio_interval(
     if count < 2 or len(bottoms) != count:
         return None
     top, bottom = fmean(tops), fmean(bottoms)
-    reach = student(_upper(confidence), count - 1) ** 2 / count / (count - 1)
+    reach = student(_REACH, count - 1) ** 2 / count / (count - 1)
     of_tops = reach * math.fsum((one - top) ** 2 for one in tops)
     of_bottoms = reach * math.fsum((one - bottom) ** 2 for one in bottoms)
     of_both = reach * math.fsum((one - top) * (other - bottom) for one, other in zip(tops, bottoms, strict=True))
@@ -278,13 +267,13 @@ def ratio_interval(
     return (middle - root) / lead, (middle + root) / lead
 
 
-def agreeing_bound(count: int, *, confidence: float = CONFIDENCE) -> float:
+def agreeing_bound(count: int) -> float:
     """The largest share of questions that may be different where all ``count`` were alike (two-sided).
 
     >>> round(agreeing_bound(100), 3)
     0.036
     """
-    return 1 - ((1 - confidence) / 2) ** (1 / count) if count else 1.0
+    return 1 - ((1 - CONFIDENCE) / 2) ** (1 / count) if count else 1.0
 
 
 @lru_cache(maxsize=1024)
@@ -318,12 +307,6 @@ def two_sided(t: float, degrees: int) -> float:
     return min(1.0, 2 * _beyond(high))
 
 
-def leave_one_out(statistic: Callable[[Sequence[int]], float], count: int) -> list[float]:
-    """A statistic of question indices, without each of them in turn."""
-    everything = list(range(count))
-    return [statistic(everything[:index] + everything[index + 1 :]) for index in everything]
-
-
 def variance(values: Sequence[float]) -> float:
     """The sample variance (with n - 1) of at least two values."""
     centre = fmean(values)
@@ -333,13 +316,3 @@ def variance(values: Sequence[float]) -> float:
 def _beyond(z: float) -> float:
     """How likely a normal number is above ``z``; unlike ``NormalDist.cdf(-z)`` it has all its figures far out."""
     return math.erfc(z / math.sqrt(2)) / 2
-
-
-def _upper(confidence: float) -> float:
-    _check(confidence)
-    return _NORMAL.inv_cdf((1 + confidence) / 2)
-
-
-def _check(confidence: float) -> None:
-    if not 0 < confidence < 1:
-        raise ValueError(f"confidence: got {confidence}, expected a number between 0 and 1")

@@ -27,9 +27,6 @@ from openconductor.evaluation.specs import HINDSIGHT, WORKER, expand
 from openconductor.journal import JournalReader
 from openconductor.types import Price
 
-LEARN = "learn:"
-"""How the names of tasks begin that trained baselines learn from; no table shows them."""
-
 
 @dataclass(frozen=True, slots=True)
 class Results:

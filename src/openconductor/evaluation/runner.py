@@ -26,6 +26,7 @@ from openconductor.evaluation.folder import JOURNAL, check_folder, write_folder
 from openconductor.evaluation.grid import Grid, OnProgress
 from openconductor.evaluation.inputs import (
     Plain,
+    check_tasks,
     describe_pool,
     in_sandbox,
     load_learning,
@@ -118,6 +119,7 @@ class _Plan:
 
     @classmethod
     def of(cls, config: EvalConfig) -> _Plan:
+        check_tasks(config)
         planners = Planners(config, load_pool(config))
         specs = tuple(expand(config.systems, (worker.name for _, worker in planners.pool)))
         against_in([spec.name for spec in specs], config.against)  # raises where there is none

@@ -160,7 +160,8 @@ def _about(table: Table) -> str:
             f"{HINDSIGHT} looks back at these very answers, luck included: a bound, not a system, and not compared."
         )
     if table.missing:
-        parts.append(f"{table.missing} answers are missing: the evaluation was stopped.")
+        lack = "1 answer is" if table.missing == 1 else f"{table.missing} answers are"
+        parts.append(f"{lack} missing: the evaluation was stopped.")
     return " ".join(parts)
 
 

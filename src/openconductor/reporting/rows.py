@@ -169,8 +169,8 @@ def _counterfactuals(found: Counterfactuals) -> Section:
 
 # ── the pool, the training, the counts ───────────────────────────────────────────────────────────────────────────────
 def pool_sections(found: Headroom) -> Iterator[Section]:
-    """What a pool could give, for ``pool headroom``."""
-    yield _pool(found)
+    """What a pool could give, for ``pool headroom``, which says the gain itself."""
+    yield _pool(found, gained=True)
     names = [one.name for one in found.workers]
     if len(names) > 1:
         rows = tuple(
@@ -186,7 +186,22 @@ def pool_sections(found: Headroom) -> Iterator[Section]:
     yield Section("Who gets the same questions", (), Grid(("right", "questions"), rows, brief=10))
 
 
-def _pool(found: Headroom) -> Section:
+def gain(found: Headroom) -> str:
+    """What the best worker of each question gains, and over whom: what is without luck, over a choice without luck."""
+    room, oracle = found.room_corrected, found.oracle_corrected
+    single, whose, luck = found.best_fitted, "the worker that other questions would choose", ""
+    if room is None or oracle is None:
+        room, oracle = found.room_naive, found.oracle_naive
+        single, whose = found.best_naive, f"{found.best}, the best worker on these questions"
+        luck = ", luck included"
+    both = "" if room.problems == oracle.problems else f" on the {room.problems:,} questions that both have decided"
+    return (
+        f"{points(room)} points{both} over {whose} ({percent(single)} %), to {percent(oracle)} % (95 % interval of the "
+        f"gain {span(room)}{luck})"
+    )
+
+
+def _pool(found: Headroom, *, gained: bool = False) -> Section:
     rows = [
         (
             one.name,
@@ -199,19 +214,22 @@ def _pool(found: Headroom) -> Section:
         )
         for one in found.workers
     ]
+    lines: list[str] = []
     luck = found.oracle_corrected is None
-    room, which = (found.room_naive, "in hindsight") if luck else (found.room_corrected, "without luck")
-    lines = [
-        f"The best worker of each question, {which}, leads the best worker by {points(room)} points ({span(room)})."
-        + (" With one answer each, luck cannot be told from skill: ask each question at least twice." if luck else "")
-    ]
+    if not gained:
+        lines.append(f"The best worker of each question, {'in hindsight' if luck else 'without luck'}: {gain(found)}.")
+    if luck:
+        lines.append("With one answer each, luck cannot be told from skill: ask each question at least twice.")
     got = [f"{count:,} by {size or 'none'}" for size, count in enumerate(found.got_by)]
     asked = counted(found.questions, "question")
     lines.append(f"Of {asked}, so many are got (most answers right) by so many workers: {listed(got)}.")
     lines.append(
         "A worker could go where one worker a question is chosen, and only it goes; plans of several steps may need it."
     )
-    needed = [f"{100 * gain:g} points {middle:,} ({low:,} to {high:,})" for gain, low, middle, high in found.needed]
+    needed = [
+        f"{100 * gain:g} {'point' if gain == 0.01 else 'points'} {middle:,} ({low:,} to {high:,})"
+        for gain, low, middle, high in found.needed
+    ]
     if needed:
         lines.append("Questions to see a gain with 80 % power: " + "; ".join(needed) + ".")
     if found.visible is not None:

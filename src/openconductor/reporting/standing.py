@@ -38,7 +38,8 @@ def levels(found: Orchestration) -> Section:
             rows.append((name, percent(level.accuracy), interval(level.accuracy), points(lead), span(lead), p))
 
     oracle, best, fitted = found.oracle, found.best_single, found.best_fitted
-    add("oracle" if oracle is None else _oracle_name(oracle.system), oracle)
+    if oracle is not None and oracle.system != found.system:  # which has its own row
+        add(_oracle_name(oracle.system), oracle)
     add("best worker of each question, without luck", found.oracle_corrected)
     marked = len(rows)
     rows.append((found.system, percent(found.accuracy), interval(found.accuracy), "", "", ""))

@@ -29,14 +29,14 @@ def made(worker: str, outcome: str, usage: Usage = COST, **more: object) -> Call
     return Call(worker, outcome, (), Sampling(), usage=usage, **more)
 
 
-def drawn(planning: tuple[Call, ...], *calls: Call) -> list[str]:
+def drawn(planning: tuple[Call, ...], *calls: Call, width: int = 180) -> list[str]:
     workflow = Workflow((Step(0, "Say yes."),))
     used = sum((call.usage for call in calls), Usage())
     result = StepResult(workflow.steps[0], Completion("yes"), worker=0, usage=used, calls=calls)
     one = Round(Completion("plan"), workflow, Transcript(workflow, (result,)), calls=planning)
     file = io.StringIO()
     ledger = draw_up(Episode("Yes?", (one,), "yes", None, one.usage, 1.0))
-    Console(file=file, width=180, markup=False, highlight=False).print(bill(ledger))
+    Console(file=file, width=width, markup=False, highlight=False).print(bill(ledger, width))
     return [" ".join(line.split()) for line in file.getvalue().splitlines()]
 
 
@@ -65,6 +65,16 @@ def test_what_a_journal_gave_is_marked_as_not_paid_again() -> None:
     assert lines[1].endswith("wasted: timeout (price unknown); 1 replayed ($0.012300), not paid again")
 
 
+def test_where_room_is_short_remarks_stand_below_the_bill_by_name() -> None:
+    planning, working = (made("conductor", "answered", replayed=True),), made("ada", "answered", replayed=True)
+    assert drawn(planning, working, width=60) == [
+        "Bill conductor 1 call 1,000 + 200 tokens $0.012300",
+        "ada 1 call 1,000 + 200 tokens $0.012300",
+        "conductor: replayed, not paid again",
+        "ada: replayed, not paid again",
+    ]
+
+
 def test_an_answer_that_was_replaced_is_wasted_too() -> None:
     lines = drawn((), made("ada", "answered"), made("bob", "answered"))
     assert lines[1].endswith("wasted: not used ($0.012300)")
@@ -72,5 +82,6 @@ def test_an_answer_that_was_replaced_is_wasted_too() -> None:
 
 def test_a_price_that_is_known_in_part_says_so() -> None:
     assert dollars_text(Usage(dollars=Decimal("1.5"), unpriced_calls=2)) == "$1.50 + 2 calls of unknown price"
+    assert dollars_text(Usage(dollars=Decimal("1.5"), unpriced_calls=1)) == "$1.50 + 1 call of unknown price"
     assert dollars_text(Usage()) == ""
     assert dollars_text(Usage(), zero=True) == "$0.000000"

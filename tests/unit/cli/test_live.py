@@ -160,11 +160,16 @@ def test_an_answered_episode_ends_with_answer_verdict_and_cost(view) -> None:
     view(RoundEnded("e", 0, 1.0, outcome))
     usage = PLAN.usage + outcome.transcript.usage
     judged = EpisodeView("What is it?", POOL, judge=lambda answer: (answer == "43", "43"))
-    for picture in (view, judged):
+    simulated = EpisodeView("What is it?", POOL, simulated=True)
+    simulated(Planned("e", 0, 0.001, PLAN, WORKFLOW))
+    for index, result in enumerate(results):
+        simulated(StepEnded("e", 0, 0.002, index, result))
+    for picture in (view, judged, simulated):
         picture(Answered("e", 0, 1.0, Episode("What is it?", (outcome,), "42", None, usage, 1.0, "e")))
     text = drawn(view)
     assert "Answer     42" in text and "3 steps · 55 + 36 tokens · $0.000036 · 1.0 s in all" in text
     assert "wrong: expected 43" in drawn(judged)
+    assert "$0.000036 · 1.5 s of simulated work\n" in drawn(simulated), "no wall time beside simulated seconds"
 
 
 def test_a_failure_and_what_it_ended_are_told_apart(view) -> None:
@@ -211,6 +216,12 @@ def test_what_a_worker_wrote_is_neither_markup_nor_control(view) -> None:
     text = drawn(view)
     assert "[bold]4[/bold]" in text
     assert "\x1b" not in text and "\x07" not in text
+
+
+def test_in_a_narrow_terminal_an_answer_has_the_room_of_the_bars(view) -> None:
+    view(StepEnded("e", 0, 1.0, 0, answered(WORKFLOW.steps[0], "900 1020 1140", started=0.5, ended=1.0)))
+    assert "→ 900 1020 1140 " in drawn(view, width=60)
+    assert "━" not in drawn(view, width=60) and "━" in drawn(view, width=80)
 
 
 @pytest.mark.parametrize("width", [40, 60, 80, 200])

@@ -59,6 +59,8 @@ def test_the_defaults_are_the_gym_with_the_bundled_conductor_and_cost_nothing() 
     [
         ({"repeat": 3}, "nearest known key is 'repeats'"),
         ({"task": [{"name": "gym", "pth": "x"}]}, "nearest known key is 'path'"),
+        ({"seed": -1}, "test: seed: got -1, expected a whole number from 0"),
+        ({"task": [{"name": "gym", "seed": -2}]}, "test: task gym: seed: got -2"),
         ({"repeats": 0}, "test: repeats: got 0, expected 1 to 4096"),
         ({"repeats": "3"}, "repeats: got '3'"),
         ({"concurrency": 0}, "concurrency: got 0"),
@@ -78,6 +80,17 @@ def test_the_defaults_are_the_gym_with_the_bundled_conductor_and_cost_nothing() 
 def test_a_wrong_recipe_says_what_is_wrong(changes: dict[str, object], said: str) -> None:
     with pytest.raises(ConfigError, match=said):
         made(**changes)
+
+
+def test_a_recipe_of_a_training_is_told_from_one_with_misspelt_keys(root: Path, tmp_path: Path) -> None:
+    with pytest.raises(
+        ConfigError, match=r"gym\.toml: has \[model\], \[cold_start\].* `openconductor train`; expected"
+    ):
+        load_eval_config(root / "recipes" / "gym.toml")
+    path = tmp_path / "mine.toml"
+    path.write_text("repeat = 3\n", "utf-8")
+    with pytest.raises(ConfigError, match="nearest known key is 'repeats'"):
+        load_eval_config(path)
 
 
 def test_what_no_toml_can_hold_is_refused() -> None:
@@ -103,6 +116,7 @@ def test_a_pool_file_and_local_data_may_lie_elsewhere_but_the_gym_is_no_file() -
         config, pool="/far/pool.toml", task=(replace(config.task[0], path="/far/a.jsonl"),), learn=LearnTable(path="b")
     )
     assert differences(config, moved) == []
+    assert [one.partition(":")[0] for one in differences(config, moved, places=True)] == ["task", "pool", "learn"]
     assert differences(config, replace(config, pool="gym")) == ['pool: got "gym", expected "pool.toml"']
     assert differences(config, replace(moved, task=(replace(moved.task[0], limit=3),))) == [
         'task: got [{"name": "gsm8k", "limit": 3}], expected [{"name": "gsm8k"}]'

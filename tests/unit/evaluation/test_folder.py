@@ -11,6 +11,7 @@ from openconductor.errors import ConfigError, JournalError
 from openconductor.evaluation.config import EvalConfig, make_eval_config
 from openconductor.evaluation.folder import (
     check_folder,
+    holds,
     input_differences,
     read_folder,
     write_folder,
@@ -49,6 +50,16 @@ def test_what_a_kill_before_the_recipe_left_behind_is_no_run_and_no_hindrance(tm
     for name in ("environment.json", "config.toml.part", "journal.sqlite", "journal.sqlite-wal", "journal.sqlite-lock"):
         (tmp_path / name).touch()
     assert not check_folder(tmp_path, config(), INPUTS)
+
+
+def test_a_folder_holds_what_it_was_told_and_no_other_evaluation(folder: Path, tmp_path: Path) -> None:
+    assert holds(folder, config())
+    assert holds(folder, config(budget={"calls": 3}, concurrency=1))
+    assert not holds(folder, config(seed=1))
+    assert not holds(folder, config(pool="pool.toml"))
+    assert not holds(tmp_path, config()) and not holds(tmp_path / "new", config())
+    (folder / "config.toml").write_text("sistems = 3", "utf-8")
+    assert not holds(folder, config())
 
 
 def test_a_folder_of_something_else_is_not_written_to(tmp_path: Path) -> None:

@@ -14,6 +14,7 @@ from scripted import write_sums
 from openconductor.errors import ConfigError, TaskError
 from openconductor.evaluation.config import EvalConfig, make_eval_config
 from openconductor.evaluation.inputs import (
+    check_tasks,
     describe_pool,
     describe_problems,
     in_sandbox,
@@ -124,6 +125,25 @@ def test_a_tasks_own_seed_goes_before_the_recipes(tmp_path: Path) -> None:
         return [str(problem.question) for problem in loaded["gym"][0].problems]
 
     assert drawn({"seed": 3}, seed=4) == drawn({}, seed=3) != drawn({}, seed=4)
+
+
+@pytest.mark.parametrize("named", [{"task": [{"name": "gym"}, {"name": "math500"}]}, {"task": [{"name": "gsm8k"}]}])
+def test_the_gyms_workers_are_asked_nothing_but_the_gym(tmp_path: Path, named: dict[str, object]) -> None:
+    with pytest.raises(ConfigError, match=r"can read only the gym's questions; expected a pool file: --pool FILE"):
+        check_tasks(config(tmp_path, pool="gym", **named))
+    check_tasks(config(tmp_path, **named))
+    check_tasks(make_eval_config({}, where="test"))
+
+
+def test_the_gyms_workers_learn_from_nothing_but_the_gym() -> None:
+    told = make_eval_config({"learn": {"task": "gsm8k"}}, where="test")
+    with pytest.raises(ConfigError, match="task gsm8k: got the gym's simulated workers"):
+        load_learning(told, {})
+
+
+def test_a_task_that_is_not_there_is_told_before_the_pool_it_would_need(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="'math500'"):
+        check_tasks(config(tmp_path, pool="gym", task=[{"name": "math50"}]))
 
 
 # ── what is learnt from ──────────────────────────────────────────────────────────────────────────────────────────────

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import sys
 from dataclasses import replace
 from pathlib import Path
@@ -20,7 +21,7 @@ from openconductor.reporting.effort import effort
 from openconductor.reporting.page.elements import element, markup
 from openconductor.reporting.page.glance import glance
 from openconductor.reporting.report import Report
-from openconductor.reporting.rows import heading, pool_sections, sections
+from openconductor.reporting.rows import gain, heading, pool_sections, sections
 from openconductor.reporting.words import points
 
 PLAYERS = {
@@ -158,6 +159,38 @@ def test_a_gain_that_was_asked_for_in_half_points_is_said_so() -> None:
     assert "power: 2.5 points" in said
     assert "; 7 points" in said
     assert "plans of several steps may need it" in said
+
+
+@pytest.mark.parametrize("repeats", [1, 3])
+def test_a_pools_gain_is_said_with_both_levels_that_it_lies_between(repeats: int) -> None:
+    """Over whom: what is without luck over a choice without luck, and what has luck in it over the best one seen."""
+    room = headroom(play(PLAYERS, 1, questions=60, repeats=repeats))
+    assert room is not None
+    said = gain(room)
+    found = re.fullmatch(r"(\S+) points over (.+) \((\S+) %\), to (\S+) % \(95 % interval .+\)", said)
+    assert found is not None, said
+    lead, single, oracle = (float(found[place]) for place in (1, 3, 4))
+    assert lead == pytest.approx(oracle - single, abs=0.11)
+    if repeats == 1:
+        assert found[2] == f"{room.best}, the best worker on these questions" and "luck included" in said
+        assert single == pytest.approx(100 * room.best_naive.value, abs=0.06)
+    else:
+        assert found[2] == "the worker that other questions would choose" and "luck" not in said
+        assert single == pytest.approx(100 * room.best_fitted.value, abs=0.06)
+
+
+def test_a_gain_on_fewer_questions_than_the_level_beside_it_says_on_how_many() -> None:
+    room = headroom(play(PLAYERS, 1, questions=60, repeats=2))
+    assert room is not None and room.room_corrected is not None
+    fewer = replace(room, room_corrected=replace(room.room_corrected, problems=41))
+    assert "points on the 41 questions that both have decided over" in gain(fewer)
+    assert "both have decided" not in gain(room)
+
+
+def test_one_point_is_no_points() -> None:
+    room = headroom(play(PLAYERS, 1, questions=40))
+    assert room is not None
+    assert "power: 1 point " in " ".join(line for part in pool_sections(room) for line in part.lines)
 
 
 def report_of(found: Orchestration) -> Report:
