@@ -239,7 +239,7 @@ def test_a_completion_that_is_no_workflow_fails_with_its_reason(run) -> None:
         plain = run("ask", QUESTION, *scripted(server))
         ran = run("ask", QUESTION, *scripted(server), "--json")
     assert (plain.code, plain.out) == (1, "")
-    assert "missing_list" in plain.err
+    assert "the Conductor wrote no workflow: missing_list" in plain.err
     assert ran.code == 1
     assert ran.json()["answer"] is None
     assert ran.json()["error"]["reason"] == "missing_list"

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from openconductor.cli import console
-from openconductor.errors import ConfigError, OpenConductorError
+from openconductor.errors import ConfigError, OpenConductorError, WorkflowError
 
 if TYPE_CHECKING:
     from openconductor.conductor import Conductor
@@ -42,12 +42,12 @@ def ask(  # noqa: PLR0913, PLR0917 - the options of a command
     key_env: Annotated[
         str | None, typer.Option("--conductor-key-env", help="The environment variable that holds its key.")
     ] = None,
-    max_steps: Annotated[int, typer.Option("--max-steps", help="The most steps of a workflow.")] = 5,
-    rounds: Annotated[int, typer.Option("--rounds", help="The most rounds; 1 is no revision.")] = 1,
-    calls: Annotated[int | None, typer.Option("--budget-calls", help="The most calls, the Conductor's too.")] = None,
-    tokens: Annotated[int | None, typer.Option("--budget-tokens", help="The most tokens, read and written.")] = None,
+    max_steps: Annotated[int, typer.Option("--max-steps", min=1, help="The most steps of a workflow.")] = 5,
+    rounds: Annotated[int, typer.Option("--rounds", min=1, help="The most rounds; 1 is no revision.")] = 1,
+    calls: Annotated[int | None, typer.Option("--budget-calls", min=0, help="The most calls, plans too.")] = None,
+    tokens: Annotated[int | None, typer.Option("--budget-tokens", min=0, help="The most tokens, both ways.")] = None,
     dollars: Annotated[str | None, typer.Option("--budget-dollars", help="The most US dollars.")] = None,
-    seconds: Annotated[float | None, typer.Option("--budget-seconds", help="The most seconds.")] = None,
+    seconds: Annotated[float | None, typer.Option("--budget-seconds", min=0, help="The most seconds.")] = None,
     seed: Annotated[int | None, typer.Option("--seed", help="Draws the gym's answers (default 0).")] = None,
     fallback: Annotated[
         bool, typer.Option("--fallback/--no-fallback", help="Give a step that failed to the next healthy worker.")
@@ -86,6 +86,8 @@ def ask(  # noqa: PLR0913, PLR0917 - the options of a command
         raise
     if as_json:
         _show_json(episode, asked)
+    if isinstance(episode.error, WorkflowError):
+        console.fail(f"the Conductor wrote no workflow: {episode.error}", hint="--json shows what it wrote.")
     if episode.answer is None:
         raise episode.error or OpenConductorError("no answer and no error")
     if not as_json:

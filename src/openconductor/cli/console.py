@@ -56,7 +56,7 @@ def show(renderable: RenderableType) -> None:
 
 
 def table(*, title: str = "") -> Table:
-    """An empty table as all verbs draw theirs: a line below the head, two columns between the others'."""
+    """An empty table of figures: a line below the head, two cells from one column to the next."""
     from rich import box
     from rich.table import Table
 

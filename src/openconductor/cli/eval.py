@@ -70,7 +70,7 @@ def evaluate(  # noqa: PLR0913, PLR0917 - the options of a command
     ] = None,
     concurrency: Annotated[int | None, typer.Option("--concurrency", min=1, help="Questions asked at once.")] = None,
     dollars: Annotated[str | None, typer.Option("--budget-dollars", help="The most US dollars, of all runs.")] = None,
-    calls: Annotated[int | None, typer.Option("--budget-calls", help="The most calls, of all runs.")] = None,
+    calls: Annotated[int | None, typer.Option("--budget-calls", min=0, help="The most calls, of all runs.")] = None,
     config: Annotated[Path | None, typer.Option("--config", help="A recipe (TOML).", show_default=False)] = None,
     unsafe: Annotated[
         bool, typer.Option("--unsafe-code-exec", help="Run programs even where no sandbox works: they can do anything.")
