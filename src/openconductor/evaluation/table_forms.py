@@ -138,8 +138,10 @@ def percent(value: float | None) -> str:
 
 
 def dollars(value: float) -> str:
-    """Dollars of a question: cents have their decimals, fractions of a cent three figures."""
-    return f"{value:.4f}" if value >= 0.01 or value == 0 else f"{value:.3g}"
+    """Dollars of a question, never as a power of ten: from a cent on four decimals, below it six."""
+    if 0 < value < 1e-6:
+        return "<0.000001"
+    return f"{value:.4f}" if value >= 0.01 else f"{value:.6f}" if value else "0"
 
 
 def chance(p: float) -> str:

@@ -143,9 +143,13 @@ def test_a_stopped_runs_size_is_that_of_its_longest_row() -> None:
 
 
 @pytest.mark.parametrize(
-    ("value", "text"), [(0.0, "0.0000"), (0.0123, "0.0123"), (1.5, "1.5000"), (0.000123456, "0.000123")]
+    ("value", "text"),
+    [
+        *((0.0, "0"), (12.3, "12.3000"), (0.01, "0.0100"), (0.0123456, "0.0123"), (0.00123456, "0.001235")),
+        *((4.91e-05, "0.000049"), (1e-06, "0.000001"), (9e-07, "<0.000001")),
+    ],
 )
-def test_dollars_show_cents_and_three_figures_of_less(value: float, text: str) -> None:
+def test_dollars_are_never_written_as_a_power_of_ten(value: float, text: str) -> None:
     assert dollars(value) == text
 
 
