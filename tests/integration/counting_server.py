@@ -10,6 +10,7 @@ import json
 import random
 import threading
 import time
+from abc import ABC, abstractmethod
 from hashlib import blake2b
 
 from aiohttp import web
@@ -23,7 +24,7 @@ def request_id(model: str, turns: Turns) -> str:
     return blake2b(json.dumps([model, turns]).encode(), digest_size=8).hexdigest()
 
 
-class CountingServer:
+class CountingServer(ABC):
     """Answers each request after some milliseconds, drawn at random; subclasses say what (``text``)."""
 
     PAUSE_S = (0.0, 0.01)
@@ -39,9 +40,9 @@ class CountingServer:
         self._thread.start()
         assert self._up.wait(30)
 
+    @abstractmethod
     def text(self, model: str, turns: Turns, asked: str) -> str:
         """The answer to one request; ``asked`` is its id."""
-        raise NotImplementedError
 
     def wait_for(self, requests: int) -> None:
         """Block until so many more have come."""

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from openconductor.cli import console
+from openconductor.cli.conductors import BaseUrl, KeyEnv
 from openconductor.errors import ConfigError, OpenConductorError, WorkflowError
 
 if TYPE_CHECKING:
@@ -36,12 +37,8 @@ def ask(  # noqa: PLR0913, PLR0917 - the options of a command
             "--conductor", help="provider:model, a checkpoint folder, or worker:NAME; without it, the bundled one."
         ),
     ] = None,
-    base_url: Annotated[
-        str | None, typer.Option("--conductor-base-url", help="Where its API begins, /v1 included.")
-    ] = None,
-    key_env: Annotated[
-        str | None, typer.Option("--conductor-key-env", help="The environment variable that holds its key.")
-    ] = None,
+    base_url: BaseUrl = None,
+    key_env: KeyEnv = None,
     max_steps: Annotated[int, typer.Option("--max-steps", min=1, help="The most steps of a workflow.")] = 5,
     rounds: Annotated[int, typer.Option("--rounds", min=1, help="The most rounds; 1 is no revision.")] = 1,
     calls: Annotated[int | None, typer.Option("--budget-calls", min=0, help="The most calls, plans too.")] = None,

@@ -5,11 +5,16 @@ Without a word it is the bundled one over the gym's simulated workers.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
+
+import typer
 
 if TYPE_CHECKING:
     from openconductor.conductor import Planner
     from openconductor.pool import WorkerPool
+
+BaseUrl = Annotated[str | None, typer.Option("--conductor-base-url", help="Where its API begins, /v1 included.")]
+KeyEnv = Annotated[str | None, typer.Option("--conductor-key-env", help="The environment variable that holds its key.")]
 
 
 def bundled_planner() -> str:

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Annotated, cast
 import typer
 
 from openconductor.cli import console
+from openconductor.cli.conductors import BaseUrl, KeyEnv
 from openconductor.cli.runs import dollars_of, evaluated, missing, own_folder
 from openconductor.cli.tables import tables
 from openconductor.errors import BudgetExceeded, ConfigError
@@ -51,12 +52,8 @@ def evaluate(  # noqa: PLR0913, PLR0917 - the options of a command
             "--conductor", help="provider:model, a checkpoint folder, or worker:NAME.", show_default="bundled"
         ),
     ] = None,
-    base_url: Annotated[
-        str | None, typer.Option("--conductor-base-url", help="Where its API begins, /v1 included.")
-    ] = None,
-    key_env: Annotated[
-        str | None, typer.Option("--conductor-key-env", help="The environment variable that holds its key.")
-    ] = None,
+    base_url: BaseUrl = None,
+    key_env: KeyEnv = None,
     limit: Annotated[int | None, typer.Option("--limit", min=1, help="So many problems of each task.")] = None,
     repeats: Annotated[int | None, typer.Option("--repeats", min=1, help="How often each is asked.")] = None,
     seed: Annotated[

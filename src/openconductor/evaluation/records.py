@@ -13,10 +13,9 @@ from dataclasses import dataclass
 from decimal import Decimal
 from typing import Any, Literal, cast, get_args
 
-from openconductor.errors import JournalError, OpenConductorError, WorkflowError
+from openconductor.errors import JournalError, OpenConductorError, WorkflowError, caused_by_plan
 from openconductor.evaluation.run import Outcome
 from openconductor.ledger import draw_up
-from openconductor.reward import caused_by_plan
 from openconductor.types import Call, Round, Step, Usage, Workflow
 
 Status = Literal["graded", "unparsed", "invalid", "refused", "ungraded", "failed"]
