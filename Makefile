@@ -4,7 +4,7 @@ SHELL := bash
 .SHELLFLAGS := -eu -o pipefail -c
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo setup sandbox test check format learn bench docs clean
+.PHONY: help demo setup sandbox test test-slow check format learn bench docs clean
 
 PYTHON ?= python3
 VENV ?= .venv
@@ -18,7 +18,7 @@ PIP_INSTALL := -m pip install --quiet --no-compile --disable-pip-version-check -
 CODE := src tests benchmarks
 
 help:  ## list the verbs
-	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## +/\1|/' | awk -F'|' '{printf "make %-10s %s\n", $$1, $$2}'
+	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## +/\1|/' | awk -F'|' '{printf "make %-10s %s\n", $$1, $$2}'
 
 demo: $(DEMO_VENV)/.ready  ## the trained Conductor at work: no key, no GPU, no torch (DEMO_FLAGS="--seed 3")
 	$(DEMO_VENV)/bin/openconductor demo $(DEMO_FLAGS)
@@ -26,7 +26,10 @@ demo: $(DEMO_VENV)/.ready  ## the trained Conductor at work: no key, no GPU, no 
 setup: $(VENV)/.ready sandbox  ## an environment with everything for development
 
 test: setup  ## all tests (TEST_FLAGS="-k parser" for some)
-	$(BIN)/python -m pytest $(TEST_FLAGS) </dev/null
+	$(BIN)/python -m pytest -m "not slow" $(TEST_FLAGS) </dev/null
+
+test-slow: setup  ## the tests that take long: statistics over grids, kills by the hundred, load, trainings
+	$(BIN)/python -m pytest -m slow $(TEST_FLAGS) </dev/null
 
 check: setup  ## lint, format, types, floors
 	$(BIN)/ruff check $(CODE)
