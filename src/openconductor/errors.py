@@ -80,12 +80,14 @@ class WorkerError(OpenConductorError, RuntimeError):
 
     ``.retryable`` says whether the same call may succeed when it is made again. ``.usage`` is what the failed call is
     known to have used; None is not known, unless ``unbilled`` (or a status from 400 on) says that nothing was done.
+    ``.sent`` says whether the request had gone out to a server that has not answered: it may have worked on it.
     """
 
     outcome: ClassVar[str] = "failed"
     """The name of this kind of failure in the journal."""
     default_retryable: ClassVar[bool] = True
-    unbilled: ClassVar[bool] = False
+    unbilled: bool = False
+    sent: bool = False
 
     def __init__(
         self,
@@ -133,10 +135,22 @@ class WorkerTimeout(WorkerError, TimeoutError):
 
 
 class Unreachable(WorkerError, ConnectionError):
-    """No connection, or one that was closed before a response began."""
+    """No connection, or one that was closed before a response began; only where nothing was ``sent`` is it unbilled."""
 
     outcome = "unreachable"
-    unbilled = True
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        worker: str = "",
+        status: int | None = None,
+        retryable: bool | None = None,
+        sent: bool = False,
+    ) -> None:
+        super().__init__(message, worker=worker, status=status, retryable=retryable)
+        self.sent = sent
+        self.unbilled = not sent
 
 
 class ServerFailed(WorkerError):

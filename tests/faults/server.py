@@ -78,13 +78,9 @@ class Record:
     def unreported(self) -> bool:
         """Whether the client cannot know what this request cost it: work may have been done, and nothing said so.
 
-        Not so where the server refused (a status from 300 on) or hung up before any response.
+        Not so where the server refused (a status from 300 on).
         """
-        if self.usage is not None:
-            return False
-        if self.status is None:
-            return self.ended == "left"
-        return 200 <= self.status < 300
+        return self.usage is None and (self.status is None or 200 <= self.status < 300)
 
 
 @dataclass(slots=True)

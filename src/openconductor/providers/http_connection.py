@@ -64,6 +64,7 @@ class Connection(asyncio.BufferedProtocol):
         "_parser",
         "_paused",
         "_pieces",
+        "_sent",
         "_silence_s",
         "_taken",
         "_timer",
@@ -100,7 +101,7 @@ class Connection(asyncio.BufferedProtocol):
         self._fields: list[tuple[bytes, bytes]] = []
         self._pieces: list[bytes] = []
         self._wire = self._body = self._taken = 0  # bytes: received, of body received, of body handed on
-        self._keeps = self._paused = self.complete = False
+        self._keeps = self._paused = self._sent = self.complete = False
         self._deadline: float | None = None
         self._silence_s: float | None = None
         self._begun = self._heard = 0.0
@@ -132,6 +133,7 @@ class Connection(asyncio.BufferedProtocol):
         transport = self._transport
         if transport is None or self._closed:
             return
+        self._sent = True
         if len(payload) < BUFFER_BYTES:
             transport.write(head + payload)
         else:
@@ -243,10 +245,10 @@ class Connection(asyncio.BufferedProtocol):
         if self.status:
             return ConnectionLost(f"the response broke off: {words}", status=self.status)
         if error is not None:
-            return Unreachable(f"no response: {words}")
+            return Unreachable(f"no response: {words}", sent=self._sent)
         if self._wire:
             return ConnectionLost("the connection was closed within the headers of the response")
-        return Unreachable("the server closed the connection without a response")
+        return Unreachable("the server closed the connection without a response", sent=self._sent)
 
     # ── the clock: one timer a connection, set anew only where it would ring too late ────────────────────────────────
     def _watch(self) -> None:

@@ -309,8 +309,18 @@ async def test_a_connection_that_is_gone_before_the_request_is_unreachable() -> 
     line = Line()
     line.lose()
     line.ask()
-    assert type(await line.fail()) is Unreachable
+    error = await line.fail()
+    assert (type(error), error.sent, error.unbilled) == (Unreachable, False, True)
     assert line.wire.sent == []
+
+
+@pytest.mark.parametrize("error", [None, ConnectionResetError(104, "Connection reset by peer")])
+async def test_a_request_that_went_out_may_be_billed_though_nothing_came_back(error: Exception | None) -> None:
+    line = Line()
+    line.ask()
+    line.lose(error)
+    failed = await line.fail()
+    assert (type(failed), failed.sent, failed.unbilled) == (Unreachable, True, False)
 
 
 async def test_what_came_before_a_fault_is_read_before_it_is_raised() -> None:
