@@ -23,7 +23,6 @@ from faults.plays import FAULTS
 from faults.script import Played, Seeded
 from faults.server import FaultServer, Tokens, dead_url, fault_server
 from openconductor import Conductor, Worker, WorkerPool
-from openconductor.cli.episode_json import episode_json
 from openconductor.emit import FanOut
 from openconductor.errors import OpenConductorError
 from openconductor.events import CallEnded, Event
@@ -32,6 +31,7 @@ from openconductor.ledger import draw_up
 from openconductor.prompt import render_workflow
 from openconductor.providers import retry
 from openconductor.providers.openai_compatible import OpenAICompatibleProvider
+from openconductor.serialisation import episode_json
 from openconductor.types import Budget, Call, Episode, Step, Usage, Workflow
 
 PRICES = {  # US dollars a million tokens; awkward on purpose
@@ -277,7 +277,8 @@ async def test_the_json_of_an_episode_carries_the_same_sums(tmp_path: Path) -> N
     async with fault_server(Seeded(5, shares, WEIGHTS), {"planner": render_workflow(TREE)}) as server:
         pool = WorkerPool([worker(server, name) for name in ("a", "b", "c", "good")])
         conductor = Conductor(worker(server, "planner"), pool=pool, fallback=True)
-        shown = [episode_json(await conductor.ask(f"{number}?"), pool) for number in range(5)]
+        names = dict(enumerate(("a", "b", "c", "good")))
+        shown = [episode_json(await conductor.ask(f"{number}?"), names) for number in range(5)]
         await pool.aclose()
     told = counted(server)
     ledgers: Sequence[dict[str, dict[str, object]]] = [one["ledger"] for one in shown]  # type: ignore[misc]

@@ -27,7 +27,6 @@ from faults.plays import END, STREAM, Fault, Play, delta, event, head, piece
 from faults.script import Played
 from faults.server import Exchange, FaultServer, fault_server
 from openconductor import Conductor, Worker, WorkerPool
-from openconductor.cli.episode_json import episode_json
 from openconductor.emit import FanOut
 from openconductor.errors import AuthFailed, ConfigError, OpenConductorError
 from openconductor.events import Event
@@ -35,6 +34,7 @@ from openconductor.journal import Journal
 from openconductor.prompt import render_workflow
 from openconductor.providers import retry
 from openconductor.providers.openai_compatible import OpenAICompatibleProvider
+from openconductor.serialisation import episode_json
 from openconductor.types import Step, Workflow
 
 SENT = "sk-canary/A7f3+b1c9d5e2=8642"  # with what Base64, URLs and JSON write differently
@@ -242,7 +242,7 @@ async def test_a_key_that_the_server_repeats_is_nowhere(
             leaks.look("a call's error", shown)
     leaks.look("the episode", repr(episode))
     leaks.look("the events", repr(events))
-    leaks.look("--json", json.dumps(episode_json(episode, pool)))
+    leaks.look("--json", json.dumps(episode_json(episode, {ordinal: worker.name for ordinal, worker in pool})))
     leaks.look("the pool", repr(pool) + repr(pool[0]) + repr(pool[0].provider))
     leaks.look("the log", caplog.text)
     leaks.look("stdout and stderr", "".join(capfd.readouterr()))

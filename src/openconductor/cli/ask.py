@@ -181,6 +181,6 @@ def _show_bill(episode: Episode | None) -> None:
 
 
 def _show_json(episode: Episode, conductor: Conductor) -> None:
-    from openconductor.cli.episode_json import episode_json
+    from openconductor.serialisation import episode_json
 
-    console.show_json(episode_json(episode, conductor.pool))
+    console.show_json(episode_json(episode, {ordinal: worker.name for ordinal, worker in conductor.pool}))

@@ -109,20 +109,20 @@ def init(
 
 # ── for programs ─────────────────────────────────────────────────────────────────────────────────────────────────────
 def _check_json(path: Path, reports: Sequence[WorkerReport], offline: bool) -> Json:
-    from openconductor.cli.episode_json import usage_json
+    from openconductor.serialisation import plain
 
     return {
         "pool": str(path),
         "ok": all(report.usable for report in reports),
         "offline": offline,
         "calls": sum(report.calls for report in reports),
-        "spent": usage_json(_spent(reports)),
+        "spent": plain(_spent(reports)),
         "workers": [_report_json(report) for report in reports],
     }
 
 
 def _report_json(report: WorkerReport) -> Json:
-    from openconductor.cli.episode_json import usage_json
+    from openconductor.serialisation import plain
 
     return {
         "ordinal": report.ordinal,
@@ -147,7 +147,7 @@ def _report_json(report: WorkerReport) -> Json:
         "tools": report.tools,
         "images": report.images,
         "calls": report.calls,
-        "spent": usage_json(report.spent),
+        "spent": plain(report.spent),
         "faults": [_fault_json(fault) for fault in report.faults],
     }
 

@@ -4,15 +4,25 @@ from __future__ import annotations
 
 import json
 from decimal import Decimal
+from types import MappingProxyType
+from typing import Any
 
-from openconductor.cli.episode_json import episode_json
+import pytest
+
 from openconductor.conductor import Conductor
-from openconductor.errors import ConnectionLost, WorkerTimeout
+from openconductor.errors import ConnectionLost, WorkerTimeout, WorkflowError, WorkflowReason
 from openconductor.gym.workers import gym_pool
 from openconductor.pool import Worker, WorkerPool
 from openconductor.prompt import render_workflow
 from openconductor.protocols import CallContext
-from openconductor.types import Completion, Message, Step, Usage, Workflow
+from openconductor.serialisation import dumps, episode_json, load, plain
+from openconductor.types import Completion, Episode, Message, Price, Sampling, Step, Usage, Workflow
+
+
+def shown_of(episode: Episode, pool: WorkerPool) -> dict[str, Any]:
+    """What `ask --json` prints, after a trip through JSON."""
+    return json.loads(json.dumps(episode_json(episode, {ordinal: worker.name for ordinal, worker in pool})))
+
 
 QUESTION = "Take 4 17 9, sort the list, then double every number."
 PLAN = Workflow((Step(3, "sort the list"), Step(1, "double every number", "all")))
@@ -21,7 +31,7 @@ PLAN = Workflow((Step(3, "sort the list"), Step(1, "double every number", "all")
 def test_the_ledger_adds_up_to_the_episode_over_rounds() -> None:
     pool = gym_pool()
     episode = Conductor(lambda messages: render_workflow(PLAN), pool=pool, max_rounds=2).ask_sync(QUESTION)
-    shown = json.loads(json.dumps(episode_json(episode, pool)))
+    shown = shown_of(episode, pool)
     assert [one["round"] for one in shown["rounds"]] == [0, 1]
     ledger = shown["ledger"]
     assert len(ledger["entries"]) == 6
@@ -38,7 +48,7 @@ def test_dollars_are_plain_decimals_however_small() -> None:
 
     pool = WorkerPool([Worker(Cheap(), name="cheap")])
     plan = render_workflow(Workflow((Step(0, "Say yes."),)))
-    shown = episode_json(Conductor(lambda messages: plan, pool=pool).ask_sync("Yes?"), pool)
+    shown = shown_of(Conductor(lambda messages: plan, pool=pool).ask_sync("Yes?"), pool)
     assert shown["ledger"]["total"]["dollars"] == "0.0000000001"
 
 
@@ -48,7 +58,7 @@ def test_a_failed_step_says_so_and_one_that_it_ended_was_not_reached() -> None:
 
     pool = WorkerPool([Worker(fails, name="slow"), Worker(lambda messages: "yes", name="quick")])
     plan = render_workflow(Workflow((Step(0, "Try."), Step(1, "Repeat it.", "all"))))
-    shown = json.loads(json.dumps(episode_json(Conductor(lambda m: plan, pool=pool).ask_sync("Yes?"), pool)))
+    shown = shown_of(Conductor(lambda m: plan, pool=pool).ask_sync("Yes?"), pool)
     assert shown["answer"] is None
     assert (shown["error"]["type"], shown["error"]["worker"]) == ("WorkerTimeout", "slow")
     first, second = shown["rounds"][0]["steps"]
@@ -60,7 +70,7 @@ def test_a_failed_step_says_so_and_one_that_it_ended_was_not_reached() -> None:
 def test_a_chat_keeps_its_turns() -> None:
     pool = gym_pool()
     chat = [Message("system", "Be brief."), Message("user", QUESTION)]
-    shown = episode_json(Conductor(lambda messages: render_workflow(PLAN), pool=pool).ask_sync(chat), pool)
+    shown = shown_of(Conductor(lambda messages: render_workflow(PLAN), pool=pool).ask_sync(chat), pool)
     assert shown["question"] == [{"role": "system", "content": "Be brief."}, {"role": "user", "content": QUESTION}]
 
 
@@ -73,7 +83,7 @@ def test_attempts_stand_beside_their_step_and_the_wasted_ones_are_summed_up() ->
     pool = WorkerPool([Worker(Lost(), name="lost", price=price), Worker(lambda messages: "yes", name="hand")])
     plan = render_workflow(Workflow((Step(0, "Say yes."),)))
     episode = Conductor(lambda messages: plan, pool=pool, fallback=True).ask_sync("Yes?")
-    shown = json.loads(json.dumps(episode_json(episode, pool)))
+    shown = shown_of(episode, pool)
     [only] = shown["rounds"]
     assert [one["outcome"] for one in only["planning"]["attempts"]] == ["answered"]
     [step] = only["steps"]
@@ -96,8 +106,43 @@ def test_a_conductor_that_failed_has_its_attempts_on_record() -> None:
         raise WorkerTimeout("too slow")
 
     pool = gym_pool()
-    shown = episode_json(Conductor(deaf, pool=pool).ask_sync(QUESTION), pool)
+    shown = shown_of(Conductor(deaf, pool=pool).ask_sync(QUESTION), pool)
     [only] = shown["rounds"]
     assert only["conductor"] is None
     assert [one["outcome"] for one in only["planning"]["attempts"]] == ["timeout"]
     assert [entry["who"] for entry in shown["ledger"]["entries"]] == ["conductor"]
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        Usage(1, 2, 3, 4, Decimal("0.00012300"), 5, 0.25),
+        Completion('Fi"ne \ud800', "why", ({"id": "c"},), Usage(1), "tool_calls", {"model": "m", "n": [1, None]}),
+        Message("user", "Sëe", ({"type": "image_url", "image_url": {"url": "data:,x"}},)),
+        Sampling(0.2, 9, 7, {"effort": "minimal", "stop": ["\n"]}),
+        Price(Decimal("1.25"), Decimal(10)),
+        PLAN,
+        Workflow((Step(0, "first"), Step(1, "second", [0]))),
+    ],
+    ids=lambda value: type(value).__name__,
+)
+def test_a_value_comes_back_from_its_json_as_it_was(value: object) -> None:
+    assert load(type(value), json.loads(dumps(value))) == value
+
+
+def test_what_json_does_not_know_is_written_and_what_is_no_such_value_is_refused() -> None:
+    odd = MappingProxyType({"set": frozenset({2, 1}), 3: (Decimal("1E-10"), MappingProxyType({"a": 1}))})
+    assert dumps(odd) == '{"3":["0.0000000001",{"a":1}],"set":[1,2]}'
+    assert plain(WorkerTimeout("slow", worker="w")) == {
+        "type": "WorkerTimeout",
+        "message": "worker 'w': slow",
+        "worker": "w",
+        "status": None,
+    }
+    assert plain(WorkflowError(WorkflowReason.NO_STEPS, "empty")) == {
+        "type": "WorkflowError",
+        "message": "no_steps: empty",
+        "reason": "no_steps",
+    }
+    with pytest.raises(ValueError, match="finish_reason"):
+        load(Completion, {"text": "A", "finish_reason": "tired"})

@@ -1,0 +1,201 @@
+"""Values as JSON, and back: the one form that the journal, the records of an evaluation and ``--json`` share.
+
+In: the frozen values. Out: JSON's own types; ``load`` makes the frozen value again, but for those that hold errors. A
+value is a mapping of its fields; a Decimal is a decimal string, so that nothing is lost to binary fractions; an unknown
+price is null; an error is its class, its message and what else it knows.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import fields, is_dataclass
+from decimal import Decimal
+from functools import cache
+from typing import TYPE_CHECKING, TypeVar, cast
+
+from openconductor.errors import OpenConductorError, WorkerError, WorkflowError
+from openconductor.ledger import Attempt, Entry, Ledger, draw_up
+from openconductor.types import Episode, Message, Question, Round, StepResult
+
+if TYPE_CHECKING:
+    from pydantic import TypeAdapter
+
+T = TypeVar("T")
+Json = dict[str, object]
+_Entries = Mapping[tuple[int, int | None], Entry]
+
+
+def plain(value: object) -> object:
+    """The value in JSON's types: dict, list, str, int, float, bool, None; what is none of ours as its ``repr``."""
+    if value is None or isinstance(value, str | bool | int | float):
+        return value
+    if isinstance(value, Decimal):
+        return format(value, "f")
+    if isinstance(value, OpenConductorError):
+        known: Json = {"type": type(value).__name__, "message": str(value)}
+        if isinstance(value, WorkflowError):
+            known["reason"] = value.reason.value
+        return known | _only(value, "worker", "status") if isinstance(value, WorkerError) else known
+    if isinstance(value, Mapping):
+        return {str(name): plain(item) for name, item in cast("Mapping[object, object]", value).items()}
+    if isinstance(value, set | frozenset):
+        return sorted(map(plain, cast("set[object]", value)), key=repr)
+    if isinstance(value, list | tuple):
+        return [plain(item) for item in cast("Sequence[object]", value)]
+    if is_dataclass(value):
+        return {name: plain(getattr(value, name)) for name in _names(type(value))}
+    return repr(value)
+
+
+def dumps(value: object) -> str:
+    """Canonical JSON of ``plain(value)``: names sorted, no spaces; ASCII only where it holds a lone surrogate."""
+    value = plain(value)
+    text = json.dumps(value, ensure_ascii=False, sort_keys=True, separators=(",", ":"))
+    if text.isascii():
+        return text
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return json.dumps(value, sort_keys=True, separators=(",", ":"))
+    return text
+
+
+def load(kind: type[T], data: object) -> T:
+    """The frozen value of which ``data`` is the ``plain`` form; fields that it lacks have their defaults.
+
+    Raises:
+        ValueError: it is not the form of such a value (pydantic's ValidationError).
+    """
+    return cast("TypeAdapter[T]", _adapter(kind)).validate_python(data)
+
+
+@cache
+def _adapter(kind: type) -> TypeAdapter[object]:
+    from pydantic import TypeAdapter
+
+    return TypeAdapter(kind)
+
+
+@cache
+def _names(kind: type) -> tuple[str, ...]:
+    return tuple(field.name for field in fields(kind))
+
+
+def outcome_of(result: StepResult) -> str:
+    """What became of a step: ``answered``, ``failed``, ``cancelled`` or ``not_reached``."""
+    if result.completion is not None:
+        return "answered"
+    if result.error is not None:
+        return "failed"
+    return "cancelled" if result.started is not None else "not_reached"
+
+
+# ── an episode as `ask --json` prints it ─────────────────────────────────────────────────────────────────────────────
+def episode_json(episode: Episode, workers: Mapping[int, str]) -> Json:
+    """The episode, its rounds with their steps and every attempt at these, and the ledger.
+
+    Args:
+        episode: the episode, a stopped one too.
+        workers: the name of each worker of its pool, by ordinal.
+    """
+    ledger = draw_up(episode)
+    entries = {(entry.round, entry.step): entry for entry in ledger.entries}
+    return {
+        "id": episode.id,
+        "question": _question(episode.question),
+        "answer": episode.answer,
+        "error": plain(episode.error),
+        "seconds": episode.seconds,
+        "rounds": [_round(index, one, workers, entries) for index, one in enumerate(episode.rounds)],
+        "ledger": _ledger(ledger, episode, workers),
+    }
+
+
+def _only(value: object, *names: str) -> Json:
+    """Some fields of a value; null where there is no value."""
+    return {name: plain(getattr(value, name, None)) for name in names}
+
+
+def _dict(value: object) -> Json:
+    return cast(Json, plain(value))
+
+
+def _question(question: Question) -> object:
+    return question if isinstance(question, str) else _messages(question)
+
+
+def _messages(turns: Sequence[Message]) -> list[Json]:
+    return [_only(turn, "role", "content") for turn in turns]
+
+
+def _round(index: int, one: Round, workers: Mapping[int, str], entries: _Entries) -> Json:
+    said = _only(one.completion, "text", "reasoning", "finish_reason", "usage")
+    results = one.transcript.results if one.transcript is not None else ()
+    return {
+        "round": index,
+        "conductor": None if one.completion is None else said,
+        "planning": {"usage": plain(one.planning), "attempts": _attempts(entries.get((index, None)))},
+        "valid": one.workflow is not None,
+        "accepted": one.accepted,
+        "error": plain(one.error),
+        "answer": one.transcript.answer if one.transcript is not None else None,
+        "steps": [
+            _step(number, result, workers, entries.get((index, number))) for number, result in enumerate(results)
+        ],
+    }
+
+
+def _step(index: int, result: StepResult, workers: Mapping[int, str], entry: Entry | None) -> Json:
+    step, completion = result.step, result.completion
+    return {
+        "step": index,
+        "worker": step.worker,
+        "worker_name": workers[step.worker],
+        "answered_by": _answering(result, workers) if completion is not None else None,
+        **_only(step, "subtask", "access"),
+        "messages": _messages(result.messages),
+        "response": completion.text if completion is not None else None,
+        **_only(completion, "reasoning", "finish_reason"),
+        "usage": plain(result.usage),
+        "attempts": _attempts(entry),
+        "outcome": outcome_of(result),
+        **_only(result, "error", "started", "ended"),
+    }
+
+
+def _answering(result: StepResult, workers: Mapping[int, str]) -> str:
+    return workers[result.step.worker if result.worker is None else result.worker]
+
+
+def _attempts(entry: Entry | None) -> list[Json]:
+    return [] if entry is None else [_attempt(attempt) for attempt in entry.attempts]
+
+
+def _attempt(attempt: Attempt) -> Json:
+    told = _only(attempt, "outcome", "wasted", "replayed", "nested", "usage")
+    return {"worker": attempt.worker, "attempt": attempt.number, **told}
+
+
+def _ledger(ledger: Ledger, episode: Episode, workers: Mapping[int, str]) -> Json:
+    """Who cost what: the Conductor once a round, every step, and the sums."""
+
+    def of(entry: Entry) -> Json:
+        transcript, who = episode.rounds[entry.round].transcript, entry.who
+        if entry.step is not None and transcript is not None:
+            who = _answering(transcript.results[entry.step], workers)
+        return {**_only(entry, "round", "step"), "who": who, "attempts": len(entry.attempts), **_dict(entry.usage)}
+
+    def those(kind: str) -> Json:
+        marked = sum(getattr(attempt, kind) for attempt in ledger.attempts)
+        return {"attempts": marked, **_dict(getattr(ledger, kind))}
+
+    return {
+        "entries": [of(entry) for entry in ledger.entries],
+        **_only(ledger, "conductor", "workers"),
+        "by_worker": plain(dict(ledger.by_worker)),
+        **_only(ledger, "rounds"),
+        "wasted": those("wasted"),
+        "replayed": those("replayed"),
+        "total": plain(ledger.total),
+    }
