@@ -7,14 +7,18 @@ modules and the parser know the wire words ``model_id``, ``subtasks`` and ``acce
 from __future__ import annotations
 
 import re
+import tomllib
+import zlib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
-from typing import Literal, cast
+from functools import cache, lru_cache
+from importlib.resources import files
+from typing import Any, Literal, cast
 
 from openconductor.errors import ConfigError
-from openconductor.prompt_examples import ExampleSet, worked_examples
-from openconductor.types import Message, Question, Round, Workflow
+from openconductor.types import Message, Question, Round, Step, Workflow
+
+ExampleSet = Literal["none", "in_distribution", "mixed", "out_of_distribution"]
 
 SOLVE_SUBTASK = "Solve the question and state the final answer clearly."
 """The instruction of every step where the Conductor writes no subtasks (an ablation of the paper)."""
@@ -146,6 +150,58 @@ def render_workflow(workflow: Workflow, thought: str = "") -> str:
     accesses = ", ".join('"all"' if step.access == "all" else str(list(step.access)) for step in workflow)
     lists = f"model_id = [{ids}]\nsubtasks = [{subtasks}]\naccess_list = [{accesses}]"
     return f"{thought}\n{lists}" if thought else lists
+
+
+@dataclass(frozen=True, slots=True)
+class WorkedExample:
+    """An example as it is shown: the question, the thought, and the workflow over workers on offer."""
+
+    question: str
+    thought: str
+    workflow: Workflow
+
+
+def worked_examples(
+    which: ExampleSet,
+    ordinals: Sequence[int],
+    *,
+    max_steps: int,
+    access: Literal["binary", "index"],
+    subtask: str | None = None,
+) -> tuple[WorkedExample, ...]:
+    """The examples of a set (``prompt_examples.toml``), over the workers on offer.
+
+    The file writes slots (0, 1, …) in place of workers. Slots are dealt out in turn, from a start that a checksum of
+    the ordinals decides: the same pool always gets the same examples, and over many pools no worker is favoured.
+
+    Args:
+        which: the set.
+        ordinals: the workers on offer, at least one.
+        max_steps: no workflow is longer.
+        access: whether what a step sees is shown as ``"all"`` or nothing, or by step numbers.
+        subtask: the one instruction that every step gets instead of its own, if any.
+    """
+    texts = _example_texts()
+    offered = sorted(ordinals)
+    turn = zlib.crc32(",".join(map(str, offered)).encode())
+    shown: list[WorkedExample] = []
+    for example in (texts["examples"][name] for name in texts["sets"][which]):
+        plan = next(plan for plan in example["plans"] if len(plan["steps"]) <= max_steps)
+        steps: list[Step] = []
+        for step in plan["steps"]:
+            sees = tuple[int, ...](step.get("sees", ()))
+            worker = offered[(turn + int(step["slot"])) % len(offered)]
+            steps.append(Step(worker, subtask or step["subtask"], "all" if sees and access == "binary" else sees))
+        used = len({step["slot"] for step in plan["steps"]})
+        turn += used if used % len(offered) else used + 1  # else the next example would begin with the same worker
+        thought = plan["plain"] if subtask else plan["thought"]
+        shown.append(WorkedExample(example["question"], thought, Workflow(tuple(steps))))
+    return tuple(shown)
+
+
+@cache
+def _example_texts() -> dict[str, Any]:
+    return tomllib.loads(files("openconductor").joinpath("prompt_examples.toml").read_text("utf-8"))
 
 
 # --- pieces -----------------------------------------------------------------------------------------------------------

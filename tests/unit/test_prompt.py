@@ -14,12 +14,13 @@ from openconductor.prompt import (
     PREVIOUS_LIMIT,
     QUESTION_LIMIT,
     SOLVE_SUBTASK,
+    ExampleSet,
     PromptOptions,
     check_question,
     render_prompt,
     render_workflow,
+    worked_examples,
 )
-from openconductor.prompt_examples import ExampleSet, worked_examples
 from openconductor.types import Completion, Message, Round, Step, StepResult, Transcript, Workflow
 
 COMPACT = PromptOptions(template="compact")

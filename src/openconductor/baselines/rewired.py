@@ -24,8 +24,7 @@ from openconductor.conductor import Conductor
 from openconductor.errors import ConfigError, WorkflowError
 from openconductor.parser import parse_workflow
 from openconductor.pool import WorkerPool
-from openconductor.prompt import render_workflow
-from openconductor.prompt_texts import ExampleSet
+from openconductor.prompt import ExampleSet, render_workflow
 from openconductor.protocols import CallContext, OnEvent, OnText, Provider
 from openconductor.providers.replay import CompletionStore
 from openconductor.types import Budget, Completion, Episode, Message, Question, Sampling, Step, Workflow

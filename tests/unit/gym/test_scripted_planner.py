@@ -13,8 +13,7 @@ from openconductor.gym.questions import draw_questions
 from openconductor.gym.scripted_planner import CHECK, Asked, ScriptedPlanner, likeness, plan, plan_text, read_prompt
 from openconductor.gym.workers import gym_pool
 from openconductor.parser import parse_workflow
-from openconductor.prompt import SOLVE_SUBTASK, PromptOptions, render_prompt, render_workflow
-from openconductor.prompt_examples import worked_examples
+from openconductor.prompt import SOLVE_SUBTASK, PromptOptions, render_prompt, render_workflow, worked_examples
 from openconductor.protocols import CallContext
 from openconductor.providers import create
 from openconductor.types import Message, Round, Sampling, Step, Usage, Workflow
