@@ -1,6 +1,7 @@
-"""The fixed sets that MASRouter chooses from: modes of collaboration, and the roles in each.
+"""Collaborations: the fixed teams that MASRouter chooses from, the explorer that tries them, and its Trials.
 
-In: a question and a worker for each seat. Out: a workflow. And back: which collaboration a workflow is.
+In: a question and a worker for each seat. Out: a workflow. And back: which collaboration a workflow is, and what came
+of it.
 
 The modes are those of MasRouter (Yue et al. 2025, arXiv 2502.11133; its published code has IO, CoT, Chain,
 FullConnected, Debate and Reflection), as far as a workflow of at most five steps can say them: steps come in an order,
@@ -10,12 +11,17 @@ words of our own, where the original has some dozens by domain.
 
 from __future__ import annotations
 
+import random
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 from openconductor.baselines.instructions import ALONE, in_gym, merge, revise, solve
+from openconductor.baselines.observed import Observations, text_of
+from openconductor.baselines.playing import Baseline, Stage
+from openconductor.baselines.pools import check_count
 from openconductor.errors import ConfigError
-from openconductor.gym.questions import GymQuestion, read_question
+from openconductor.gym.questions import read_question
+from openconductor.pool import WorkerPool
 from openconductor.prompt import SOLVE_SUBTASK
 from openconductor.types import Question, Step, Workflow
 
@@ -57,13 +63,7 @@ ROLES: dict[str, str] = {
 }
 """What each role is told, outside the gym."""
 
-
-@dataclass(frozen=True, slots=True)
-class Seat:
-    """A place in a collaboration: a role, and the earlier seats that it sees."""
-
-    role: str
-    sees: tuple[int, ...] = ()
+_CHAIN = ("opener", "middle", "closer")
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,84 +71,134 @@ class Collaboration:
     """A mode with its seats.
 
     Attributes:
-        name: its name; the mode and, where a mode has several, how many work before the last one.
-        seats: the roles, in order.
+        name: the mode and, where a mode has several forms, how many work before the last one.
+        roles: one a seat, in order.
+        sees: the earlier seats that each seat sees.
     """
 
     name: str
-    seats: tuple[Seat, ...]
+    roles: tuple[str, ...]
+    sees: tuple[tuple[int, ...], ...]
 
     def workflow(self, workers: Sequence[int], question: Question) -> Workflow:
-        """The collaboration over one worker a seat.
+        """The collaboration over one worker a seat, in the gym's words where the question is the gym's."""
+        told = zip(workers, self._instructions(question), self.sees, strict=True)
+        return Workflow(tuple(Step(worker, text, sees) for worker, text, sees in told))
 
-        Raises:
-            ConfigError: there are more or fewer workers than seats.
-        """
-        if len(workers) != len(self.seats):
-            raise ConfigError(f"{self.name}: got {len(workers)} workers, expected {len(self.seats)}")
-        texts = self.instructions(question)
-        return Workflow(
-            tuple(Step(worker, text, seat.sees) for worker, text, seat in zip(workers, texts, self.seats, strict=True))
-        )
-
-    def instructions(self, question: Question) -> list[str]:
-        """What each seat is told."""
+    def _instructions(self, question: Question) -> list[str]:
         text = in_gym(question)
         asked = read_question(text) if text is not None else None
         if asked is None:
-            return [ROLES[seat.role] for seat in self.seats]
-        parts = _parts(asked, sum(seat.role in _CHAIN for seat in self.seats))
-        return [parts.pop(0) if seat.role in _CHAIN else _in_gym(seat.role, asked.text) for seat in self.seats]
+            return [ROLES[role] for role in self.roles]
+        # A chain's seats share out the question's operations; a seat that is left without one looks the work over.
+        chain = sum(role in _CHAIN for role in self.roles)
+        phrases = [operation.phrase(wording) for operation, wording in asked.operations]
+        parts = [*phrases[: chain - 1], ", then ".join(phrases[chain - 1 :])] if chain else []
+        parts = [part or revise(asked.text) for part in parts] + [revise(asked.text)] * (chain - len(parts))
+        told = {"solver": ALONE, "judge": merge(question), "reviser": merge(question), "critic": revise(question)}
+        return [parts.pop(0) if role in _CHAIN else told.get(role, solve(question)) for role in self.roles]
 
 
-COLLABORATIONS: tuple[Collaboration, ...] = (
-    Collaboration("io", (Seat("solver"),)),
-    Collaboration("cot", (Seat("reasoner"),)),
-    Collaboration("chain-1", (Seat("opener"), Seat("closer", (0,)))),
-    Collaboration("chain-2", (Seat("opener"), Seat("middle", (0,)), Seat("closer", (0, 1)))),
-    Collaboration("reflection", (Seat("drafter"), Seat("critic", (0,)), Seat("reviser", (0, 1)))),
-    Collaboration("debate-2", (Seat("debater"), Seat("debater"), Seat("judge", (0, 1)))),
-    Collaboration("debate-3", (Seat("debater"), Seat("debater"), Seat("debater"), Seat("judge", (0, 1, 2)))),
-)
+COLLABORATIONS: dict[str, Collaboration] = {
+    one.name: one
+    for one in (
+        Collaboration("io", ("solver",), ((),)),
+        Collaboration("cot", ("reasoner",), ((),)),
+        Collaboration("chain-1", ("opener", "closer"), ((), (0,))),
+        Collaboration("chain-2", _CHAIN, ((), (0,), (0, 1))),
+        Collaboration("reflection", ("drafter", "critic", "reviser"), ((), (0,), (0, 1))),
+        Collaboration("debate-2", ("debater",) * 2 + ("judge",), ((), (), (0, 1))),
+        Collaboration("debate-3", ("debater",) * 3 + ("judge",), ((), (), (), (0, 1, 2))),
+    )
+}
 
-_CHAIN = ("opener", "middle", "closer")
 
+class Explorer(Baseline):
+    """Plays a collaboration drawn uniformly, with workers drawn uniformly: what MASRouter's Trials come from.
 
-def collaboration_named(name: str) -> Collaboration:
-    """The collaboration of this name.
+    A draw is keyed by (seed, question, sample): each repeat of a question tries another one.
+
+    Args:
+        pool: the workers.
+        seed: keys the draws.
 
     Raises:
-        ConfigError: there is none.
+        ConfigError: the seed is below 0.
     """
-    for one in COLLABORATIONS:
-        if one.name == name:
-            return one
-    raise ConfigError(f"collaboration: got {name!r}, expected one of {[one.name for one in COLLABORATIONS]}")
+
+    def __init__(self, pool: WorkerPool, *, seed: int = 0) -> None:
+        check_count("Explorer.seed", seed, 0)
+        super().__init__(pool, "explorer")
+        self._seed = seed
+
+    async def play(self, stage: Stage) -> str | None:
+        """One round, of the collaboration that is drawn."""
+        drawn, workers = self.draw(stage.question, sample=stage.sample)
+        return (await stage.run(drawn.workflow(workers, stage.question))).answer
+
+    def draw(self, question: Question, *, sample: int = 0) -> tuple[Collaboration, list[int]]:
+        """The collaboration and the workers that are drawn for a question."""
+        rng = random.Random(f"explorer/{self._seed}/{sample}/{text_of(question)}")
+        drawn = rng.choice(list(COLLABORATIONS.values()))
+        return drawn, [rng.choice(self.pool.ordinals) for _ in drawn.roles]
 
 
-def find_collaboration(workflow: Workflow, question: Question) -> Collaboration | None:
-    """The collaboration that a workflow is; None where it is none of them."""
+@dataclass(frozen=True, slots=True)
+class Trial:
+    """One collaboration that was played on one question.
+
+    Attributes:
+        question: the text that was asked.
+        collaboration: its name.
+        workers: the names of its workers, one a seat.
+        right: the share of right answers in [0, 1].
+        cost: what it cost, in whatever unit ``MASRouter`` is to weigh (US dollars a question, say); None is not known.
+
+    Raises:
+        ConfigError: there is no such collaboration, it has another number of seats, or a number is out of its range.
+    """
+
+    question: str
+    collaboration: str
+    workers: tuple[str, ...]
+    right: float
+    cost: float | None = None
+
+    def __post_init__(self) -> None:
+        if self.collaboration not in COLLABORATIONS:
+            raise ConfigError(f"collaboration: got {self.collaboration!r}, expected one of {list(COLLABORATIONS)}")
+        seats = len(COLLABORATIONS[self.collaboration].roles)
+        if len(self.workers) != seats:
+            raise ConfigError(f"Trial of {self.collaboration}: got {len(self.workers)} workers, expected {seats}")
+        if not 0 <= self.right <= 1 or (self.cost is not None and not self.cost >= 0):
+            raise ConfigError(f"Trial: got right {self.right} and cost {self.cost}, expected 0 to 1, and from 0")
+
+
+def trial_of(
+    question: Question, text: str, workflow: Workflow, pool: WorkerPool, *, right: float, cost: float | None = None
+) -> Trial | None:
+    """What a played workflow tells; None where it is not one of the collaborations.
+
+    Args:
+        question: as it was asked.
+        text: the question as the router will look at it (``observed.text_of``).
+        workflow: what was played.
+        pool: the workers.
+        right: the share of right answers.
+        cost: what it cost; None is not known.
+    """
     workers = [step.worker for step in workflow]
-    for one in COLLABORATIONS:
-        if len(one.seats) == len(workers) and one.workflow(workers, question) == workflow:
-            return one
+    for one in COLLABORATIONS.values():
+        if len(one.roles) == len(workers) and one.workflow(workers, question) == workflow:
+            return Trial(text, one.name, tuple(pool[worker].name for worker in workers), right, cost)
     return None
 
 
-def _in_gym(role: str, question: str) -> str:
-    match role:
-        case "solver":
-            return ALONE
-        case "judge" | "reviser":
-            return merge(question)
-        case "critic":
-            return revise(question)
-        case _:
-            return solve(question)
-
-
-def _parts(question: GymQuestion, count: int) -> list[str]:
-    """The question's operations dealt out to the seats of a chain; who gets none looks the work over."""
-    phrases = [operation.phrase(wording) for operation, wording in question.operations]
-    parts = [*phrases[: count - 1], ", then ".join(phrases[count - 1 :])] if count else []
-    return [part or revise(question.text) for part in parts] + [revise(question.text)] * (count - len(parts))
+def trials_of_workers(observations: Observations) -> list[Trial]:
+    """Single workers' outcomes as trials of the mode in which one worker is asked alone, at no known cost."""
+    return [
+        Trial(question, "io", (worker,), share)
+        for question, row in zip(observations.questions, observations.right, strict=True)
+        for worker, share in zip(observations.workers, row, strict=True)
+        if share is not None
+    ]

@@ -1,23 +1,17 @@
 """What was observed of workers on questions: how often each was right, and what it said.
 
-In: outcomes of an evaluation, or JSON. Out: Observations, from which routers are trained and best workers are chosen.
-They must come from questions that nothing is reported on: ``split`` keeps a part apart.
+In: outcomes of an evaluation. Out: Observations, from which routers are trained and best workers are chosen. They must
+come from questions that nothing is reported on: ``split`` keeps a part apart.
 """
 
 from __future__ import annotations
 
-import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
 from hashlib import blake2b
-from pathlib import Path
-from typing import Any, Self, cast
 
 from openconductor.errors import ConfigError
-from openconductor.storage import write_whole
 from openconductor.types import Question
-
-VERSION = 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,7 +25,7 @@ class Observations:
         answers: by question and worker, one answer; None where there is none. Empty where answers are not known.
 
     Raises:
-        ConfigError: the tables do not have that shape, a share is outside [0, 1], or a worker stands there twice.
+        ConfigError: the tables do not have that shape, a share is outside [0, 1], or a worker is there twice.
     """
 
     questions: tuple[str, ...]
@@ -40,10 +34,6 @@ class Observations:
     answers: tuple[tuple[str | None, ...], ...] = ()
 
     def __post_init__(self) -> None:
-        for name in ("questions", "workers"):
-            object.__setattr__(self, name, tuple(getattr(self, name)))
-        for name in ("right", "answers"):
-            object.__setattr__(self, name, tuple(tuple(row) for row in getattr(self, name)))
         if not self.questions or not self.workers:
             raise ConfigError(
                 f"Observations: got {len(self.questions)} questions and {len(self.workers)} workers, expected at "
@@ -51,27 +41,21 @@ class Observations:
             )
         if len(set(self.workers)) != len(self.workers):
             raise ConfigError(f"Observations.workers: got {list(self.workers)}, expected each name once")
-        for name, table in (("right", self.right), ("answers", self.answers)):
-            self._check_shape(name, table)
-        for row in self.right:
-            for share in row:
-                if share is not None and not 0 <= share <= 1:
-                    raise ConfigError(f"Observations.right: got {share!r}, expected a share from 0 to 1, or None")
-
-    def _check_shape(self, name: str, table: Sequence[Sequence[object]]) -> None:
-        if name == "answers" and not table:
-            return
-        if len(table) != len(self.questions) or any(len(row) != len(self.workers) for row in table):
+        for name, table in (("right", self.right), ("answers", self.answers or self.right)):
             widths = sorted({len(row) for row in table})
-            raise ConfigError(
-                f"Observations.{name}: got {len(table)} rows of {widths} entries, expected {len(self.questions)} of "
-                f"{len(self.workers)}"
-            )
+            if len(table) != len(self.questions) or widths != [len(self.workers)]:
+                raise ConfigError(
+                    f"Observations.{name}: got {len(table)} rows of {widths} entries, expected {len(self.questions)} "
+                    f"of {len(self.workers)}"
+                )
+        for share in (share for row in self.right for share in row if share is not None):
+            if not 0 <= share <= 1:
+                raise ConfigError(f"Observations.right: got {share!r}, expected a share from 0 to 1, or None")
 
     def split(self, share: float, seed: int) -> tuple[Observations, Observations]:
         """Two disjoint parts: the first holds ``share`` of the different questions, equal texts stay together.
 
-        The draw depends on the seed and each question's text alone, not on the order or number of the others' columns.
+        The draw depends on the seed and each question's text alone, not on the order.
 
         Raises:
             ConfigError: a part would be empty.
@@ -85,34 +69,18 @@ class Observations:
                 f"Observations.split: got {share} of {len(texts)} questions, expected two parts with some"
             )
         first = set(texts[:size])
-        inside = [index for index, text in enumerate(self.questions) if text in first]
-        outside = [index for index, text in enumerate(self.questions) if text not in first]
-        return self.rows(inside), self.rows(outside)
-
-    def decided(self) -> Observations:
-        """The observations without the workers of which nothing was decided: of these nothing is known.
-
-        Raises:
-            ConfigError: nothing was decided of any.
-        """
-        kept = [at for at in range(len(self.workers)) if any(row[at] is not None for row in self.right)]
-        if not kept:
-            raise ConfigError("Observations: nothing was decided, expected at least one graded answer")
-        return Observations(
-            self.questions,
-            tuple(self.workers[at] for at in kept),
-            tuple(tuple(row[at] for at in kept) for row in self.right),
-            tuple(tuple(row[at] for at in kept) for row in self.answers),
+        parts = (
+            [at for at, text in enumerate(self.questions) if (text in first) is wanted] for wanted in (True, False)
         )
+        inside, outside = map(self.rows, parts)
+        return inside, outside
 
     def rows(self, indices: Iterable[int]) -> Observations:
         """The observations of some questions, in the order given."""
         kept = list(indices)
+        answers = tuple(self.answers[at] for at in kept) if self.answers else ()
         return Observations(
-            tuple(self.questions[index] for index in kept),
-            self.workers,
-            tuple(self.right[index] for index in kept),
-            tuple(self.answers[index] for index in kept) if self.answers else (),
+            tuple(self.questions[at] for at in kept), self.workers, tuple(self.right[at] for at in kept), answers
         )
 
     def shares(self) -> dict[str, float | None]:
@@ -120,10 +88,10 @@ class Observations:
 
         Where there is no such question, over those on which it was decided itself; None where there is none of these.
         """
-        common = [row for row in self.right if None not in row]
+        common = [row for row in self.right if None not in row] or self.right
         shares: dict[str, float | None] = {}
         for column, worker in enumerate(self.workers):
-            decided = [share for row in common or self.right if (share := row[column]) is not None]
+            decided = [share for row in common if (share := row[column]) is not None]
             shares[worker] = sum(decided) / len(decided) if decided else None
         return shares
 
@@ -138,80 +106,40 @@ class Observations:
             raise ConfigError("Observations: nothing was decided, expected at least one graded answer")
         return max(shares, key=lambda worker: shares[worker])
 
-    def to_json(self) -> dict[str, object]:
-        """The observations as plain values."""
-        return {
-            "version": VERSION,
-            "questions": list(self.questions),
-            "workers": list(self.workers),
-            "right": [list(row) for row in self.right],
-            "answers": [list(row) for row in self.answers],
-        }
-
-    @classmethod
-    def from_json(cls, data: Mapping[str, Any]) -> Self:
-        """The observations of ``to_json``'s values.
-
-        Raises:
-            ConfigError: they are none.
-        """
-        expect(data, "observations", VERSION)
-        return cls(*(cast("Any", field(data, name, "observations")) for name in _FIELDS))
-
-
-_FIELDS = ("questions", "workers", "right", "answers")
-
 
 def text_of(question: Question) -> str:
     """A question as the one text that routers look at: the last turn of a chat is what is asked."""
     return question if isinstance(question, str) else question[-1].content
 
 
-# ── JSON files ───────────────────────────────────────────────────────────────────────────────────────────────────────
-def expect(data: object, what: str, version: int) -> None:
-    """Make sure that JSON values are a mapping of a version that is known.
+@dataclass(frozen=True, slots=True)
+class Hindsight:
+    """The best of one question.
 
-    Raises:
-        ConfigError: they are not.
+    Attributes:
+        question: its index in the observations.
+        right: the largest share of right answers; None where nothing was decided.
+        worker: who reached it, of several the first; None where nothing was decided.
     """
-    found = cast("Mapping[str, object]", data).get("version") if isinstance(data, Mapping) else None
-    if found != version:
-        raise ConfigError(f"{what}: got version {found!r}, expected {version}")
+
+    question: int
+    right: float | None
+    worker: str | None
 
 
-def field(data: object, name: str, what: str) -> object:
-    """One entry of a JSON mapping.
+def oracle_observed(observations: Observations) -> tuple[Hindsight, ...]:
+    """The best worker of each question, in hindsight: a row of tables, for nothing can be served by it.
 
-    Raises:
-        ConfigError: it is not there, or the values are no mapping.
+    The best of several noisy shares is above the best true share (two fair coins have an observed oracle of .75), so
+    with few samples a question it flatters the pool: read it as an upper end, not as what a router could reach.
+
+    >>> seen = Observations(("a", "b", "c"), ("x", "y"), ((0, 1), (0.5, 0.25), (None, None)))
+    >>> [(best.right, best.worker) for best in oracle_observed(seen)]
+    [(1, 'y'), (0.5, 'x'), (None, None)]
     """
-    if not isinstance(data, Mapping):
-        raise ConfigError(f"{what}: got {data!r}, expected a mapping")
-    entries = cast("Mapping[str, object]", data)
-    if name not in entries:
-        raise ConfigError(f"{what}: missing {name!r}, expected it among {sorted(entries)}")
-    return entries[name]
-
-
-def save_json(data: Mapping[str, object], path: str | Path) -> None:
-    """Write plain values as JSON, whole; an existing file is replaced.
-
-    Raises:
-        JournalError: it could not be written.
-    """
-    write_whole(Path(path), json.dumps(data, ensure_ascii=False, separators=(",", ":")) + "\n")
-
-
-def load_json(path: str | Path) -> Mapping[str, Any]:
-    """Read plain values.
-
-    Raises:
-        ConfigError: the file is not there, or holds no JSON object.
-    """
-    try:
-        data: object = json.loads(Path(path).read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
-        raise ConfigError(f"{path}: {error}; expected a JSON file") from error
-    if not isinstance(data, dict):
-        raise ConfigError(f"{path}: got {type(data).__name__}, expected a JSON object")
-    return cast("Mapping[str, Any]", data)
+    rows: list[Hindsight] = []
+    for index, row in enumerate(observations.right):
+        decided = [(share, -column) for column, share in enumerate(row) if share is not None]
+        share, place = max(decided, default=(None, None))
+        rows.append(Hindsight(index, share, None if place is None else observations.workers[-place]))
+    return tuple(rows)

@@ -1,20 +1,15 @@
-"""Smoothie: whose answer to take, judged by agreement and no label (Guha et al. 2024, arXiv 2412.04692).
+"""Smoothie: whose answer to take, judged by agreement and no grade (Guha et al. 2024, arXiv 2412.04692).
 
-In: a pool, and answers to other questions as Observations (their grades are not looked at). Out: Episodes of one round
-in which every worker answers; the answer is that of the worker whose answers seem least noisy.
+In: a pool, and answers to other questions as Observations. Out: Episodes of one round in which every worker answers;
+the answer is that of the worker whose answers seem least noisy.
 
-The answers' vectors are taken for noisy views of an unseen right answer's: l_i = l* + noise, independent from worker to
-worker. Then E|l_i - l_j|^2 = a_i + a_j with a_i = E|l_i - l*|^2, so that each pair of other workers says
+Answers' vectors are taken for noisy views of an unseen right one, l_i = l* + noise, independent from worker to worker,
+so that E|l_i - l_j|^2 = a_i + a_j, and each pair (j, k) of other workers says
 
-    a_i = (D_ij + D_ik - D_jk) / 2,     D_ij the mean of |l_i - l_j|^2 over questions,
+    a_i = (D_ij + D_ik - D_jk) / 2,     D_ij the mean of |l_i - l_j|^2 over questions.
 
-and a_i is estimated by the mean over all such pairs (the original's closed form; its quality score is d / 2 a_i for
-vectors of length d, so the order is the same). *Independent*: the mean goes over the whole data set, and one worker is
-chosen for all. *Dependent*: it goes over the question itself and its nearest neighbours.
-
-What differs: the original looks at the test questions' own answers all together; here questions come one by one, so the
-data set is what was observed before (a question's own answers count in the dependent mode), and the result does not
-depend on the order of questions. The vectors are TF-IDF of the answers by default, the original's all-mpnet-base-v2's.
+The mean of that over all pairs is the original's closed form. What differs: questions come one by one, so the data set
+is what was observed before, and the vectors are TF-IDF of the answers by default, the original's all-mpnet-base-v2's.
 """
 
 from __future__ import annotations
@@ -26,16 +21,14 @@ from typing import Literal
 
 import numpy as np
 
-from openconductor.baselines.features import HASHED, TFIDF, Encoder, Floats, fit_encoder
 from openconductor.baselines.instructions import ALONE, is_answer
 from openconductor.baselines.observed import Observations, text_of
 from openconductor.baselines.playing import Baseline, Stage
 from openconductor.baselines.pools import check_count, forgiving_pool, spoken
+from openconductor.baselines.routers import HASHED, TFIDF, Encoder, Floats, fit_encoder
 from openconductor.errors import ConfigError
 from openconductor.pool import WorkerPool
 from openconductor.types import Step, Workflow
-
-Mode = Literal["independent", "dependent"]
 
 
 class Smoothie(Baseline):
@@ -43,13 +36,13 @@ class Smoothie(Baseline):
 
     Args:
         pool: three workers at least: two that differ do not say which of them is wrong.
-        mode: one judgement for all questions, or one for each question's neighbourhood.
+        mode: ``independent``: one judgement for all questions; ``dependent``: one for each question and its neighbours.
         observations: answers to other questions of the same kind. The independent mode needs them; the dependent mode
             goes by a question's own answers alone where there are none.
         neighbours: how many observed questions belong to a neighbourhood beside the question itself; 0 is the k = 1 of
             the original's published scripts, which go by a question's own answers alone.
-        encoder: of questions and answers: ``tfidf``, ``hashed``, the name of a model of sentence-transformers, or a
-            function; default: ``tfidf`` where there is something to fit it on, else ``hashed``.
+        encoder: of questions and answers, as ``fit_encoder`` takes it; default: ``tfidf`` where there is something to
+            fit it on, else ``hashed``.
 
     Raises:
         ConfigError: a value is out of its range, or the observations have no answers of the pool's workers.
@@ -59,7 +52,7 @@ class Smoothie(Baseline):
         self,
         pool: WorkerPool,
         *,
-        mode: Mode = "dependent",
+        mode: Literal["independent", "dependent"] = "dependent",
         observations: Observations | None = None,
         neighbours: int = 20,
         encoder: str | Encoder | None = None,
@@ -121,16 +114,14 @@ def distances(answers: Sequence[str | None], encoder: Encoder) -> Floats:
     table = np.full((len(answers), len(answers)), np.nan)
     if present:
         vectors = encoder([answer for answer in answers if answer is not None])
-        apart = ((vectors[:, None, :] - vectors[None, :, :]) ** 2).sum(axis=2)
-        table[np.ix_(present, present)] = apart
+        table[np.ix_(present, present)] = ((vectors[:, None, :] - vectors[None, :, :]) ** 2).sum(axis=2)
     return table
 
 
 def mean_distances(tables_N_W_W: Floats) -> Floats:  # noqa: N803
     """The mean over questions, of those in which both workers answered; nan where there are none."""
     seen = (~np.isnan(tables_N_W_W)).sum(axis=0)
-    total = np.nansum(tables_N_W_W, axis=0)
-    return np.where(seen > 0, total / np.maximum(seen, 1), np.nan)
+    return np.where(seen > 0, np.nansum(tables_N_W_W, axis=0) / np.maximum(seen, 1), np.nan)
 
 
 def estimate_noise(distances_W_W: Floats) -> Floats:  # noqa: N803
@@ -143,11 +134,11 @@ def estimate_noise(distances_W_W: Floats) -> Floats:  # noqa: N803
     >>> estimate_noise(true[:, None] + true[None, :]).round(3).tolist()
     [0.1, 0.2, 0.9]
     """
-    count = len(distances_W_W)
-    noise = np.full(count, np.inf)
-    for worker in range(count):
-        pairs = combinations([other for other in range(count) if other != worker], 2)
-        said = [(distances_W_W[worker, j] + distances_W_W[worker, k] - distances_W_W[j, k]) / 2 for j, k in pairs]
+    apart = distances_W_W
+    noise = np.full(len(apart), np.inf)
+    for worker in range(len(apart)):
+        others = [other for other in range(len(apart)) if other != worker]
+        said = [(apart[worker, j] + apart[worker, k] - apart[j, k]) / 2 for j, k in combinations(others, 2)]
         known = [one for one in said if not np.isnan(one)]
         if known:
             noise[worker] = np.mean(known)

@@ -17,8 +17,7 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any, Self, cast
 
-from openconductor.baselines.observed import Observations
-from openconductor.baselines.oracle_observed import oracle_observed
+from openconductor.baselines.observed import Observations, oracle_observed
 from openconductor.errors import ConfigError
 from openconductor.evaluation.config import EvalConfig
 from openconductor.evaluation.folder import JOURNAL, read_folder

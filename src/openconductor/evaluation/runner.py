@@ -16,8 +16,8 @@ from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
 
+from openconductor.baselines.collaboration import Trial, trial_of
 from openconductor.baselines.observed import text_of
-from openconductor.baselines.trials import Trial, trial_of
 from openconductor.budget import check_price
 from openconductor.errors import BudgetExceeded, ConfigError
 from openconductor.evaluation.cells import Cell, Sheet, cells_of

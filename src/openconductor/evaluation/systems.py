@@ -12,9 +12,9 @@ from pathlib import Path
 from typing import Any
 
 from openconductor.baselines import baseline_options, make_baseline
+from openconductor.baselines.collaboration import Trial
 from openconductor.baselines.observed import Observations
 from openconductor.baselines.rewired import ablated
-from openconductor.baselines.trials import Trial
 from openconductor.conductor import Conductor
 from openconductor.errors import ConfigError
 from openconductor.evaluation.cells import System

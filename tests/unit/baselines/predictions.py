@@ -39,16 +39,14 @@ from workers import (
     uneven,
 )
 
+from openconductor.baselines.collaboration import Explorer, Trial, trial_of
 from openconductor.baselines.consensus import Consensus
 from openconductor.baselines.context import LongContext
-from openconductor.baselines.explorer import Explorer
-from openconductor.baselines.masrouter import MASRouter
 from openconductor.baselines.moa import MixtureOfAgents
 from openconductor.baselines.observed import Observations
 from openconductor.baselines.reflection import Reflection
-from openconductor.baselines.routerdc import RouterDC
+from openconductor.baselines.routers import MASRouter, RouterDC
 from openconductor.baselines.smoothie import Smoothie
-from openconductor.baselines.trials import Trial, trial_of
 from openconductor.evaluation.intervals import wilson_interval
 from openconductor.pool import WorkerPool
 from openconductor.protocols import Orchestrator

@@ -15,7 +15,7 @@ sys.path.insert(0, str(Path(__file__).parent))
 from planted import PRICE, calls_of, planted_pool
 
 from openconductor.baselines import BASELINES, baseline_options, make_baseline
-from openconductor.baselines.explorer import Explorer
+from openconductor.baselines.collaboration import Explorer
 from openconductor.baselines.observed import Observations
 from openconductor.baselines.planned import PlannedOrchestrator
 from openconductor.baselines.random_workflow import RandomWorkflows

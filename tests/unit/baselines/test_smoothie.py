@@ -15,8 +15,8 @@ from formulas import noise_of
 from planted import Say, answers, asked, planted_pool
 from topics import draw_topics
 
-from openconductor.baselines.features import Hashed
 from openconductor.baselines.observed import Observations
+from openconductor.baselines.routers import fit_encoder
 from openconductor.baselines.smoothie import Smoothie, distances, estimate_noise, mean_distances
 from openconductor.errors import ConfigError, Refused, ServerFailed
 from openconductor.pool import WorkerPool
@@ -70,7 +70,9 @@ def test_gaussian_answers_give_their_variances() -> None:
 
 
 def test_answers_that_are_missing_are_left_out() -> None:
-    tables = np.array([distances(row, Hashed()) for row in (["a b", "a b", None, "c"], ["a b", "c d", "e", None])])
+    tables = np.array(
+        [distances(row, fit_encoder("hashed", [])) for row in (["a b", "a b", None, "c"], ["a b", "c d", "e", None])]
+    )
     means = mean_distances(tables)
     assert means[0, 1] == pytest.approx((0 + 2) / 2)  # orthogonal unit vectors are at a squared distance of 2
     assert means[0, 2] == pytest.approx(2)

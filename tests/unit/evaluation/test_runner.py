@@ -14,10 +14,10 @@ from pathlib import Path
 import pytest
 
 sys.path.insert(0, str(Path(__file__).parent))
+from openconductor.baselines.routerdc import fit_routerdc
 from scripted import Adder, pool_of, write_sums
 
 from openconductor.baselines.observed import Observations
-from openconductor.baselines.routerdc import fit_routerdc
 from openconductor.errors import BudgetExceeded, ConfigError, RateLimited
 from openconductor.evaluation import runner
 from openconductor.evaluation.config import EvalConfig, make_eval_config

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import pytest
+from openconductor.baselines.routerdc import RouterDC
 
 from openconductor.baselines.best_fixed import BestFixed
 from openconductor.baselines.consensus import Consensus
 from openconductor.baselines.observed import Observations
 from openconductor.baselines.rewired import Rewired
-from openconductor.baselines.routerdc import RouterDC
 from openconductor.conductor import Conductor
 from openconductor.errors import ConfigError
 from openconductor.evaluation.cells import System

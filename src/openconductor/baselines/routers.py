@@ -1,0 +1,450 @@
+"""Routers that learn from other questions: RouterDC-lite and MASRouter-lite, on scikit-learn.
+
+In: Observations of single workers, or Trials of collaborations, of a split that nothing is reported on. Out: Episodes
+of the worker or the team that is chosen.
+
+RouterDC (Chen et al. 2024, arXiv 2409.19886) and MasRouter (Yue et al. 2025, arXiv 2502.11133) are *lite* here: the
+encoder is frozen (TF-IDF by default) where theirs is trained or large, and both are one logistic model: the score of a
+choice is a sum over its parts, each linear in the question's vector.
+
+- RouterDC's *sample-LLM* loss draws a question to the workers that answer it and away from those that do not. Here each
+  such pair of workers is one comparison, and a part is a worker. Its *sample-sample* loss shapes an encoder that is
+  trained, and goes with it.
+- MasRouter learns a mode, roles and a worker a role by policy gradient, right answers less a weighted cost. Here Trials
+  are drawn beforehand (``Explorer``) and a team's chance to be right is fitted to them. Parts are the mode, each worker
+  in each role, and each worker.
+
+How far the question's words count is chosen on questions left out: the least that is not worse than the best by more
+than one standard error (Breiman et al. 1984, section 3.4.3). Where words say nothing, one choice is made for all.
+"""
+
+# scikit-learn and scipy have no type stubs: what comes out of them may be of unknown type in this file.
+# pyright: reportMissingTypeStubs=false, reportUnknownMemberType=false, reportUnknownVariableType=false
+# pyright: reportUnknownArgumentType=false
+
+from __future__ import annotations
+
+import asyncio
+import importlib
+import math
+from collections import Counter, defaultdict
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import permutations
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from pydantic import TypeAdapter, ValidationError
+
+from openconductor.baselines.collaboration import COLLABORATIONS, Collaboration, Trial, trials_of_workers
+from openconductor.baselines.observed import Observations, text_of
+from openconductor.baselines.playing import Baseline, Stage
+from openconductor.baselines.pools import check_count
+from openconductor.baselines.single import alone
+from openconductor.errors import ConfigError
+from openconductor.pool import WorkerPool
+from openconductor.storage import write_whole
+
+Floats = NDArray[np.float64]
+Encoder = Callable[[Sequence[str]], Floats]
+"""``encoder(texts_N) -> rows_N_D``, of unit length; 0 where nothing of a text is known."""
+
+TFIDF = "tfidf"
+HASHED = "hashed"
+VERSION = 2
+SCALES = (0.0, 0.1, 0.3, 1.0, 3.0, 10.0)
+"""How far a question's words count beside what a part is worth whatever is asked; 0 is one choice for all."""
+FOLDS = 3
+FEWEST = 20
+"""Questions below which none can be left out: the words then count once."""
+
+_WORDS = r"(?u)(?:(?<![\w)])[-−](?=\d))?\b\w+\b"
+# Single letters and digits count, for they are whole answers, and so does the sign of a number: -5 is not 5.
+
+
+# ── texts as vectors ─────────────────────────────────────────────────────────────────────────────────────────────────
+def fit_encoder(encoder: str | Encoder, texts: Sequence[str]) -> Encoder:
+    """The encoder that is named, fitted where it needs that; a function is its own encoder.
+
+    Args:
+        encoder: ``tfidf`` (words and pairs of words, fitted on the texts), ``hashed`` (the same in 4,096 buckets,
+            fitted on nothing), the name of a model of sentence-transformers, or a function.
+        texts: of training; no others may be among them.
+
+    Raises:
+        ConfigError: there is no word in the texts, the encoder is neither a name nor a function, or its library or
+            model is not there.
+    """
+    from sklearn.feature_extraction.text import HashingVectorizer, TfidfVectorizer
+
+    if not isinstance(encoder, str):
+        if not callable(encoder):
+            raise ConfigError(f"encoder: got {encoder!r}, expected a name or a function from texts to rows")
+        return encoder
+    if encoder not in (TFIDF, HASHED):
+        model = _sentence_model(encoder)
+        return lambda texts: np.asarray(
+            model.encode(list(texts), normalize_embeddings=True, show_progress_bar=False), dtype=np.float64
+        )
+    words: dict[str, Any] = {"ngram_range": (1, 2), "token_pattern": _WORDS}
+    if encoder == HASHED:
+        vectorizer: Any = HashingVectorizer(n_features=4096, **words)
+    else:
+        vectorizer = TfidfVectorizer(max_features=2048, sublinear_tf=True, **words)
+        try:
+            vectorizer.fit(list(texts))
+        except ValueError as error:
+            raise ConfigError(f"TF-IDF: {error}; expected texts with words") from error
+    return lambda texts: np.asarray(vectorizer.transform(list(texts)).toarray(), dtype=np.float64)
+
+
+def _sentence_model(name: str) -> Any:
+    try:
+        return importlib.import_module("sentence_transformers").SentenceTransformer(name)
+    except ImportError as error:
+        raise ConfigError(
+            f"encoder {name!r}: {error}; expected sentence-transformers to be installed: pip install "
+            f"sentence-transformers; the offline encoders are {TFIDF!r} and {HASHED!r}"
+        ) from error
+    except (OSError, ValueError) as error:
+        raise ConfigError(f"encoder {name!r}: {error}; expected a model of sentence-transformers") from error
+
+
+# ── the model ────────────────────────────────────────────────────────────────────────────────────────────────────────
+@dataclass(frozen=True, slots=True)
+class _Example:
+    """One choice on one question: its parts, each with its weight, the share of right answers, and how much it counts."""
+
+    question: str
+    parts: Mapping[str, float]
+    right: float
+    weight: float = 1.0
+
+
+class _Model:
+    """The logistic model: ``scores`` gives what each part adds to a choice on a question."""
+
+    def __init__(self, parts: Sequence[str], examples: Sequence[_Example], encode: Encoder, seed: int) -> None:
+        from scipy.sparse import csr_matrix, hstack
+
+        self.parts = list(parts)
+        self._encode = encode
+        questions = list(dict.fromkeys(one.question for one in examples))
+        if not examples:  # no two choices differ
+            self._weights = np.zeros((len(parts), 1))
+            return
+        place = {question: at for at, question in enumerate(questions)}
+        self._place = np.array([place[one.question] for one in examples])
+        self._right = np.array([one.right for one in examples], dtype=float)
+        self._weight = np.array([one.weight for one in examples], dtype=float)
+        rows = csr_matrix(self._rows(questions))[self._place]
+        table = csr_matrix([[one.parts.get(part, 0.0) for part in parts] for one in examples])
+        self._design: Any = hstack([rows.multiply(table[:, [part]]) for part in range(len(parts))]).tocsr()
+        scale = self._choose_scale(len(questions), seed) if len(questions) >= FEWEST else 1.0
+        self._weights = self._fit(np.ones(len(examples), dtype=bool), scale, tolerance=1e-4).reshape(len(parts), -1)
+
+    def scores(self, question: str) -> dict[str, float]:
+        """What each part adds for a question, in units of log odds."""
+        row = self._rows([question])[0][: self._weights.shape[1]]
+        return dict(zip(self.parts, (self._weights @ row).tolist(), strict=True))
+
+    def _rows(self, questions: Sequence[str]) -> Floats:
+        rows = self._encode(questions)
+        return np.hstack([np.ones((len(rows), 1)), rows])
+
+    def _fit(self, inside: NDArray[np.bool_], scale: float, *, tolerance: float) -> Floats:
+        """The weights, ``C * D`` in one row, fitted to some of the examples."""
+        from scipy.sparse import diags, vstack
+        from sklearn.linear_model import LogisticRegression
+
+        width = self._design.shape[1] // len(self.parts)
+        scales = np.tile(np.r_[1.0, np.full(width - 1, scale)], len(self.parts))
+        design = self._design[inside] @ diags(scales)
+        right, weight = self._right[inside], self._weight[inside]
+        share = np.r_[right, 1 - right] * np.r_[weight, weight]  # a share of right answers counts as both
+        share[[0, len(right)]] = np.maximum(share[[0, len(right)]], 1e-12)  # each of the two is there at least once
+        kept = share > 0
+        model = LogisticRegression(C=1.0, fit_intercept=False, max_iter=500, tol=tolerance)
+        model.fit(vstack([design, design])[kept], np.repeat([1, 0], len(right))[kept], sample_weight=share[kept])
+        return np.asarray(model.coef_[0] * scales, dtype=np.float64)
+
+    def _choose_scale(self, questions: int, seed: int) -> float:
+        fold = (np.random.default_rng(seed).permutation(questions) % FOLDS)[self._place]
+        losses = np.zeros((len(SCALES), questions))
+        for left_out in range(FOLDS):
+            outside = fold == left_out
+            if outside.all() or not outside.any():
+                continue
+            for index, scale in enumerate(SCALES):
+                score = self._design[outside] @ self._fit(~outside, scale, tolerance=1e-2)
+                loss = (np.logaddexp(0.0, score) - self._right[outside] * score) * self._weight[outside]
+                np.add.at(losses[index], self._place[outside], loss)
+        worse = losses - losses[losses.sum(axis=1).argmin()]
+        allowed = worse.std(axis=1, ddof=1) * math.sqrt(questions)
+        return next(scale for scale, more, most in zip(SCALES, worse.sum(axis=1), allowed, strict=True) if more <= most)
+
+
+# ── what is saved ────────────────────────────────────────────────────────────────────────────────────────────────────
+@dataclass(frozen=True, slots=True)
+class _Lesson:
+    """What a router learns from, and how. A file holds this and not what was learnt: learning it again gives the same.
+
+    Attributes:
+        router: ``routerdc`` or ``masrouter``.
+        encoder: the encoder's name; "" for a function.
+    """
+
+    router: str
+    seed: int
+    encoder: str
+    observations: Observations | None = None
+    trials: tuple[Trial, ...] = ()
+    cost_weight: float = 0.0
+    version: int = VERSION
+
+
+class _Router(Baseline):
+    """A baseline that learns a lesson."""
+
+    def __init__(self, pool: WorkerPool, lesson: _Lesson, encoder: str | Encoder) -> None:
+        super().__init__(pool, f"{lesson.router}-lite")
+        self._names = {worker.name: ordinal for ordinal, worker in pool}
+        self._lesson = lesson
+        self._encoder = encoder
+
+    def _learn(self, parts: Sequence[str], examples: Sequence[_Example], questions: Sequence[str]) -> _Model:
+        from threadpoolctl import threadpool_limits
+
+        encode = fit_encoder(self._encoder, questions)
+        with threadpool_limits(1):  # sums in one order give equal weights for equal seeds
+            return _Model(parts, examples, encode, self._lesson.seed)
+
+    def save(self, path: str | Path) -> None:
+        """Write what was learnt from as JSON; an existing file is replaced.
+
+        Raises:
+            ConfigError: the encoder is a function.
+            JournalError: the file could not be written.
+        """
+        if not self._lesson.encoder:
+            raise ConfigError(f"encoder {self._encoder!r}: a function cannot be saved; expected one that is named")
+        write_whole(Path(path), TypeAdapter(_Lesson).dump_json(self._lesson).decode() + "\n")
+
+
+def _lesson_of(router: str, seed: int, encoder: str | Encoder, **learnt: Any) -> _Lesson:
+    check_count(f"{router}.seed", seed, 0)
+    return _Lesson(router.lower(), seed, encoder if isinstance(encoder, str) else "", **learnt)
+
+
+def _read_lesson(path: str | Path, router: str) -> _Lesson:
+    try:
+        lesson = TypeAdapter(_Lesson).validate_json(Path(path).read_bytes())
+    except (OSError, ValidationError) as error:
+        raise ConfigError(f"{path}: {error}; expected a file that {router}.save wrote") from error
+    if (lesson.router, lesson.version) != (router.lower(), VERSION):
+        raise ConfigError(
+            f"{path}: got {lesson.router!r} of version {lesson.version}, expected {router.lower()!r} of {VERSION}: "
+            "train it again"
+        )
+    return lesson
+
+
+# ── one worker ───────────────────────────────────────────────────────────────────────────────────────────────────────
+class RouterDC(_Router):
+    """RouterDC-lite: sends each question to the worker that suits it, and nothing else.
+
+    Args:
+        pool: the workers; of those that it learnt of, the ones in the pool are on offer.
+        observations: what to learn from: single workers on a split that nothing is reported on.
+        router: the file of a saved one, instead.
+        seed: of the questions left out.
+        encoder: what ``fit_encoder`` takes.
+
+    Raises:
+        ConfigError: neither or both of observations and router are given, nothing was decided, or nothing was learnt
+            of a worker of the pool.
+    """
+
+    def __init__(
+        self,
+        pool: WorkerPool,
+        *,
+        observations: Observations | None = None,
+        router: str | Path | None = None,
+        seed: int = 0,
+        encoder: str | Encoder = TFIDF,
+    ) -> None:
+        if (observations is None) == (router is None):
+            raise ConfigError("RouterDC: expected either observations to train on or a trained router's file")
+        if router is not None:
+            lesson = _read_lesson(router, "RouterDC")
+            observations, encoder = lesson.observations, lesson.encoder
+        else:
+            lesson = _lesson_of("RouterDC", seed, encoder, observations=observations)
+        if observations is None:
+            raise ConfigError(f"{router}: no observations, expected some")
+        super().__init__(pool, lesson, encoder)
+        observations.best()  # raises where nothing was decided
+        self._shares = {name: share for name, share in observations.shares().items() if share is not None}
+        self._offered = [name for name in self._shares if name in self._names]
+        if not self._offered:
+            raise ConfigError(f"RouterDC: trained on {list(self._shares)}, expected one of them in the pool: {pool!r}")
+        examples: list[_Example] = []
+        for question, row in zip(observations.questions, observations.right, strict=True):
+            known = [(name, share) for name, share in zip(observations.workers, row, strict=True) if share is not None]
+            examples += [
+                _Example(question, {better: 1.0, worse: -1.0}, 1.0, more - less)
+                for (better, more), (worse, less) in permutations(known, 2)
+                if more > less
+            ]
+        self._model = self._learn(list(self._shares), examples, observations.questions)
+
+    def choose(self, question: str) -> str:
+        """The worker for a question; of several, the one that is better overall."""
+        scores = self._model.scores(question)
+        return max(self._offered, key=lambda name: (scores[name], self._shares[name]))
+
+    async def play(self, stage: Stage) -> str | None:
+        """One round of one step."""
+        chosen = await asyncio.to_thread(self.choose, text_of(stage.question))
+        return (await stage.run(alone(self._names[chosen]))).answer
+
+
+# ── a team ───────────────────────────────────────────────────────────────────────────────────────────────────────────
+class MASRouter(_Router):
+    """MASRouter-lite: plays, for each question, the collaboration and the team of the largest expected utility.
+
+    A team is put together seat by seat, the seats still free being held by their likeliest workers.
+
+    Args:
+        pool: the workers; of those that it learnt of, the ones in the pool are on offer.
+        trials: what to learn from; or
+        observations: of single workers, which know of the mode of one worker alone, so that only its worker is
+            learnt; with ``trials`` both count; or
+        controller: the file of a saved one.
+        seed: of the questions left out.
+        encoder: what ``fit_encoder`` takes.
+        cost_weight: right answers that one unit of the trials' cost is worth; above 0, a worker is not seated where no
+            trial tells what that costs.
+
+    Raises:
+        ConfigError: there is nothing to learn from and no controller, or both; or cost is to be weighed and none is
+            known (observations have none).
+    """
+
+    def __init__(
+        self,
+        pool: WorkerPool,
+        *,
+        trials: Sequence[Trial] | None = None,
+        observations: Observations | None = None,
+        controller: str | Path | None = None,
+        seed: int = 0,
+        encoder: str | Encoder = TFIDF,
+        cost_weight: float = 0.0,
+    ) -> None:
+        if (trials is None and observations is None) == (controller is None):
+            raise ConfigError(
+                "MASRouter: expected either trials or observations to train on, or a trained controller's file"
+            )
+        if controller is not None:
+            lesson = _read_lesson(controller, "MASRouter")
+            encoder = lesson.encoder
+        else:
+            if (
+                isinstance(cost_weight, bool)
+                or not isinstance(cost_weight, int | float)
+                or not 0 <= cost_weight < math.inf
+            ):
+                raise ConfigError(f"MASRouter.cost_weight: got {cost_weight!r}, expected a number from 0")
+            seen = (*(trials or ()), *(trials_of_workers(observations) if observations is not None else ()))
+            lesson = _lesson_of("MASRouter", seed, encoder, trials=seen, cost_weight=cost_weight)
+        super().__init__(pool, lesson, encoder)
+        self._cost_weight = lesson.cost_weight
+        kept = _weighable(lesson.trials) if lesson.cost_weight else lesson.trials
+        if not kept:
+            raise ConfigError("MASRouter: got no trials, expected some")
+        examples = [
+            _Example(one.question, _parts_of(COLLABORATIONS[one.collaboration], one.workers), one.right) for one in kept
+        ]
+        parts = sorted({part for one in examples for part in one.parts})
+        self._model = self._learn(parts, examples, [one.question for one in kept])
+        self._costs = _fit_costs(kept, parts)
+
+    def choose(self, question: str) -> tuple[Collaboration, tuple[str, ...]]:
+        """The collaboration that is worth most, and its workers' names.
+
+        Raises:
+            ConfigError: no collaboration can be staffed with the workers on offer, as far as was tried.
+        """
+        scores = self._model.scores(question)
+
+        def utility(one: Collaboration, team: Sequence[str]) -> float:
+            score = sum(weight * scores[part] for part, weight in _parts_of(one, team).items())
+            cost = sum(count * self._costs[part] for part, count in _seats_of(one, team).items())
+            return 1 / (1 + math.exp(-score)) - self._cost_weight * max(0.0, cost)
+
+        best: tuple[float, Collaboration, tuple[str, ...]] | None = None
+        for one in COLLABORATIONS.values():
+            offered = [[name for name in self._names if f"{role}: {name}" in scores] for role in one.roles]
+            if one.name not in scores or not all(offered):
+                continue
+            seats = zip(one.roles, offered, strict=True)
+            team = [max(names, key=lambda name, role=role: scores[f"{role}: {name}"]) for role, names in seats]
+            for seat, names in enumerate(offered):
+                teams = [[*team[:seat], name, *team[seat + 1 :]] for name in names]
+                team = max(teams, key=lambda team, one=one: utility(one, team))
+            if best is None or utility(one, team) > best[0]:
+                best = utility(one, team), one, tuple(team)
+        if best is None:
+            raise ConfigError(f"MASRouter: no mode was tried with the workers on offer, {sorted(self._names)}")
+        return best[1:]
+
+    async def play(self, stage: Stage) -> str | None:
+        """One round, of the collaboration that is chosen."""
+        chosen, team = await asyncio.to_thread(self.choose, text_of(stage.question))
+        return (await stage.run(chosen.workflow([self._names[name] for name in team], stage.question))).answer
+
+
+def _parts_of(one: Collaboration, team: Sequence[str]) -> dict[str, float]:
+    """What a team's score adds up, each with its weight: the collaboration, who sits in each role, who sits at all.
+
+    Those in one role count by their mean, and so do all: a large team is no better for having more seats.
+    """
+    parts: defaultdict[str, float] = defaultdict(float, {one.name: 1.0})
+    for role, name in zip(one.roles, team, strict=True):
+        parts[f"{role}: {name}"] += 1 / one.roles.count(role)
+        parts[name] += 1 / len(team)
+    return dict(parts)
+
+
+def _seats_of(one: Collaboration, team: Sequence[str]) -> dict[str, int]:
+    """What a team's cost adds up: the collaboration and each seat."""
+    return {one.name: 1, **Counter(f"{role}: {name}" for role, name in zip(one.roles, team, strict=True))}
+
+
+def _seats_of_trial(trial: Trial) -> dict[str, int]:
+    return _seats_of(COLLABORATIONS[trial.collaboration], trial.workers)
+
+
+def _weighable(trials: Sequence[Trial]) -> list[Trial]:
+    """The trials whose parts all have a known cost, if only from other trials: what is not known is not free."""
+    priced = {part for trial in trials if trial.cost is not None for part in _seats_of_trial(trial)}
+    kept = [trial for trial in trials if priced.issuperset(_seats_of_trial(trial))]
+    if not kept:
+        raise ConfigError("MASRouter.cost_weight: no trial has a cost, expected some that have")
+    return kept
+
+
+def _fit_costs(trials: Sequence[Trial], parts: Sequence[str]) -> dict[str, float]:
+    """What each part adds to a trial's cost: least squares, with a ridge that is small beside one trial."""
+    from sklearn.linear_model import Ridge
+
+    priced = [trial for trial in trials if trial.cost is not None]
+    if not priced:
+        return dict.fromkeys(parts, 0.0)
+    table = [[_seats_of_trial(trial).get(part, 0) for part in parts] for trial in priced]
+    fitted = Ridge(alpha=1e-3, fit_intercept=False).fit(table, [trial.cost for trial in priced])
+    return dict(zip(parts, fitted.coef_.tolist(), strict=True))

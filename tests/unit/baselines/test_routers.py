@@ -1,0 +1,336 @@
+"""The trained routers learn which worker suits a question and who belongs where in a team, as far as questions say."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import random
+import sys
+from collections import Counter
+from collections.abc import Sequence
+from functools import cache
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+sys.path.insert(0, str(Path(__file__).parent))
+from planted import Say, answers, asked, attempts, planted_pool
+from topics import draw_topics
+
+from openconductor.baselines.collaboration import COLLABORATIONS, ROLES, Explorer, Trial, trial_of, trials_of_workers
+from openconductor.baselines.observed import Observations
+from openconductor.baselines.routers import MASRouter, RouterDC, fit_encoder
+from openconductor.errors import ConfigError
+from openconductor.gym.questions import draw_questions
+from openconductor.gym.world import asks_to_compare, find_operations
+from openconductor.parser import validate_workflow
+from openconductor.pool import WorkerPool
+from openconductor.types import Message, Step, Workflow
+
+TRAIN, HELD_OUT = draw_topics(160, seed=3), draw_topics(120, seed=4)
+TOPIC = dict(TRAIN + HELD_OUT)
+QUESTIONS = tuple(question for question, _ in TRAIN)
+ASKED = [question for question, _ in HELD_OUT]
+
+
+# ── texts as vectors ─────────────────────────────────────────────────────────────────────────────────────────────────
+@pytest.mark.parametrize("name", ["tfidf", "hashed"])
+def test_rows_have_length_one_and_the_sign_of_a_number_counts_but_no_hyphen(name: str) -> None:
+    texts = ["Answer: -5", "Answer: 5", "case 3-4", "case 3 4", "well-known", "well known"]
+    encode = fit_encoder(name, texts)
+    minus, plus, hyphen, space, joined, apart = encode(texts)
+    assert np.allclose(np.linalg.norm(encode(texts), axis=1), 1)
+    assert minus @ plus < 0.9
+    assert hyphen @ space == pytest.approx(1)
+    assert joined @ apart == pytest.approx(1)
+
+
+def test_tfidf_knows_only_what_it_was_fitted_on_single_characters_among_it() -> None:
+    encode = fit_encoder("tfidf", ["4", "C", "planet"])
+    assert not encode(["xylophone zebra"]).any()
+    assert (encode(["planet xylophone"]) == encode(["planet zebra"])).all()
+    assert (encode(["4"]) @ encode(["4", "C"]).T).round(6).tolist() == [[1.0, 0.0]]
+    with pytest.raises(ConfigError, match="expected texts with words"):
+        fit_encoder("tfidf", ["", "…"])
+
+
+def test_a_sentence_encoder_asks_its_library_for_unit_rows(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Library:
+        class SentenceTransformer:
+            def __init__(self, model: str) -> None:
+                if model == "absent":
+                    raise OSError("not found")
+
+            def encode(self, texts: list[str], *, normalize_embeddings: bool, show_progress_bar: bool) -> object:
+                assert normalize_embeddings and not show_progress_bar
+                return np.ones((len(texts), 1), dtype=np.float32)
+
+    monkeypatch.setitem(sys.modules, "sentence_transformers", Library)
+    assert fit_encoder("some/model", [])(["a", "b"]).dtype == np.float64
+    with pytest.raises(ConfigError, match="'absent': not found"):
+        fit_encoder("absent", [])
+
+
+# ── one worker ───────────────────────────────────────────────────────────────────────────────────────────────────────
+def knows(topic: int) -> Say:
+    return lambda messages, rng: "right" if TOPIC[asked(messages)] == topic else "wrong"
+
+
+def experts() -> WorkerPool:
+    """The first is right on exactly topic 0, the second on exactly topic 1, the third never."""
+    return planted_pool(sky=knows(0), words=knows(1), fool=lambda *_: "wrong")
+
+
+def pool_named(*names: str) -> WorkerPool:
+    return planted_pool(**dict.fromkeys(names, lambda *_: "4"))
+
+
+def seen(*columns: str, of: dict[str, object] | None = None) -> Observations:
+    """What the experts did in training; ``of`` replaces or adds columns, by a function of (index, topic)."""
+    says = {"sky": lambda _, topic: topic == 0, "words": lambda _, topic: topic == 1, "fool": lambda *_: False}
+    says |= of or {}  # type: ignore[arg-type]
+    columns = columns or ("sky", "words", "fool")
+    rows = [tuple(says[name](at, topic) for name in columns) for at, (_, topic) in enumerate(TRAIN)]
+    return Observations(
+        QUESTIONS, columns, tuple(tuple(None if one is None else float(one) for one in row) for row in rows)
+    )
+
+
+async def test_a_learnable_pool_is_learnt_and_again_from_its_file_over_the_workers_that_are_left(
+    tmp_path: Path,
+) -> None:
+    system = RouterDC(experts(), observations=seen())  # no single worker is right on more than half
+    said = await answers(system, ASKED)
+    assert said.count("right") >= 0.95 * len(ASKED)
+    system.save(tmp_path / "router.json")
+    again = RouterDC(experts(), router=tmp_path / "router.json")
+    assert [again.choose(question) for question in ASKED] == [system.choose(question) for question in ASKED]
+    assert again._model.scores(ASKED[0]) == system._model.scores(ASKED[0])
+    smaller = RouterDC(experts().subset([2, 1]), router=tmp_path / "router.json")
+    said = await answers(smaller, ASKED)  # of topic 1 all; of topic 0 nobody is left who knows it
+    assert said.count("right") >= 0.95 * len(ASKED) / 2
+    with pytest.raises(ConfigError, match="expected one of them in the pool"):
+        RouterDC(pool_named("stranger"), router=tmp_path / "router.json")
+    with pytest.raises(ConfigError, match="got 'routerdc' of version 2, expected 'masrouter'"):
+        MASRouter(experts(), controller=tmp_path / "router.json")
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"version": 1}, "of version 1, expected .*train it again"),
+        ({"encoder": None}, "encoder"),
+        ({"observations": None}, "no observations"),
+        ({"observations": {"questions": ["a"], "workers": ["x"], "right": [["?"]]}}, r"observations\.right"),
+    ],
+)
+def test_a_file_that_holds_no_router_is_refused(change: dict[str, object], message: str, tmp_path: Path) -> None:
+    path = tmp_path / "router.json"
+    RouterDC(experts(), observations=seen()).save(path)
+    path.write_text(json.dumps(json.loads(path.read_text()) | change))
+    with pytest.raises(ConfigError, match=message):
+        RouterDC(experts(), router=path)
+    with pytest.raises(ConfigError, match=r"absent\.json"):
+        RouterDC(experts(), router=tmp_path / "absent.json")
+
+
+def test_workers_that_do_equally_well_are_not_told_apart_by_their_ordinals() -> None:
+    fools = [f"fool {number}" for number in range(5)]
+    observations = seen(*fools, "sky", "words", of={name: lambda *_: False for name in fools})
+    router = RouterDC(pool_named(*fools, "sky", "words"), observations=observations)
+    right = [router.choose(question) == ("sky", "words")[topic] for question, topic in HELD_OUT]
+    assert np.mean(right) >= 0.95
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_where_questions_say_nothing_every_one_goes_to_the_best_worker(seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    noise = seen("a", "b", of={"a": lambda *_: rng.random() < 0.2, "b": lambda *_: rng.random() < 0.7})
+    router = RouterDC(pool_named("a", "b"), observations=noise, seed=seed)
+    assert {router.choose(question) for question in ASKED} == {noise.best()} == {"b"}
+
+
+def test_a_masked_outcome_is_no_wrong_one() -> None:
+    # The first is always right, but mostly not decided; as wrong ones, its masked outcomes would make it the worse.
+    rng = np.random.default_rng(0)
+    masked = seen(
+        "sure",
+        "half",
+        of={"sure": lambda *_: None if rng.random() < 0.6 else True, "half": lambda *_: rng.random() < 0.6},
+    )
+    pool = pool_named("sure", "half")
+    router = RouterDC(pool, observations=masked)
+    assert {router.choose(question) for question in ASKED} == {"sure"}
+    alone = MASRouter(pool, observations=masked)
+    assert {alone.choose(question)[1] for question in ASKED} == {("sure",)}
+    assert [trial.workers for trial in trials_of_workers(Observations(("a",), ("x", "y"), ((1, None),)))] == [("x",)]
+
+
+def test_a_worker_of_which_nothing_was_decided_is_never_chosen() -> None:
+    observations = seen("unseen", "sky", "words", of={"unseen": lambda *_: None})
+    router = RouterDC(pool_named("unseen", "sky", "words"), observations=observations)
+    assert {router.choose(question) for question in ASKED} == {"sky", "words"}
+    with pytest.raises(ConfigError, match="nothing was decided"):
+        RouterDC(pool_named("x"), observations=Observations(("a",), ("x",), ((None,),)))
+
+
+def test_a_question_of_which_nothing_is_known_goes_to_the_worker_that_is_best_overall() -> None:
+    observations = seen(of={"words": lambda *_: True})
+    assert RouterDC(experts(), observations=observations).choose("Xylophone zebra?") == "words"
+    assert RouterDC(experts().subset([0, 2]), observations=observations).choose("Hm?") == "sky"
+
+
+# ── a team ───────────────────────────────────────────────────────────────────────────────────────────────────────────
+EASY, COMPOSITE = 0, 1
+"""Topic 0 is easy: ``solo`` knows it, if nobody says how. Topic 1 takes ``starter``'s beginning, ``finisher``'s end."""
+
+
+def solo(messages: Sequence[Message], rng: random.Random) -> str:
+    question = asked(messages)
+    return "right" if TOPIC[question] == EASY and messages[-1].content == question else "wrong"
+
+
+def starter(messages: Sequence[Message], rng: random.Random) -> str:
+    return "the first part" if messages[-1].content.endswith(ROLES["opener"]) else "wrong"
+
+
+def finisher(messages: Sequence[Message], rng: random.Random) -> str:
+    begun = "the first part" in attempts(messages)
+    return "right" if begun and messages[-1].content.endswith(ROLES["closer"]) else "wrong"
+
+
+def pool() -> WorkerPool:
+    return planted_pool(solo=solo, starter=starter, finisher=finisher)
+
+
+@cache
+def explored() -> tuple[Trial, ...]:
+    """What came of collaborations drawn at random on the training questions, eight a question."""
+
+    async def play() -> tuple[Trial, ...]:
+        team = pool()
+        explorer = Explorer(team, seed=0)
+        trials: list[Trial] = []
+        for sample in range(8):
+            for question in QUESTIONS:
+                episode = await explorer.ask(question, sample=sample)
+                workflow = episode.rounds[0].workflow
+                assert workflow is not None
+                right, cost = float(episode.answer == "right"), float(len(workflow))
+                trial = trial_of(question, question, workflow, team, right=right, cost=cost)
+                assert trial is not None
+                trials.append(trial)
+        return tuple(trials)
+
+    return asyncio.run(play())
+
+
+@cache
+def trained(cost_weight: float = 0.1) -> MASRouter:
+    return MASRouter(pool(), trials=explored(), cost_weight=cost_weight)
+
+
+def chosen(controller: MASRouter, topic: int) -> Counter[tuple[str, ...]]:
+    picked = [controller.choose(question) for question, of in HELD_OUT if of == topic]
+    return Counter((one.name, *team) for one, team in picked)
+
+
+def test_easy_questions_go_to_one_worker_and_composite_ones_to_a_chain() -> None:
+    ((easy, easy_count), *_) = chosen(trained(), EASY).most_common(1)
+    ((composite, composite_count), *_) = chosen(trained(), COMPOSITE).most_common(1)
+    assert easy == ("io", "solo") and composite == ("chain-1", "starter", "finisher")
+    assert min(easy_count, composite_count) >= 0.9 * len(HELD_OUT) / 2
+    assert asyncio.run(answers(trained(), ASKED)).count("right") >= 0.95 * len(ASKED)
+    by_choice: dict[tuple[str, ...], list[float]] = {}
+    for trial in explored():  # and no fixed choice gets more than half
+        by_choice.setdefault((trial.collaboration, *trial.workers), []).append(trial.right)
+    assert max(np.mean(right) for right in by_choice.values() if len(right) > 20) < 0.7
+
+
+def test_a_cost_that_outweighs_being_right_sends_everything_to_one_worker() -> None:
+    for topic in (EASY, COMPOSITE):
+        assert {len(choice) for choice in chosen(trained(2.0), topic)} == {2}  # a mode and its one worker
+
+
+def test_a_saved_controller_chooses_as_it_did_among_the_workers_on_offer(tmp_path: Path) -> None:
+    trained().save(tmp_path / "controller.json")
+    again = MASRouter(pool(), controller=tmp_path / "controller.json")
+    assert chosen(again, COMPOSITE) == chosen(trained(), COMPOSITE)
+    fewer = MASRouter(pool().subset([1, 2]), controller=tmp_path / "controller.json")
+    assert all(set(fewer.choose(question)[1]) <= {"starter", "finisher"} for question in ASKED[:10])
+    strangers = MASRouter(pool_named("stranger"), controller=tmp_path / "controller.json")
+    with pytest.raises(ConfigError, match="no mode was tried with the workers on offer"):
+        strangers.choose("Hm?")
+    unnamed = MASRouter(
+        pool(), observations=Observations(("a",), ("solo",), ((1,),)), encoder=lambda texts: np.ones((len(texts), 1))
+    )
+    with pytest.raises(ConfigError, match="a function cannot be saved"):
+        unnamed.save(tmp_path / "unnamed.json")
+
+
+def test_what_a_worker_costs_is_not_nothing_where_nobody_knows_it() -> None:
+    # Both are always right; one is known to cost a little, of the other nothing is known.
+    trials = [Trial(question, "io", ("priced",), 1.0, 0.01) for question in QUESTIONS]
+    trials += [Trial(question, "io", ("unpriced",), 1.0) for question in QUESTIONS]
+    workers = pool_named("unpriced", "priced")
+    assert MASRouter(workers, trials=trials, cost_weight=1.0).choose(QUESTIONS[0])[1] == ("priced",)
+    with pytest.raises(ConfigError, match="no trial has a cost"):
+        MASRouter(workers, observations=seen("sky"), cost_weight=1.0)
+
+
+@pytest.mark.parametrize(
+    ("system", "options", "message"),
+    [
+        (RouterDC, {}, "either observations to train on or a trained router"),
+        (RouterDC, {"observations": seen(), "router": "router.json"}, "either observations to train on"),
+        (MASRouter, {}, "either trials or observations"),
+        (MASRouter, {"trials": (), "controller": "controller.json"}, "either trials or observations"),
+        (MASRouter, {"trials": ()}, "got no trials"),
+        (MASRouter, {"trials": (), "seed": -1}, r"MASRouter\.seed"),
+        *(
+            (MASRouter, {"trials": (), "cost_weight": one}, "cost_weight: got")
+            for one in (-1, float("inf"), "much", True)
+        ),
+    ],
+)
+def test_something_to_train_on_is_needed_and_only_one_thing(
+    system: type[RouterDC | MASRouter], options: dict[str, object], message: str
+) -> None:
+    with pytest.raises(ConfigError, match=message):
+        system(experts(), **options)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [("io", ("a", "b"), 1.0, 0.0), ("io", ("a",), 1.1, 0.0), ("io", ("a",), 1.0, -1.0), ("guild", ("a",), 1.0, 0.0)],
+)
+def test_a_trial_that_cannot_have_been_is_refused(fields: tuple[str, tuple[str, ...], float, float]) -> None:
+    with pytest.raises(ConfigError, match=r"Trial|collaboration"):
+        Trial("a", *fields)
+
+
+# ── collaborations ───────────────────────────────────────────────────────────────────────────────────────────────────
+@pytest.mark.parametrize("question", ["What is 6 * 7?", *(one.text for one in draw_questions("train", 6, seed=0))])
+def test_a_collaboration_is_a_valid_workflow_and_is_found_again_in_it(question: str) -> None:
+    workers = pool_named("a", "b", "c")
+    for one in COLLABORATIONS.values():
+        ordinals = [index % 3 for index in range(len(one.roles))]
+        workflow = one.workflow(ordinals, question)
+        if one.name != "io":  # whose instruction is blank on purpose: the question alone
+            validate_workflow(workflow, range(3), max_steps=5)
+        names = tuple("abc"[ordinal] for ordinal in ordinals)
+        assert trial_of(question, "q", workflow, workers, right=1.0) == Trial("q", one.name, names, 1.0)
+    assert trial_of(question, "q", Workflow((Step(0, "Sing."),)), workers, right=1.0) is None
+
+
+def test_in_the_gym_a_chain_deals_out_the_operations_and_the_others_are_told_all_of_them() -> None:
+    for question in draw_questions("train", 40, seed=0):
+        for one in COLLABORATIONS.values():
+            steps = one.workflow([0] * len(one.roles), question.text).steps
+            named = [operation for step in steps for operation in find_operations(step.subtask)]
+            if one.name.startswith("chain"):
+                assert tuple(operation.name for operation, _ in named) == question.composition
+            assert all(
+                not step.subtask or find_operations(step.subtask) or asks_to_compare(step.subtask) for step in steps
+            )
