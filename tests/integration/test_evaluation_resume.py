@@ -118,9 +118,9 @@ def in_peace(server: Server, folder: Path, *, shared: bool) -> Peace:
 # ── the child and its nursery: this file as a program ────────────────────────────────────────────────────────────────
 def nursery() -> None:
     """Fork a child for each line of standard input; at the next line kill it or wait for it, and say how it ended."""
-    import openconductor.baselines.routerdc
     import sklearn.feature_extraction.text  # noqa: F401 - so that a child's life is not spent on it
 
+    import openconductor.baselines.routers
     import openconductor.baselines.smoothie
     import openconductor.cli.eval
     import openconductor.evaluation.runner

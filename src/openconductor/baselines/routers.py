@@ -26,6 +26,7 @@ from __future__ import annotations
 
 import asyncio
 import importlib
+import json
 import math
 from collections import Counter, defaultdict
 from collections.abc import Callable, Mapping, Sequence
@@ -36,7 +37,6 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from pydantic import TypeAdapter, ValidationError
 
 from openconductor.baselines.collaboration import COLLABORATIONS, Collaboration, Trial, trials_of_workers
 from openconductor.baselines.observed import Observations, text_of
@@ -45,6 +45,7 @@ from openconductor.baselines.pools import check_count
 from openconductor.baselines.single import alone
 from openconductor.errors import ConfigError
 from openconductor.pool import WorkerPool
+from openconductor.serialisation import dumps, load
 from openconductor.storage import write_whole
 
 Floats = NDArray[np.float64]
@@ -115,7 +116,7 @@ def _sentence_model(name: str) -> Any:
 # ── the model ────────────────────────────────────────────────────────────────────────────────────────────────────────
 @dataclass(frozen=True, slots=True)
 class _Example:
-    """One choice on one question: its parts, each with its weight, the share of right answers, and how much it counts."""
+    """One choice on one question: its parts, the share of right answers, and how much it counts."""
 
     question: str
     parts: Mapping[str, float]
@@ -139,9 +140,10 @@ class _Model:
         self._place = np.array([place[one.question] for one in examples])
         self._right = np.array([one.right for one in examples], dtype=float)
         self._weight = np.array([one.weight for one in examples], dtype=float)
-        rows = csr_matrix(self._rows(questions))[self._place]
-        table = csr_matrix([[one.parts.get(part, 0.0) for part in parts] for one in examples])
-        self._design: Any = hstack([rows.multiply(table[:, [part]]) for part in range(len(parts))]).tocsr()
+        rows: Any = csr_matrix(self._rows(questions)[self._place])
+        table: Any = csr_matrix([[one.parts.get(part, 0.0) for part in parts] for one in examples])
+        design: Any = hstack([rows.multiply(table[:, [part]]) for part in range(len(parts))])
+        self._design: Any = design.tocsr()
         scale = self._choose_scale(len(questions), seed) if len(questions) >= FEWEST else 1.0
         self._weights = self._fit(np.ones(len(examples), dtype=bool), scale, tolerance=1e-4).reshape(len(parts), -1)
 
@@ -230,7 +232,7 @@ class _Router(Baseline):
         """
         if not self._lesson.encoder:
             raise ConfigError(f"encoder {self._encoder!r}: a function cannot be saved; expected one that is named")
-        write_whole(Path(path), TypeAdapter(_Lesson).dump_json(self._lesson).decode() + "\n")
+        write_whole(Path(path), dumps(self._lesson) + "\n")
 
 
 def _lesson_of(router: str, seed: int, encoder: str | Encoder, **learnt: Any) -> _Lesson:
@@ -240,8 +242,8 @@ def _lesson_of(router: str, seed: int, encoder: str | Encoder, **learnt: Any) ->
 
 def _read_lesson(path: str | Path, router: str) -> _Lesson:
     try:
-        lesson = TypeAdapter(_Lesson).validate_json(Path(path).read_bytes())
-    except (OSError, ValidationError) as error:
+        lesson = load(_Lesson, json.loads(Path(path).read_text(encoding="utf-8")))
+    except (OSError, ValueError) as error:
         raise ConfigError(f"{path}: {error}; expected a file that {router}.save wrote") from error
     if (lesson.router, lesson.version) != (router.lower(), VERSION):
         raise ConfigError(
@@ -353,11 +355,7 @@ class MASRouter(_Router):
             lesson = _read_lesson(controller, "MASRouter")
             encoder = lesson.encoder
         else:
-            if (
-                isinstance(cost_weight, bool)
-                or not isinstance(cost_weight, int | float)
-                or not 0 <= cost_weight < math.inf
-            ):
+            if type(cost_weight) not in (int, float) or not 0 <= cost_weight < math.inf:
                 raise ConfigError(f"MASRouter.cost_weight: got {cost_weight!r}, expected a number from 0")
             seen = (*(trials or ()), *(trials_of_workers(observations) if observations is not None else ()))
             lesson = _lesson_of("MASRouter", seed, encoder, trials=seen, cost_weight=cost_weight)

@@ -14,15 +14,16 @@ from pathlib import Path
 import pytest
 
 sys.path.insert(0, str(Path(__file__).parent))
-from openconductor.baselines.routerdc import fit_routerdc
 from scripted import Adder, pool_of, write_sums
 
 from openconductor.baselines.observed import Observations
+from openconductor.baselines.routers import RouterDC
 from openconductor.errors import BudgetExceeded, ConfigError, RateLimited
 from openconductor.evaluation import runner
 from openconductor.evaluation.config import EvalConfig, make_eval_config
 from openconductor.evaluation.grid import OnProgress, Progress
 from openconductor.evaluation.results import Results
+from openconductor.gym.workers import gym_pool
 from openconductor.journal import JournalReader
 from openconductor.pool import WorkerPool
 
@@ -217,12 +218,12 @@ def test_an_evaluation_of_something_else_does_not_go_into_the_folder(tmp_path: P
 def test_a_router_that_was_trained_anew_makes_it_another_evaluation(tmp_path: Path) -> None:
     names = ("maven", "jack")
     seen = Observations(("Sum 1 2.", "Sort 3 1."), names, ((1.0, 0.0), (0.0, 1.0)))
-    fit_routerdc(seen, 0).save(tmp_path / "router.json")
+    RouterDC(gym_pool(), observations=seen, seed=0).save(tmp_path / "router.json")
     config = made(systems=[f"routerdc?router={tmp_path / 'router.json'}"])
     run(config, tmp_path / "run")
     paid = paid_calls(tmp_path / "run")
     run(config, tmp_path / "run")
     assert paid_calls(tmp_path / "run") == paid
-    fit_routerdc(seen, 1).save(tmp_path / "router.json")
+    RouterDC(gym_pool(), observations=seen, seed=1).save(tmp_path / "router.json")
     with pytest.raises(ConfigError, match=r"is another one: trained: .*router\.json: got"):
         run(config, tmp_path / "run")
