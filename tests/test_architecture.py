@@ -47,8 +47,8 @@ SHELVES = {"", "baselines", "cli", "graders", "plots", "providers", "sandboxes",
 IMPORT_SECONDS = 0.25
 FORBIDDEN_NAMES = {"utils.py", "util.py", "helpers.py", "common.py", "misc.py"}
 
-LEARNING = {"torch", "transformers", "trl", "accelerate", "datasets", "onnx", "onnxscript"}
-HEAVY = ("torch", "transformers", "trl", "onnxruntime", "pydantic_ai", "matplotlib", "starlette")
+LEARNING = {"torch", "transformers", "trl", "accelerate", "datasets"}
+HEAVY = ("torch", "transformers", "trl", "numpy", "pydantic_ai", "matplotlib", "starlette")
 TARGET = re.compile(r"[a-z_][\w.]*:[A-Za-z_]\w*")
 
 

@@ -108,10 +108,10 @@ def process(*arguments: str, **options) -> subprocess.Popen[bytes]:
 
 
 def bundled_is_there() -> bool:
-    if find_spec("openconductor.gym.bundled") is None or find_spec("onnxruntime") is None:
+    if find_spec("openconductor.gym.bundled") is None or find_spec("safetensors") is None:
         return False
     try:
-        return (Path(conductors.bundled_planner()) / "model.onnx").is_file()
+        return (Path(conductors.bundled_planner()) / "model.safetensors").is_file()
     except ConfigError:
         return False
 
@@ -515,7 +515,7 @@ def test_ask_goes_to_the_bundled_conductor_by_default(run) -> None:
 def test_the_command_line_imports_what_a_verb_needs_only_when_it_runs() -> None:
     program = "import sys; from openconductor.cli import build_app; build_app(); print(*sys.modules)"
     output = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True).stdout
-    heavy = {"aiohttp", "pydantic", "asyncio", "numpy", "onnxruntime", "torch", "openconductor.conductor"}
+    heavy = {"aiohttp", "pydantic", "asyncio", "numpy", "safetensors", "torch", "openconductor.conductor"}
     assert "openconductor.cli.train" in output.split()
     assert not heavy & set(output.split())
 

@@ -17,7 +17,7 @@ from openconductor.journal import JournalReader
 from openconductor.reporting.report import replayed
 
 pytest.importorskip("numpy")
-pytest.importorskip("onnxruntime")
+pytest.importorskip("safetensors")
 
 RECIPE = """
 name = "tiny"

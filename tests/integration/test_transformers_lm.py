@@ -22,9 +22,8 @@ from openconductor.errors import ConfigError, ContextTooLong, Rejected, WorkerEr
 from openconductor.protocols import CallContext
 from openconductor.providers import create
 from openconductor.providers.transformers_lm import TransformersProvider
+from openconductor.training.checkpoint import build_model, build_tokenizer
 from openconductor.training.config import ModelConfig
-from openconductor.training.model import build_model
-from openconductor.training.tokenizer import build_tokenizer
 from openconductor.types import Completion, Message, Sampling
 
 pytestmark = pytest.mark.train

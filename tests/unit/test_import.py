@@ -10,7 +10,7 @@ import pytest
 import openconductor
 
 HEAVY = set(
-    "torch transformers trl aiohttp onnxruntime numpy pydantic matplotlib starlette rich typer".split()  # noqa: SIM905
+    "torch transformers trl aiohttp safetensors numpy pydantic matplotlib starlette rich typer".split()  # noqa: SIM905
 )
 
 

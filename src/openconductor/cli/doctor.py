@@ -22,8 +22,8 @@ from openconductor.cli import console
 from openconductor.errors import OpenConductorError
 
 EXTRAS: dict[str, tuple[str, ...]] = {
-    "gym": ("numpy", "onnxruntime", "tokenizers"),
-    "train": ("accelerate", "datasets", "onnx", "safetensors", "torch", "transformers", "trl"),
+    "gym": ("numpy", "safetensors", "threadpoolctl", "tokenizers"),
+    "train": ("accelerate", "datasets", "torch", "transformers", "trl"),
     "providers": ("pydantic-ai-slim",),
     "mcp": ("mcp",),
     "local": ("torch", "transformers"),

@@ -23,7 +23,7 @@ from openconductor.storage import write_whole
 CONFIG = "config.toml"
 ENVIRONMENT = "environment.json"
 JOURNAL = "journal.sqlite"
-_PACKAGES = ("openconductor", "httptools", "numpy", "scikit-learn", "onnxruntime", "tokenizers", "math-verify")
+_PACKAGES = ("openconductor", "httptools", "numpy", "scikit-learn", "safetensors", "tokenizers", "math-verify")
 _OURS = {CONFIG, ENVIRONMENT, JOURNAL}
 
 

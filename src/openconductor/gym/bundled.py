@@ -1,6 +1,6 @@
 """The Conductor that ships with the package. In: nothing. Out: its folder, as ``Conductor`` takes it.
 
-The folder holds what a training of the gym's recipe wrote, exported, with the record of that run.
+The folder holds what a training of the gym's recipe wrote, with the record of that run.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from pathlib import Path
 
 from openconductor.errors import ConfigError
 
-FILES = ("conductor.json", "config.json", "model.onnx", "tokenizer.json")
+FILES = ("conductor.json", "config.json", "model.safetensors", "tokenizer.json")
 """What the Conductor cannot do without; the record of its training lies beside them."""
 
 
@@ -27,6 +27,6 @@ def bundled_folder() -> Path:
     if missing:
         raise ConfigError(
             f"the bundled Conductor, {folder}: found no {', '.join(missing)}; expected the whole package, or a "
-            "Conductor of your own: train one, export it, and name its folder"
+            "Conductor of your own: train one, and name its folder"
         )
     return folder

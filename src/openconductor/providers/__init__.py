@@ -24,17 +24,25 @@ PROVIDERS: dict[str, str] = {
     "google": "openconductor.providers.pydantic_ai:google",
     "mcp": "openconductor.providers.mcp_tool:McpToolProvider",
     "ollama": "openconductor.providers.openai_compatible:ollama",
-    "onnx": "openconductor.providers.onnx_lm:OnnxProvider",
+    "onnx": "openconductor.providers.tiny:TinyProvider",  # what `tiny` was called
     "openai": "openconductor.providers.openai_compatible:OpenAICompatibleProvider",
     "openai_compatible": "openconductor.providers.openai_compatible:OpenAICompatibleProvider",
     "openrouter": "openconductor.providers.openai_compatible:openrouter",
     "scripted": "openconductor.gym.scripted_planner:ScriptedPlanner",
+    "tiny": "openconductor.providers.tiny:TinyProvider",
     "transformers": "openconductor.providers.transformers_lm:TransformersProvider",
     "vllm": "openconductor.providers.openai_compatible:vllm",
 }
 ENTRY_POINTS = "openconductor.providers"
 
-EXTRAS = {"anthropic": "providers", "google": "providers", "mcp": "mcp", "onnx": "gym", "transformers": "local"}
+EXTRAS = {
+    "anthropic": "providers",
+    "google": "providers",
+    "mcp": "mcp",
+    "onnx": "gym",
+    "tiny": "gym",
+    "transformers": "local",
+}
 """The extra that brings what a provider imports."""
 
 WorkerFunction = Callable[[list[Message]], str | Awaitable[str]]
@@ -120,11 +128,13 @@ def _from_text(text: str | Path, seconds: Mapping[str, float | None]) -> Provide
 
 
 def _from_folder(folder: Path) -> Provider:
-    if not (folder / "model.onnx").is_file():
+    if not any((folder / name).is_file() for name in ("model.safetensors", "model.onnx")):
         found = sorted(entry.name for entry in folder.iterdir())
         shown = ", ".join(found[:5]) + (", …" if len(found) > 5 else "") if found else "nothing"
-        raise ConfigError(f"checkpoint folder {str(folder)!r}: holds {shown}; expected model.onnx (an exported model)")
-    return create("onnx", str(folder))
+        raise ConfigError(
+            f"checkpoint folder {str(folder)!r}: holds {shown}; expected model.safetensors (a trained one)"
+        )
+    return create("tiny", str(folder))
 
 
 def _names() -> list[str]:

@@ -1,6 +1,6 @@
 """Make a trained run the Conductor that ships with the package.
 
-In: a run's folder (and its study's). Out: ``gym/bundled``: the checkpoint, its ONNX form, its cold start, and the
+In: a run's folder (and its study's). Out: ``gym/bundled``: the checkpoint, its cold start, and the
 record of the run that made it: recipe, curve, results, versions, a hash of the code. Run it as
 ``python -m openconductor.training.bundle runs/learn/seed-1 --study runs/learn/study.json``.
 """
@@ -14,8 +14,7 @@ from pathlib import Path
 
 import openconductor.gym
 from openconductor.errors import ConfigError
-from openconductor.training.export import export_onnx
-from openconductor.training.storage import COMPLETE, is_complete, whole_folder
+from openconductor.training.checkpoint import COMPLETE, is_complete, whole_folder
 
 RECORD = ("config.toml", "environment.json", "curves.jsonl", "results.json")
 
@@ -29,8 +28,6 @@ def bundle(run: Path, target: Path, *, study: Path | None = None) -> None:
     """
     if not (run / "results.json").is_file() or not is_complete(run / "conductor"):
         raise ConfigError(f"run {run}: holds no results.json or no whole conductor/, expected a finished training")
-    if not (run / "conductor" / "model.onnx").is_file():
-        export_onnx(run / "conductor")
     with whole_folder(target) as part:
         shutil.copytree(run / "conductor", part, dirs_exist_ok=True)
         shutil.copytree(run / "cold_start", part / "cold_start")

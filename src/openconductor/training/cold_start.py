@@ -17,9 +17,9 @@ from openconductor.gym.questions import KINDS, Kind, draw_question
 from openconductor.gym.sampling import random_workflow, write_thought
 from openconductor.pool import WorkerPool
 from openconductor.prompt import render_workflow
+from openconductor.training.checkpoint import end_id, pad_id
 from openconductor.training.config import TrainConfig
-from openconductor.training.dataset import render_chat
-from openconductor.training.tokenizer import end_id, pad_id, write_prompt
+from openconductor.training.dataset import render_chat, write_prompt
 
 _WARMUP = 50  # steps
 IGNORED = -100

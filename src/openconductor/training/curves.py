@@ -19,7 +19,7 @@ from openconductor.errors import WorkflowError, WorkflowReason
 from openconductor.measures import entropy_bits, topology
 from openconductor.pool import WorkerPool
 from openconductor.storage import write_whole
-from openconductor.training.storage import storing
+from openconductor.training.checkpoint import storing
 from openconductor.types import Episode, Workflow
 
 Record = dict[str, Any]

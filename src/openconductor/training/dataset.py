@@ -6,6 +6,9 @@ In: examples. Out: one dictionary an example, in order.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import cast
+
+from transformers import PreTrainedTokenizerBase
 
 from openconductor.pool import WorkerPool
 from openconductor.prompt import render_prompt
@@ -36,3 +39,8 @@ def render_chat(question: Question, config: TrainConfig, pool: WorkerPool) -> li
         question, pool.ordinals, options=config.prompt.options(), max_steps=config.rollout.max_steps
     )
     return [{"role": message.role, "content": message.content} for message in messages]
+
+
+def write_prompt(tokenizer: PreTrainedTokenizerBase, chat: list[dict[str, str]]) -> str:
+    """A chat as the text that the model completes."""
+    return cast("str", tokenizer.apply_chat_template(chat, tokenize=False, add_generation_prompt=True))

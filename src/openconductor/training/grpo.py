@@ -32,11 +32,10 @@ from trl.trainer.utils import shutdown_event_loop_in_daemon
 from openconductor.errors import JournalError
 from openconductor.pool import WorkerPool
 from openconductor.reward import RewardFunction
+from openconductor.training.checkpoint import COMPLETE, end_id, storing
 from openconductor.training.config import TrainConfig
 from openconductor.training.curves import Curve, Rollout, measure
 from openconductor.training.dataset import Row
-from openconductor.training.storage import COMPLETE, storing
-from openconductor.training.tokenizer import end_id
 from openconductor.types import Completion, Problem, Usage
 
 

@@ -15,11 +15,11 @@ from transformers import GenerationConfig, PreTrainedModel, PreTrainedTokenizerB
 
 from openconductor.pool import WorkerPool
 from openconductor.reward import RewardFunction
+from openconductor.training.checkpoint import end_id, pad_id
 from openconductor.training.config import TrainConfig
 from openconductor.training.curves import Rollout
-from openconductor.training.dataset import render_chat
+from openconductor.training.dataset import render_chat, write_prompt
 from openconductor.training.examples import Example
-from openconductor.training.tokenizer import end_id, pad_id, write_prompt
 from openconductor.types import Completion, Usage
 
 _BATCH = 100

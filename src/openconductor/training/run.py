@@ -12,8 +12,9 @@ import hashlib
 import json
 import platform
 import time
-from collections.abc import Callable
-from contextlib import AbstractContextManager, nullcontext
+import warnings
+from collections.abc import Callable, Generator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -21,6 +22,7 @@ from typing import Any, cast
 
 import torch
 from transformers import PreTrainedModel, PreTrainedTokenizerBase, PreTrainedTokenizerFast, Qwen2ForCausalLM
+from transformers.utils import logging
 
 import openconductor
 from openconductor.errors import ConfigError
@@ -29,18 +31,23 @@ from openconductor.journal import Journal
 from openconductor.pool import WorkerPool
 from openconductor.reward import RewardFunction
 from openconductor.storage import write_whole
+from openconductor.training.checkpoint import (
+    build_model,
+    build_tokenizer,
+    is_complete,
+    is_tiny,
+    last_checkpoint,
+    load_base_model,
+    load_model,
+    save_conductor,
+)
 from openconductor.training.cold_start import cold_start
 from openconductor.training.config import TrainConfig, differences, dump_train_config, load_train_config
 from openconductor.training.curves import Curve, Record, Rollout, measure
 from openconductor.training.dataset import training_rows
 from openconductor.training.examples import Questions, held_out_examples, load_questions, training_examples
-from openconductor.training.export import export_onnx
 from openconductor.training.grpo import build_trainer
-from openconductor.training.model import build_model, is_tiny, load_base_model, load_model
 from openconductor.training.policy import play
-from openconductor.training.quiet import quiet_libraries
-from openconductor.training.storage import is_complete, last_checkpoint, whole_folder
-from openconductor.training.tokenizer import build_tokenizer
 from openconductor.training.widen import widen
 
 _PACKAGES = ("openconductor", "torch", "transformers", "trl", "accelerate", "tokenizers", "datasets")
@@ -131,8 +138,6 @@ def _run(setup: Setup, *, tiny: bool) -> Record:
         model = _learn(setup, model, tokenizer)
         learnt = time.perf_counter()
         save_conductor(model, tokenizer, config, folder / "conductor")
-        if tiny:
-            export_onnx(folder / "conductor")
         results: Record = {
             "name": config.name,
             "seed": config.seed,
@@ -148,6 +153,25 @@ def _run(setup: Setup, *, tiny: bool) -> Record:
 
 def keep_quiet(line: str) -> None:
     """What hears progress where nobody listens."""
+
+
+@contextmanager
+def quiet_libraries(*, bars: bool = False) -> Generator[None]:
+    """Keep out of a training's lines what its libraries say to their developers: FutureWarnings, and bars unless asked.
+
+    Their other warnings and their errors are shown, as ours are.
+    """
+    shown = logging.is_progress_bar_enabled()
+    with warnings.catch_warnings():
+        libraries = r"(torch|transformers|trl|accelerate|datasets)(\.|$)"
+        warnings.filterwarnings("ignore", category=FutureWarning, module=libraries)
+        if not bars:
+            logging.disable_progress_bar()
+        try:
+            yield
+        finally:
+            if shown:
+                logging.enable_progress_bar()
 
 
 def _open_folder(config: TrainConfig, folder: Path, *, resume: bool) -> str:
@@ -305,18 +329,3 @@ def _measure(
             model, tokenizer, examples, setup.score, setup.pool, setup.config, temperature=temperature, seed=seed
         )
     return measure(rollouts, setup.pool)
-
-
-def save_conductor(
-    model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, config: TrainConfig, folder: Path
-) -> None:
-    """Save what ``Conductor`` needs: weights, tokenizer, and how it wants to be asked (``conductor.json``)."""
-    described = {
-        "prompt": config.prompt.model_dump(),
-        "max_tokens": config.rollout.max_tokens,
-        "max_steps": config.rollout.max_steps,
-    }
-    with whole_folder(folder) as part:
-        model.save_pretrained(part)
-        tokenizer.save_pretrained(part)
-        (part / "conductor.json").write_text(json.dumps(described, indent=2) + "\n", encoding="utf-8")

@@ -20,11 +20,11 @@ from openconductor.gym.world import COMPARE
 from openconductor.parser import parse_workflow
 from openconductor.pool import WorkerPool
 from openconductor.prompt import render_workflow
+from openconductor.training.checkpoint import end_id, pad_id
 from openconductor.training.cold_start import collate
 from openconductor.training.config import TrainConfig
-from openconductor.training.dataset import render_chat
+from openconductor.training.dataset import render_chat, write_prompt
 from openconductor.training.policy import complete
-from openconductor.training.tokenizer import end_id, pad_id, write_prompt
 from openconductor.types import Step, Workflow
 
 KEPT = 0.3

@@ -291,7 +291,7 @@ async def test_a_rewired_conductor_replays_what_a_journal_holds(tmp_path: Path) 
 
 
 async def test_the_gyms_conductor_loses_by_each_ablation_what_the_ablation_takes() -> None:
-    pytest.importorskip("onnxruntime")
+    pytest.importorskip("safetensors")
     base = Conductor(bundled_folder(), pool=gym_pool())
     question = next(one for one in draw_questions("test", 20, seed=0) if one.kind == "pair")
     plain = await base.ask(question.text)

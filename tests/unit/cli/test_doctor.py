@@ -28,7 +28,7 @@ def without_torch(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.usefixtures("without_torch")
 def test_a_missing_extra_comes_with_the_command_that_installs_it(monkeypatch) -> None:
-    monkeypatch.setattr(doctor, "_version", lambda package: None if package == "onnxruntime" else "1.0")
+    monkeypatch.setattr(doctor, "_version", lambda package: None if package == "tokenizers" else "1.0")
     extras = doctor.examine()["extras"]
     assert extras["gym"]["install"] == 'pip install "openconductor[gym]"'
     assert (extras["train"]["installed"], extras["train"]["install"]) == (True, None)

@@ -13,7 +13,7 @@ from safetensors.torch import load_file, save_file
 
 from openconductor.errors import ConfigError
 from openconductor.gym.bundled import bundled_folder
-from openconductor.training.model import load_model
+from openconductor.training.checkpoint import load_model
 
 pytestmark = pytest.mark.train
 

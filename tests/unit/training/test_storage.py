@@ -8,8 +8,14 @@ import pytest
 
 from openconductor.errors import ConfigError, JournalError
 from openconductor.storage import write_whole
-from openconductor.training.model import load_base_model, load_model
-from openconductor.training.storage import is_complete, last_checkpoint, storing, whole_folder
+from openconductor.training.checkpoint import (
+    is_complete,
+    last_checkpoint,
+    load_base_model,
+    load_model,
+    storing,
+    whole_folder,
+)
 
 
 def test_a_folder_whose_filling_fails_does_not_appear_and_the_old_one_stays(tmp_path: Path) -> None:

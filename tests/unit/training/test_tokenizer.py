@@ -15,7 +15,7 @@ from transformers import PreTrainedTokenizerFast
 from openconductor.gym.questions import KINDS, draw_question
 from openconductor.gym.sampling import random_workflow, write_thought
 from openconductor.prompt import render_workflow
-from openconductor.training.tokenizer import build_tokenizer
+from openconductor.training.checkpoint import build_tokenizer
 
 SAMPLE = 'Model 0\nQuestion: Take the smudged list 4 17 9, sort the list.\nsort the list: 3\nmodel_id = [3]\nsubtasks = ["sort the list"]\naccess_list = [[]]'  # noqa: E501
 

@@ -1,4 +1,4 @@
-"""A checkpoint folder as a provider, without torch. In: turns and sampling. Out: a Completion with its tokens counted.
+"""A trained tiny Conductor as a provider, in this process. In: turns and sampling. Out: a Completion.
 
 The messages' contents are put in a row (the tiny Conductor's chat template), and what is asked at the same time is
 generated together: calls that come while a batch runs are the next batch. A request's tokens do not depend on its
@@ -21,17 +21,19 @@ from threading import Lock, Thread
 from typing import Self
 
 import numpy as np
+from threadpoolctl import threadpool_limits  # pyright: ignore[reportMissingTypeStubs]
 from tokenizers.decoders import DecodeStream
 
 from openconductor.errors import ConfigError, ContextTooLong, WorkerError, WorkerTimeout
 from openconductor.prompt import PromptOptions
 from openconductor.protocols import CallContext, OnText
-from openconductor.providers.onnx_checkpoint import Checkpoint, Ids, Logits
+from openconductor.providers.qwen2 import WEIGHTS, Checkpoint, Floats, Ids
 from openconductor.types import Completion, Message, Sampling, Usage
 
 MAX_BATCH = 64
 """The most requests generated together."""
-
+_ONE_THREAD = Lock()
+"""Held while a batch runs on one thread, which is a setting of the process: a second one makes it ten times slower."""
 Reply = str | Completion | WorkerError
 """What the thread sends: a piece of text, the end, or the failure."""
 
@@ -40,16 +42,15 @@ Reply = str | Completion | WorkerError
 class _Request:
     """One call under way; made by its event loop, then filled in by the thread alone, but for ``dropped``."""
 
-    text: str
+    prompt: list[int]
     limit: int
     temperature: float
     draws: np.random.Generator | None
     reply: Callable[[Reply], None]
     stream: DecodeStream | None
     dropped: bool = False
-    prompt: list[int] = field(default_factory=list[int])
-    ids: list[int] = field(default_factory=list[int])
     finished: bool = False
+    ids: list[int] = field(default_factory=list[int])
     streamed: int = 0
     seconds: float = 0.0
 
@@ -58,7 +59,7 @@ class _Request:
         return self.finished or self.dropped
 
 
-class OnnxProvider:
+class TinyProvider:
     """A trained Conductor that runs in this process, on one thread (``from_folder`` makes it).
 
     A batch is generated in a thread, so that event loops stay free; the thread lives while there are requests. Any
@@ -70,7 +71,7 @@ class OnnxProvider:
         prompt_options: how to ask it.
         sampling: greedy, up to the checkpoint's ``max_tokens``.
         max_steps: the most steps of a workflow that it was trained to write.
-        identity: what it is behind its name: the folder, and which model lies there (its size and time).
+        identity: what it is behind its name: the folder, and which model is there (its size and time).
     """
 
     prices_itself = True
@@ -81,8 +82,8 @@ class OnnxProvider:
         self.prompt_options: PromptOptions = checkpoint.described.prompt
         self.sampling = Sampling(max_tokens=checkpoint.described.max_tokens)
         self.max_steps = checkpoint.described.max_steps
-        model = (folder / "model.onnx").stat()
-        self.identity = f"onnx {folder.resolve()} {model.st_size} {model.st_mtime_ns}"
+        model = (folder / WEIGHTS).stat()
+        self.identity = f"tiny {folder.resolve()} {model.st_size} {model.st_mtime_ns}"
         self._checkpoint = checkpoint
         self._lock = Lock()
         self._waiting: deque[_Request] = deque()
@@ -90,7 +91,7 @@ class OnnxProvider:
 
     @classmethod
     def from_folder(cls, path: str | Path) -> Self:
-        """Read a checkpoint folder that training wrote and ``export`` has put ``model.onnx`` into.
+        """Read a checkpoint folder that training saved.
 
         Raises:
             ConfigError: a file is missing, malformed, or does not fit the others; the message names it.
@@ -99,15 +100,10 @@ class OnnxProvider:
         return cls(Checkpoint.read(folder), folder=folder)
 
     def __repr__(self) -> str:
-        return f"OnnxProvider({str(self.folder)!r})"
+        return f"TinyProvider({str(self.folder)!r})"
 
     async def complete(
-        self,
-        messages: Sequence[Message],
-        sampling: Sampling,
-        *,
-        call: CallContext,
-        on_text: OnText | None = None,
+        self, messages: Sequence[Message], sampling: Sampling, *, call: CallContext, on_text: OnText | None = None
     ) -> Completion:
         """Complete the conversation; ``on_text`` gets the text of each token.
 
@@ -121,7 +117,7 @@ class OnnxProvider:
         Raises:
             ContextTooLong: the prompt leaves no position for a token.
             WorkerTimeout: ``call.deadline`` passed; the request leaves its batch at the next token.
-            WorkerError: a message has parts (images), which this model cannot read; or onnxruntime failed.
+            WorkerError: a message has parts (images), which this model cannot read; or the computation failed.
             ConfigError: the temperature is negative or no number, ``max_tokens`` is below 1, or there is a ``body``.
         """
         loop = asyncio.get_running_loop()
@@ -140,13 +136,18 @@ class OnnxProvider:
         scope = asyncio.timeout_at(call.deadline)
         try:
             async with scope:
-                return await _outcome(replies, on_text)
+                while isinstance(said := await replies.get(), str):
+                    if on_text is not None:
+                        on_text(said)
         except TimeoutError as error:
-            if isinstance(error, WorkerError) or not scope.expired():
+            if isinstance(error, WorkerError) or not scope.expired():  # on_text's own
                 raise
             raise WorkerTimeout("no whole completion by the deadline") from None
         finally:
             request.dropped = True
+        if isinstance(said, WorkerError):
+            raise said
+        return said
 
     def _request(
         self,
@@ -168,17 +169,24 @@ class OnnxProvider:
         if not 0 <= temperature < math.inf:
             raise ConfigError(f"sampling.temperature: got {temperature}, expected a number of at least 0")
         text = "".join(message.content for message in messages)
-        draws = _draws(text, sampling, call) if temperature else None
-        return _Request(
-            text, limit, temperature, draws, reply, DecodeStream(skip_special_tokens=True) if streams else None
-        )
+        prompt, positions = self._checkpoint.encode(text), self._checkpoint.shape.max_position_embeddings
+        if not prompt:
+            raise WorkerError(f"{self!r}: the prompt is empty, expected some text", retryable=False)
+        if len(prompt) >= positions:
+            raise ContextTooLong(f"{self!r}: a prompt of {len(prompt)} tokens, expected at most {positions - 1}")
+        draws = None
+        if temperature:  # random numbers of its own: the same whenever and beside whatever it is made
+            key = f"{sampling.seed or 0}/{call.sample}/{call.round}/{call.step}/{call.attempt}/{text}"
+            digest = blake2b(key.encode("utf-8", "surrogatepass"), digest_size=16, person=b"onnx-lm").digest()
+            draws = np.random.Generator(np.random.PCG64(int.from_bytes(digest, "big")))
+        stream = DecodeStream(skip_special_tokens=True) if streams else None
+        return _Request(prompt, min(limit, positions - len(prompt)), temperature, draws, reply, stream)
 
-    # ── the thread ───────────────────────────────────────────────────────────────────────────────────────────────────
     def _wake(self) -> None:
         """Start the thread, unless it runs; one that a fork left behind does not."""
         with self._lock:
             if self._waiting and (self._thread is None or not self._thread.is_alive()):
-                self._thread = Thread(target=self._work, name="openconductor-onnx")
+                self._thread = Thread(target=self._work, name="openconductor-tiny")
                 self._thread.start()
 
     def _work(self) -> None:
@@ -189,61 +197,29 @@ class OnnxProvider:
                     self._thread = None
                     return
             try:
-                generate(self._checkpoint, [request for request in batch if self._admitted(request)])
+                with _ONE_THREAD, threadpool_limits(1, "blas"):
+                    generate(self._checkpoint, [request for request in batch if not request.dropped])
             except Exception as error:  # noqa: BLE001 - the thread's boundary: else its callers would wait for ever
                 for request in batch:
                     failure = WorkerError(f"{self!r}: {type(error).__name__}: {error}")
                     failure.__cause__ = error
                     request.reply(failure)
 
-    def _admitted(self, request: _Request) -> bool:
-        """Read a request's prompt; tell its caller where it does not fit."""
-        if request.dropped:
-            return False
-        most = self._checkpoint.positions - 1
-        request.prompt = self._checkpoint.encode(request.text)
-        if not request.prompt:
-            request.reply(WorkerError(f"{self!r}: the prompt is empty, expected some text", retryable=False))
-            return False
-        if (got := len(request.prompt)) > most:
-            request.reply(ContextTooLong(f"{self!r}: a prompt of {got} tokens, expected at most {most}"))
-            return False
-        request.limit = min(request.limit, self._checkpoint.positions - got)
-        return True
-
-
-async def _outcome(replies: asyncio.Queue[Reply], on_text: OnText | None) -> Completion:
-    """Pass the pieces on until the end; what ``on_text`` raises ends the call."""
-    while True:
-        said = await replies.get()
-        if isinstance(said, Completion):
-            return said
-        if isinstance(said, WorkerError):
-            raise said
-        if on_text is not None:
-            on_text(said)
-
-
-def _draws(text: str, sampling: Sampling, call: CallContext) -> np.random.Generator:
-    """The random numbers of one request, the same whenever and beside whatever it is made."""
-    key = f"{sampling.seed or 0}/{call.sample}/{call.round}/{call.step}/{call.attempt}/{text}"
-    digest = blake2b(key.encode("utf-8", "surrogatepass"), digest_size=16, person=b"onnx-lm").digest()
-    return np.random.Generator(np.random.PCG64(int.from_bytes(digest, "big")))
-
 
 # ── generation ───────────────────────────────────────────────────────────────────────────────────────────────────────
-def generate(checkpoint: Checkpoint, requests: Sequence[_Request]) -> None:
+def generate(checkpoint: Checkpoint, rows: list[_Request]) -> None:
     """Complete all requests together and reply to each as it ends; prompts are padded on the left.
 
     Once half of the rows are over, the others go on without them; a row whose caller has gone is over.
     """
-    rows: list[_Request] = list(requests)
     going = len(rows)
-    if not rows:
-        return
-    ids, mask = _padded([row.prompt for row in rows], checkpoint.pad)
-    places = np.maximum(np.cumsum(mask, axis=1) - 1, 0)
-    cache = checkpoint.empty_cache(len(rows))
+    longest = max((len(row.prompt) for row in rows), default=0)
+    padding = [longest - len(row.prompt) for row in rows]
+    pad = checkpoint.shape.pad_token_id
+    ids = np.array([[pad] * less + row.prompt for less, row in zip(padding, rows, strict=True)], np.int64)
+    mask = np.array([[0] * less + [1] * (longest - less) for less in padding], np.int64)
+    places = np.maximum(np.cumsum(mask, axis=-1) - 1, 0)
+    cache = checkpoint.empty_cache(going)
     while going:
         started = time.perf_counter()
         logits, cache = checkpoint.step(ids, mask, places, cache)
@@ -263,40 +239,24 @@ def generate(checkpoint: Checkpoint, requests: Sequence[_Request]) -> None:
             cache = [held[kept] for held in cache]
 
 
-def _padded(prompts: Sequence[Sequence[int]], pad: int) -> tuple[Ids, Ids]:
-    """The prompts' tokens, right-aligned, and a mask that is 0 at the padding; both [B, T]."""
-    longest = max(map(len, prompts))
-    ids = np.full((len(prompts), longest), pad, np.int64)
-    mask = np.zeros_like(ids)
-    for index, prompt in enumerate(prompts):
-        ids[index, longest - len(prompt) :] = prompt
-        mask[index, longest - len(prompt) :] = 1
-    return ids, mask
-
-
-def _choose(logits: Logits, rows: Sequence[_Request]) -> Ids:
+def _choose(logits: Floats, rows: Sequence[_Request]) -> Ids:
     """The next token of each row [B]: the likeliest, or one drawn from the softmax at the row's temperature."""
     tokens: Ids = logits.argmax(axis=1)
-    drawn = [(index, row, row.draws) for index, row in enumerate(rows) if row.draws is not None]
-    if drawn:
-        indices = [index for index, _, _ in drawn]
-        scaled = logits[indices].astype(np.float64)
-        scaled = (scaled - scaled.max(axis=1, keepdims=True)) / np.array([[row.temperature] for _, row, _ in drawn])
-        mass = np.exp(scaled).cumsum(axis=1)
-        points = np.array([[draws.random()] for _, _, draws in drawn]) * mass[:, -1:]
-        tokens[indices] = np.minimum((mass <= points).sum(axis=1), mass.shape[1] - 1)
+    for index, row in enumerate(rows):
+        if row.draws is not None:
+            scaled = logits[index].astype(np.float64)
+            mass = np.exp((scaled - scaled.max()) / row.temperature).cumsum()
+            tokens[index] = min(int((mass <= row.draws.random() * mass[-1]).sum()), len(mass) - 1)
     return tokens
 
 
 def _take(checkpoint: Checkpoint, row: _Request, token: int) -> None:
     """Add a token to a row: send its text if it is streamed, and the completion if it is the last."""
     row.ids.append(token)
-    ended = token == checkpoint.end
-    if row.stream is not None and not ended:
-        piece = row.stream.step(checkpoint.tokenizer, token)
-        if piece:
-            row.streamed += len(piece)
-            row.reply(piece)
+    ended = token == checkpoint.shape.eos_token_id
+    if row.stream is not None and not ended and (piece := row.stream.step(checkpoint.tokenizer, token)):
+        row.streamed += len(piece)
+        row.reply(piece)
     if not ended and len(row.ids) < row.limit:
         return
     row.finished = True

@@ -1,0 +1,179 @@
+"""A checkpoint that training saved says without torch what it says with torch."""
+
+from __future__ import annotations
+
+import asyncio
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+torch = pytest.importorskip("torch")
+pytest.importorskip("trl")
+
+from transformers import Qwen2Config, Qwen2ForCausalLM  # noqa: E402
+
+from openconductor.conductor import Conductor  # noqa: E402
+from openconductor.errors import ConfigError, JournalError  # noqa: E402
+from openconductor.gym import bundled  # noqa: E402
+from openconductor.gym.questions import draw_questions  # noqa: E402
+from openconductor.gym.workers import gym_pool  # noqa: E402
+from openconductor.prompt import render_prompt  # noqa: E402
+from openconductor.protocols import CallContext  # noqa: E402
+from openconductor.providers.qwen2 import Checkpoint  # noqa: E402
+from openconductor.providers.tiny import TinyProvider  # noqa: E402
+from openconductor.training import checkpoint as saving  # noqa: E402
+from openconductor.training.checkpoint import build_model, build_tokenizer, load_model, save_conductor  # noqa: E402
+from openconductor.training.config import ModelConfig, TrainConfig  # noqa: E402
+from openconductor.training.policy import complete  # noqa: E402
+from openconductor.types import Sampling  # noqa: E402
+
+pytestmark = pytest.mark.train
+
+CONFIG = TrainConfig.model_validate(
+    {"prompt": {"template": "compact", "examples": "none", "access": "index"}, "rollout": {"max_tokens": 24}}
+)
+CLOSE = 1e-4  # of a logit; float32 leaves some 1e-6
+
+
+def fresh(kind: str) -> Qwen2ForCausalLM:
+    """A model whose biases and norms are shaken, so that leaving one out shows."""
+    tokenizer = build_tokenizer()
+    if kind == "as the recipes build it":
+        model = build_model(ModelConfig(base="", hidden=32, intermediate=64, initializer_range=0.2), tokenizer, seed=0)
+    else:  # query heads share keys, embeddings are not tied, another rotary base
+        torch.manual_seed(1)
+        config = Qwen2Config(
+            vocab_size=len(tokenizer),
+            hidden_size=48,
+            intermediate_size=80,
+            num_hidden_layers=1,
+            num_attention_heads=6,
+            num_key_value_heads=2,
+            max_position_embeddings=256,
+            tie_word_embeddings=False,
+            rope_parameters={"rope_type": "default", "rope_theta": 500.0},
+            bos_token_id=None,
+            eos_token_id=1,
+            pad_token_id=0,
+            initializer_range=0.2,
+        )
+        model = Qwen2ForCausalLM(config).float()
+    torch.manual_seed(3)
+    with torch.no_grad():
+        for name, weights in model.named_parameters():
+            if name.endswith("bias") or "norm" in name:
+                weights.add_(0.3 * torch.randn_like(weights))
+    return model
+
+
+@pytest.fixture(scope="module", params=["as the recipes build it", "shared keys"])
+def folder(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("checkpoint") / "conductor"
+    save_conductor(fresh(request.param), build_tokenizer(), CONFIG, folder)
+    return folder
+
+
+@pytest.mark.parametrize("pieces", [[40], [37, 1, 1, 1], [1] * 40, [10, 20, 10]], ids=str)
+def test_the_logits_are_torchs_with_and_without_a_cache(folder: Path, pieces: list[int]) -> None:
+    model, _ = load_model(folder)
+    rng = np.random.default_rng(4)
+    ids, mask = rng.integers(model.config.vocab_size, size=(4, 40)), np.ones((4, 40), np.int64)
+    for row, length in enumerate((40, 3, 17, 39)):
+        mask[row, : 40 - length] = 0
+    places = np.maximum(mask.cumsum(1) - 1, 0)
+    with torch.no_grad():
+        expected = model.eval()(
+            input_ids=torch.from_numpy(ids),
+            attention_mask=torch.from_numpy(mask),
+            position_ids=torch.from_numpy(places),
+            use_cache=False,
+        ).logits.numpy()
+    checkpoint = Checkpoint.read(folder)
+    cache, start = checkpoint.empty_cache(len(ids)), 0
+    for end in np.cumsum(pieces).tolist():
+        logits, cache = checkpoint.step(ids[:, start:end], mask[:, :end], places[:, start:end], cache)
+        said = mask[:, end - 1] > 0  # at padding there is nothing to say
+        np.testing.assert_allclose(logits[said], expected[said, end - 1], atol=CLOSE, rtol=0)
+        start = end
+    assert start == 40
+    assert np.abs(expected).max() > 1
+
+
+def test_tokens_texts_and_greedy_completions_are_those_of_training(folder: Path) -> None:
+    model, tokenizer = load_model(folder)
+    provider = TinyProvider.from_folder(folder)
+    checkpoint = Checkpoint.read(folder)
+    questions = [question.text for question in draw_questions("train", 50, seed=1)]
+    lists = 'model_id = [0, 11]\nsubtasks = ["a", "b"]\naccess_list = [[], "all"]'
+    for text in (*questions, lists, "two  blanks\tand é, 漢 and 🙂"):
+        ids = checkpoint.encode(text)
+        assert ids == tokenizer(text)["input_ids"]
+        assert checkpoint.decode([*ids, 1]) == tokenizer.decode([*ids, 1], skip_special_tokens=True)
+    chats = [render_prompt(text, range(8), options=provider.prompt_options) for text in questions[:12]]
+    texts = ["".join(turn.content for turn in chat) for chat in chats]
+    expected = complete(model, tokenizer, texts, max_tokens=24, temperature=None, seed=0)
+
+    async def all_of_them() -> list[tuple[str, str, int]]:
+        said = await asyncio.gather(*(provider.complete(chat, Sampling(), call=CallContext()) for chat in chats))
+        return [(one.text, one.finish_reason, one.usage.output_tokens) for one in said]
+
+    assert asyncio.run(all_of_them()) == [(one.text, one.finish_reason, one.usage.output_tokens) for one in expected]
+
+
+def test_an_untrained_conductor_asks_and_says_what_is_wrong_with_its_plan(folder: Path) -> None:
+    episode = Conductor(str(folder), pool=gym_pool()).ask_sync(draw_questions("test", 1, seed=0)[0].text)
+    assert episode.answer is None
+    assert "workflow" in type(episode.error).__name__.lower()
+    assert episode.usage.output_tokens > 0
+    assert (episode.usage.dollars, episode.usage.unpriced_calls) == (0, 0)
+
+
+# ── what is refused ──────────────────────────────────────────────────────────────────────────────────────────────────
+def test_a_checkpoint_that_the_runtime_computes_otherwise_is_not_handed_out(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model, tokenizer = load_model(folder)
+    copied = shutil.copytree(folder, tmp_path / "conductor")
+    before = (copied / "model.safetensors").read_bytes()
+    other = Checkpoint.read(folder)
+    monkeypatch.setattr(saving.Checkpoint, "read", lambda part: other)
+    with torch.no_grad():
+        model.model.layers[0].self_attn.v_proj.bias += 1.0
+    with pytest.raises(ConfigError, match=r"logits differ by .*, expected at most 0\.001"):
+        save_conductor(model, tokenizer, CONFIG, copied)
+    assert (copied / "model.safetensors").read_bytes() == before
+    assert not list(tmp_path.glob("*.part"))
+
+
+def test_a_disk_that_fails_leaves_the_checkpoint_as_it_was(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model, tokenizer = load_model(folder)
+    copied = shutil.copytree(folder, tmp_path / "conductor")
+    before = {path.name: path.read_bytes() for path in copied.iterdir()}
+
+    def full(*_: object, **__: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(type(model), "save_pretrained", full)
+    with pytest.raises(JournalError, match="No space left"):
+        save_conductor(model, tokenizer, CONFIG, copied)
+    assert {path.name: path.read_bytes() for path in copied.iterdir()} == before
+    assert not list(tmp_path.glob("*.part"))
+
+
+# ── the bundled one ──────────────────────────────────────────────────────────────────────────────────────────────────
+def test_the_bundled_folder_is_given_whole_or_not_at_all(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(bundled, "files", lambda package: tmp_path)
+    with pytest.raises(ConfigError, match=r"found no conductor\.json, config\.json, model\.safetensors, tokenizer"):
+        bundled.bundled_folder()
+    shutil.copytree(folder, tmp_path / "bundled")
+    found = bundled.bundled_folder()
+    assert TinyProvider.from_folder(found).sampling.max_tokens == 24
+    (found / "tokenizer.json").unlink()
+    with pytest.raises(ConfigError, match=r"found no tokenizer\.json;"):
+        bundled.bundled_folder()

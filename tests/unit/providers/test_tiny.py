@@ -1,0 +1,519 @@
+"""The local checkpoint: tokens, batches, threads and a folder's faults, beside a Qwen2 written out plainly.
+
+``by_hand`` reads one text at a time, in float64, without a cache, a mask or a batch.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import shutil
+import subprocess
+import sys
+import threading
+import time
+from collections import Counter
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from decimal import Decimal
+from functools import cache
+from hashlib import blake2b
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+pytest.importorskip("safetensors")
+from safetensors.numpy import save_file
+from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, pre_tokenizers
+
+from openconductor.conductor import Conductor
+from openconductor.errors import ConfigError, ContextTooLong, WorkerError, WorkerTimeout
+from openconductor.gym.bundled import bundled_folder
+from openconductor.gym.questions import draw_questions
+from openconductor.pool import Worker, WorkerPool
+from openconductor.prompt import PromptOptions, render_prompt
+from openconductor.protocols import CallContext
+from openconductor.providers import resolve, tiny
+from openconductor.providers.qwen2 import Checkpoint
+from openconductor.providers.tiny import MAX_BATCH, TinyProvider
+from openconductor.types import Completion, Message, Sampling
+
+LETTERS = "abcdefghij"
+TOKENS = ("<pad>", "<end>", "<unk>", *LETTERS)
+POSITIONS, UNITS, LAYERS = 60, 4, 2
+CALL, GREEDY = CallContext(), Sampling()
+CONFIG: dict[str, Any] = {
+    "model_type": "qwen2",
+    "hidden_act": "silu",
+    "use_sliding_window": False,
+    "rope_parameters": {"rope_type": "default", "rope_theta": 100.0},
+    "rms_norm_eps": 1e-6,
+    "tie_word_embeddings": False,
+    "vocab_size": len(TOKENS),
+    "hidden_size": 2 * UNITS,
+    "num_hidden_layers": LAYERS,
+    "num_attention_heads": 2,
+    "num_key_value_heads": 1,
+    "max_position_embeddings": POSITIONS,
+    "eos_token_id": 1,
+    "pad_token_id": 0,
+}
+DESCRIBED = {
+    "prompt": {"template": "compact", "examples": "none", "access": "index"},
+    "max_tokens": 20,
+    "max_steps": 4,
+}
+
+
+@cache
+def weights(*, ends: bool = True) -> dict[str, np.ndarray]:
+    """A random model; letters are in pairs of opposite logits, so without ``ends`` some letter is always likelier."""
+    rng, size = np.random.default_rng(6), 2 * UNITS
+    shapes = {"model.embed_tokens.weight": (len(TOKENS), size), "model.norm.weight": (size,)}
+    for layer in range(LAYERS):
+        name = f"model.layers.{layer}"
+        for part, out in (("q", size), ("k", UNITS), ("v", UNITS)):
+            shapes |= {
+                f"{name}.self_attn.{part}_proj.weight": (out, size),
+                f"{name}.self_attn.{part}_proj.bias": (out,),
+            }
+        shapes |= {f"{name}.self_attn.o_proj.weight": (size, size), f"{name}.mlp.down_proj.weight": (size, 12)}
+        shapes |= {f"{name}.mlp.{part}_proj.weight": (12, size) for part in ("gate", "up")}
+        shapes |= {f"{name}.{part}_layernorm.weight": (size,) for part in ("input", "post_attention")}
+    made = {name: rng.normal(size=shape).astype(np.float32) for name, shape in shapes.items()}
+    half = rng.normal(size=(5, size))
+    special = rng.normal(size=(3, size)) * [[0], [2.5 if ends else 0], [0]]
+    return {**made, "lm_head.weight": np.concatenate((special, half, -half)).astype(np.float32)}
+
+
+def logits_by_hand(ids: Sequence[int]) -> np.ndarray:
+    """The logits behind the last token."""
+    w = {name: value.astype(np.float64) for name, value in weights().items()}
+
+    def norm(x: np.ndarray, name: str) -> np.ndarray:
+        return x / np.sqrt((x**2).mean(-1, keepdims=True) + 1e-6) * w[f"{name}.weight"]
+
+    def turned(x: np.ndarray) -> np.ndarray:
+        pairs = x[:, : UNITS // 2] + 1j * x[:, UNITS // 2 :]
+        pairs *= np.exp(1j * np.arange(len(x))[:, None] * 100.0 ** -(np.arange(0, UNITS, 2) / UNITS))
+        return np.hstack((pairs.real, pairs.imag))
+
+    x = w["model.embed_tokens.weight"][list(ids)]
+    for layer in range(LAYERS):
+        name = f"model.layers.{layer}"
+        read = norm(x, f"{name}.input_layernorm")
+        query, key, value = (
+            read @ w[f"{name}.self_attn.{part}_proj.weight"].T + w[f"{name}.self_attn.{part}_proj.bias"]
+            for part in "qkv"
+        )
+        mixed: list[np.ndarray] = []
+        for head in (query[:, :UNITS], query[:, UNITS:]):  # both share the one key
+            scores = np.exp(turned(head) @ turned(key).T / UNITS**0.5) * np.tri(len(x))
+            mixed.append(scores / scores.sum(-1, keepdims=True) @ value)
+        x = x + np.hstack(mixed) @ w[f"{name}.self_attn.o_proj.weight"].T
+        read = norm(x, f"{name}.post_attention_layernorm")
+        gate = read @ w[f"{name}.mlp.gate_proj.weight"].T
+        up = read @ w[f"{name}.mlp.up_proj.weight"].T
+        x = x + (gate / (1 + np.exp(-gate)) * up) @ w[f"{name}.mlp.down_proj.weight"].T
+    return norm(x, "model.norm")[-1] @ w["lm_head.weight"].T
+
+
+@cache
+def by_hand(text: str) -> tuple[str, str]:
+    """The greedy completion of at most 20 tokens, and why it ends."""
+    ids, said = [TOKENS.index(letter) for letter in text], ""
+    while len(said) < DESCRIBED["max_tokens"]:
+        token = int(logits_by_hand(ids).argmax())
+        if token == 1:
+            return said, "stop"
+        ids.append(token)
+        said += TOKENS[token]
+    return said, "length"
+
+
+def write_checkpoint(folder: Path, *, ends: bool = True, positions: int = POSITIONS) -> Path:
+    folder.mkdir(parents=True, exist_ok=True)
+    tokenizer = Tokenizer(models.WordLevel({token: index for index, token in enumerate(TOKENS)}, unk_token="<unk>"))
+    tokenizer.pre_tokenizer = pre_tokenizers.Split(Regex(r"[\s\S]"), "isolated")
+    tokenizer.decoder = decoders.Fuse()
+    tokenizer.add_special_tokens([AddedToken(token, special=True) for token in TOKENS[:3]])
+    tokenizer.save(str(folder / "tokenizer.json"))
+    save_file(weights(ends=ends), folder / "model.safetensors")
+    (folder / "config.json").write_text(json.dumps({**CONFIG, "max_position_embeddings": positions}))
+    (folder / "conductor.json").write_text(json.dumps(DESCRIBED))
+    return folder
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_checkpoint(tmp_path_factory.mktemp("checkpoint") / "conductor")
+
+
+@pytest.fixture
+def provider(folder: Path) -> TinyProvider:
+    return TinyProvider.from_folder(folder)
+
+
+@pytest.fixture
+def endless(tmp_path: Path) -> TinyProvider:
+    """It never ends a completion, and has positions for minutes of it."""
+    return TinyProvider.from_folder(write_checkpoint(tmp_path / "endless", ends=False, positions=1_000_000))
+
+
+def ask(
+    provider: TinyProvider, text: str, sampling: Sampling = GREEDY, call: CallContext = CALL, **more: Any
+) -> asyncio.Task[Completion]:
+    return asyncio.ensure_future(provider.complete([Message("user", text)], sampling, call=call, **more))
+
+
+def prompts(count: int) -> list[str]:
+    """Different texts of 1 to 30 letters."""
+    rng = np.random.default_rng(11)
+    return ["".join(rng.choice(list(LETTERS), size=1 + index % 30)) for index in range(count)]
+
+
+async def asleep(provider: TinyProvider) -> bool:
+    """Whether the provider's thread ends within 20 seconds."""
+    if (thread := provider._thread) is not None:
+        await asyncio.to_thread(thread.join, 20)
+    return provider._thread is None
+
+
+# ── what is generated ────────────────────────────────────────────────────────────────────────────────────────────────
+async def test_greedy_text_is_the_likeliest_token_again_and_again_alone_and_in_a_batch(provider: TinyProvider) -> None:
+    texts = prompts(100)
+    together = await asyncio.gather(*(ask(provider, text) for text in texts))
+    assert [(said.text, said.finish_reason) for said in together] == [by_hand(text) for text in texts]
+    assert {said.finish_reason for said in together} == {"stop", "length"}, "both kinds of end are met"
+    for text in texts[:5]:
+        assert (await ask(provider, text, Sampling(temperature=0.0, seed=8))).text == by_hand(text)[0]
+
+
+async def test_sampled_text_is_the_same_alone_and_in_a_batch(provider: TinyProvider) -> None:
+    sampling = Sampling(temperature=1.0, seed=3)
+    together = await asyncio.gather(*(ask(provider, text, sampling) for text in prompts(40)))
+    alone = [await ask(provider, text, sampling) for text in prompts(40)]
+    assert [said.text for said in together] == [said.text for said in alone]
+
+
+async def test_the_same_call_draws_the_same_text_and_another_one_other_texts(provider: TinyProvider) -> None:
+    async def drawn(seed: int | None, call: CallContext = CALL) -> str:
+        return (await ask(provider, "abcde", Sampling(temperature=2.0, seed=seed, max_tokens=30), call)).text
+
+    first = await drawn(0)
+    assert first == await drawn(0) == await drawn(None)
+    calls = [CallContext(sample=1), CallContext(round=1), CallContext(step=0), CallContext(attempt=1)]
+    assert len({first, await drawn(1), *[await drawn(0, call) for call in calls]}) == 6
+
+
+async def test_the_draws_of_a_seed_stay_what_they_were() -> None:
+    provider = TinyProvider.from_folder(bundled_folder())
+    said: list[str] = []
+    for temperature in (None, 1.0):
+        for question in draw_questions("test", 24, seed=0):
+            turns = render_prompt(question.text, range(8), options=provider.prompt_options)
+            call = CallContext(sample=2)
+            said.append((await provider.complete(turns, Sampling(temperature, seed=3), call=call)).text)
+    assert len(set(said[:24])) > 15
+    assert said[:24] != said[24:]
+    assert blake2b("\0".join(said).encode(), digest_size=8).hexdigest() == "6bfffaf1e4d769ab"
+
+
+@pytest.mark.parametrize("temperature", [0.5, 1.0])
+async def test_tokens_are_drawn_as_often_as_the_softmax_says(provider: TinyProvider, temperature: float) -> None:
+    count = 3000
+    sampling = Sampling(temperature=temperature, max_tokens=1)
+    said = await asyncio.gather(*(ask(provider, "cab", sampling, CallContext(sample=n)) for n in range(count)))
+    seen = Counter("<end>" if one.finish_reason == "stop" else one.text for one in said)
+    row = logits_by_hand([TOKENS.index(letter) for letter in "cab"]) / temperature
+    mass = np.exp(row - row.max())
+    # Special tokens other than the end are read as no text.
+    expected = {token: mass[index] / mass.sum() for index, token in enumerate(TOKENS) if index not in (0, 2)}
+    distance = sum(abs(seen[token] / count - chance) for token, chance in expected.items()) / 2
+    assert distance < 0.03, "total variation; draws as many as these are off by about 0.015"
+
+
+async def test_contents_are_put_in_a_row_and_a_special_tokens_spelling_is_text(provider: TinyProvider) -> None:
+    said = await provider.complete([Message("system", "ab"), Message("user", "cd")], Sampling(), call=CALL)
+    assert said.text == by_hand("abcd")[0]
+    assert (await ask(provider, "a<end>b")).usage.input_tokens == len("a<end>b")
+    assert (await ask(provider, "漢字 🙂")).usage.input_tokens == 4
+
+
+async def test_tokens_are_counted_the_end_among_them_and_nothing_is_priced(provider: TinyProvider) -> None:
+    text = next(text for text in prompts(100) if by_hand(text)[1] == "stop")
+    started = time.perf_counter()
+    said = await asyncio.gather(ask(provider, text), *(ask(provider, text) for text in prompts(50)))
+    assert (said[0].usage.input_tokens, said[0].usage.output_tokens) == (len(text), len(said[0].text) + 1)
+    assert 0 < sum(one.usage.seconds for one in said) <= time.perf_counter() - started, "work, and not the wait"
+    billed = await Worker(provider, name="local").complete([Message("user", text)], call=CALL)
+    assert (billed.usage.dollars, billed.usage.unpriced_calls) == (Decimal(0), 0)
+
+
+# ── where it ends ────────────────────────────────────────────────────────────────────────────────────────────────────
+async def test_a_completion_ends_at_the_callers_limit_the_checkpoints_or_the_last_position(
+    endless: TinyProvider, tmp_path: Path
+) -> None:
+    said = await ask(endless, "abc", Sampling(max_tokens=7))
+    assert (len(said.text), said.finish_reason, said.usage.output_tokens) == (7, "length", 7)
+    assert len((await ask(endless, "abc")).text) == DESCRIBED["max_tokens"]
+    short = TinyProvider.from_folder(write_checkpoint(tmp_path, ends=False))
+    said = await ask(short, "a" * (POSITIONS - 5), Sampling(max_tokens=50))
+    assert (len(said.text), said.finish_reason) == (5, "length")
+
+
+async def test_a_prompt_that_leaves_no_position_is_too_long_and_its_neighbours_are_answered(
+    provider: TinyProvider,
+) -> None:
+    texts = ["a" * (POSITIONS - 1), "a" * POSITIONS, "abc"]
+    fits, too_long, other = await asyncio.gather(*(ask(provider, text) for text in texts), return_exceptions=True)
+    assert isinstance(fits, Completion)
+    assert isinstance(too_long, ContextTooLong)
+    assert "60 tokens, expected at most 59" in str(too_long)
+    assert isinstance(other, Completion)
+    assert other.text == by_hand("abc")[0]
+
+
+@pytest.mark.parametrize(
+    ("sampling", "message"),
+    [
+        (Sampling(max_tokens=0), "max_tokens: got 0"),
+        (Sampling(temperature=-1.0), "temperature: got -1"),
+        (Sampling(temperature=float("nan")), "temperature: got nan"),
+        (Sampling(body={"top_p": 0.5}), "top_p"),
+    ],
+)
+async def test_a_sampling_that_cannot_be_done_is_refused(
+    provider: TinyProvider, sampling: Sampling, message: str
+) -> None:
+    with pytest.raises(ConfigError, match=message):
+        await ask(provider, "abc", sampling)
+
+
+async def test_an_image_and_an_empty_prompt_are_errors(provider: TinyProvider) -> None:
+    with pytest.raises(WorkerError, match="text alone"):
+        await provider.complete([Message("user", "abc", ({"type": "image_url"},))], Sampling(), call=CALL)
+    with pytest.raises(WorkerError, match="empty"):
+        await ask(provider, "")
+
+
+# ── streaming ────────────────────────────────────────────────────────────────────────────────────────────────────────
+async def test_pieces_come_in_the_callers_thread_and_add_up_to_the_text(provider: TinyProvider) -> None:
+    heard: list[tuple[str, int]] = []
+    text = next(text for text in prompts(30) if len(by_hand(text)[0]) > 5)
+    said = await ask(provider, text, on_text=lambda piece: heard.append((piece, threading.get_ident())))
+    assert said.text == "".join(piece for piece, _ in heard) == by_hand(text)[0]
+    assert len(heard) == len(said.text), "a piece a token"
+    assert {thread for _, thread in heard} == {threading.get_ident()}
+
+
+@pytest.mark.parametrize("kind", [LookupError, TimeoutError])
+async def test_what_a_listener_raises_ends_the_call_alone(provider: TinyProvider, kind: type[Exception]) -> None:
+    def listen(piece: str) -> None:
+        raise kind(piece)
+
+    text = next(text for text in prompts(30) if by_hand(text)[0])
+    failed, said = await asyncio.gather(
+        ask(provider, text, on_text=listen), ask(provider, "abcd"), return_exceptions=True
+    )
+    assert type(failed) is kind
+    assert isinstance(said, Completion)
+    assert said.text == by_hand("abcd")[0]
+
+
+# ── batches, threads, loops ──────────────────────────────────────────────────────────────────────────────────────────
+@pytest.fixture
+def batches(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """The sizes of the batches that are generated from now on."""
+    sizes: list[int] = []
+    generate = tiny.generate
+
+    def counted(checkpoint: Checkpoint, requests: list[Any]) -> None:
+        sizes.append(len(requests))
+        generate(checkpoint, requests)
+
+    monkeypatch.setattr(tiny, "generate", counted)
+    return sizes
+
+
+async def test_what_is_asked_in_one_turn_of_the_loop_is_generated_together(
+    provider: TinyProvider, batches: list[int]
+) -> None:
+    await asyncio.gather(*(ask(provider, text) for text in prompts(MAX_BATCH + 20)))
+    assert batches == [MAX_BATCH, 20]
+    assert await asleep(provider)
+
+
+async def test_what_is_asked_while_a_batch_runs_is_the_next_batch_and_the_loop_stays_free(
+    endless: TinyProvider, batches: list[int]
+) -> None:
+    begun = asyncio.Event()
+    first = ask(endless, "a", Sampling(max_tokens=300), on_text=lambda piece: begun.set())
+    await begun.wait()
+    others = [ask(endless, text) for text in prompts(5)]
+    turns = 0
+    while not first.done():
+        await asyncio.sleep(0)
+        turns += 1
+    assert turns > 100
+    await asyncio.gather(*others)
+    assert batches == [1, 5]
+
+
+async def test_a_cancelled_call_leaves_its_batch_and_the_thread_ends(endless: TinyProvider) -> None:
+    gone = [ask(endless, text, Sampling(max_tokens=900_000)) for text in prompts(3)]
+    begun = asyncio.Event()
+    stays = ask(endless, "abc", Sampling(max_tokens=200), on_text=lambda piece: begun.set())
+    await begun.wait()
+    for task in gone:
+        task.cancel()
+    assert len((await stays).text) == 200
+    assert await asleep(endless)
+
+
+async def test_a_call_ends_at_its_deadline(endless: TinyProvider) -> None:
+    now = asyncio.get_running_loop().time()
+    with pytest.raises(WorkerTimeout, match="deadline"):
+        await ask(endless, "abc", Sampling(max_tokens=900_000), CallContext(deadline=now + 0.1))
+    assert await asleep(endless)
+    with pytest.raises(WorkerTimeout, match="before the call began"):
+        await ask(endless, "abc", call=CallContext(deadline=now))
+
+
+def test_several_event_loops_may_ask_at_once(provider: TinyProvider) -> None:
+    parts = [prompts(60)[start::4] for start in range(4)]
+
+    async def all_of(part: Sequence[str]) -> list[str]:
+        return [said.text for said in await asyncio.gather(*(ask(provider, text) for text in part))]
+
+    with ThreadPoolExecutor(4) as threads:
+        said = list(threads.map(lambda part: asyncio.run(all_of(part)), parts))
+    assert said == [[by_hand(text)[0] for text in part] for part in parts]
+
+
+def test_a_loop_that_ends_early_disturbs_nobody(endless: TinyProvider) -> None:
+    async def leave() -> None:
+        begun = asyncio.Event()
+        ask(endless, "abc", Sampling(max_tokens=900_000), on_text=lambda piece: begun.set())
+        await begun.wait()
+
+    async def stay() -> str:
+        return (await ask(endless, "abc", Sampling(max_tokens=3))).text
+
+    asyncio.run(leave())
+    assert len(asyncio.run(stay())) == 3
+
+
+async def test_a_failing_runtime_is_every_callers_worker_error_and_the_next_call_works(
+    provider: TinyProvider, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_: object) -> None:
+        raise MemoryError("no room for the cache")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Checkpoint, "step", fail)
+        failures = await asyncio.gather(*(ask(provider, text) for text in prompts(3)), return_exceptions=True)
+    assert [type(failure) for failure in failures] == [WorkerError] * 3
+    assert "no room for the cache" in str(failures[0])
+    assert (await ask(provider, "abc")).text == by_hand("abc")[0]
+
+
+# ── the folder ───────────────────────────────────────────────────────────────────────────────────────────────────────
+def test_a_conductor_takes_prompt_and_sampling_from_its_checkpoint(folder: Path) -> None:
+    conductor = Conductor(str(folder), pool=WorkerPool([Worker(lambda turns: "yes", name="one")]))
+    assert conductor.prompt == PromptOptions(template="compact", examples="none", access="index")
+    assert conductor.sampling == Sampling(max_tokens=20)
+    for named in (folder, f"tiny:{folder}", f"onnx:{folder}"):
+        planner = resolve(named)
+        assert isinstance(planner, TinyProvider)
+        assert planner.max_steps == 4
+
+
+@pytest.mark.parametrize("name", ["config.json", "conductor.json", "tokenizer.json", "model.safetensors"])
+def test_a_missing_file_is_named(folder: Path, tmp_path: Path, name: str) -> None:
+    copied = shutil.copytree(folder, tmp_path / "copied")
+    (copied / name).unlink()
+    with pytest.raises(ConfigError, match=rf"{name}: no such file; expected"):
+        TinyProvider.from_folder(copied)
+
+
+def test_a_folder_of_an_earlier_version_says_where_its_weights_are(folder: Path, tmp_path: Path) -> None:
+    copied = shutil.copytree(folder, tmp_path / "copied")
+    (copied / "model.safetensors").rename(copied / "model.onnx")
+    with pytest.raises(ConfigError, match=r"model\.onnx, which earlier versions ran; expected .*`conductor`"):
+        resolve(copied)
+
+
+def config(**changes: object) -> str:
+    return json.dumps({**CONFIG, **changes})
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "message"),
+    [
+        ("config.json", "{", "config.json: .*expected a JSON object"),
+        ("config.json", "[]", r"got \[\], expected a JSON object"),
+        ("config.json", config(model_type="llama"), "model_type: got 'llama', expected 'qwen2'"),
+        ("config.json", config(rope_parameters={"rope_type": "linear"}), "rope_type: got 'linear', expected 'default'"),
+        ("config.json", config(use_sliding_window=True), "use_sliding_window: got True, expected False"),
+        ("config.json", config(hidden_act="gelu"), "hidden_act: got 'gelu', expected 'silu'"),
+        ("config.json", config(eos_token_id=99), "eos_token_id up to 99, expected below vocab_size, 13"),
+        ("config.json", config(pad_token_id=None), "pad_token_id: got None"),
+        ("config.json", config(max_position_embeddings="60"), "max_position_embeddings: got '60'"),
+        ("config.json", config(vocab_size=5), "got tokens up to 12, expected below vocab_size, 5"),
+        ("config.json", config(vocab_size=20), r"model\.safetensors: got more layers or other tokens"),
+        ("config.json", config(num_hidden_layers=1), r"model\.safetensors: got more layers or other tokens"),
+        ("config.json", config(num_hidden_layers=3), r"model\.safetensors: .*layers\.2.*expected the weights"),
+        ("config.json", config(num_key_value_heads=2), r"model\.safetensors: .*expected the weights"),
+        ("conductor.json", "{", "conductor.json: .*expected a JSON object"),
+        ("conductor.json", json.dumps({**DESCRIBED, "max_tokens": 0}), "max_tokens: got 0, expected greater than"),
+        ("conductor.json", json.dumps({**DESCRIBED, "max_token": 9}), "unknown key 'max_token'.*'max_tokens'"),
+        ("conductor.json", json.dumps({"max_tokens": 9}), "prompt: missing"),
+        ("conductor.json", json.dumps({**DESCRIBED, "chat": "chatml"}), "chat: got 'chatml', expected 'plain'"),
+        ("conductor.json", json.dumps({**DESCRIBED, "prompt": {"template": "long"}}), "prompt.template: got 'long'"),
+        ("tokenizer.json", "{}", "tokenizer.json: cannot be read"),
+        ("tokenizer.json", "\udcff", "tokenizer.json: cannot be read"),
+        ("model.safetensors", "", "model.safetensors: cannot be loaded"),
+        ("model.safetensors", "no model at all", "model.safetensors: cannot be loaded"),
+        ("chat_template.jinja", "{{ messages }}", "chat_template.jinja: got '{{ messages }}', expected the contents"),
+    ],
+)
+def test_a_malformed_file_is_named_with_what_was_expected(
+    folder: Path, tmp_path: Path, name: str, content: str, message: str
+) -> None:
+    copied = shutil.copytree(folder, tmp_path / "copied")
+    (copied / name).write_bytes(content.encode("utf-8", "surrogateescape"))
+    with pytest.raises(ConfigError, match=message) as caught:
+        TinyProvider.from_folder(copied)
+    assert str(copied) in str(caught.value)
+
+
+def test_a_model_that_was_cut_short_or_keeps_other_numbers_is_a_config_error(folder: Path, tmp_path: Path) -> None:
+    path = shutil.copytree(folder, tmp_path / "copied") / "model.safetensors"
+    content = path.read_bytes()
+    path.write_bytes(content[:-200])
+    with pytest.raises(ConfigError, match=r"model\.safetensors: cannot be loaded"):
+        TinyProvider.from_folder(path.parent)
+    header = json.dumps({"model.norm.weight": {"dtype": "BF16", "shape": [1], "data_offsets": [0, 2]}}).encode()
+    path.write_bytes(len(header).to_bytes(8, "little") + header + b"\0\0")
+    with pytest.raises(ConfigError, match=r"model\.safetensors: cannot be loaded: .*bfloat16"):
+        TinyProvider.from_folder(path.parent)
+
+
+def test_running_a_checkpoint_takes_no_torch_and_leaves_no_warning(folder: Path) -> None:
+    program = (
+        "import asyncio, sys\n"
+        "from openconductor.providers import resolve\n"
+        "from openconductor.protocols import CallContext\n"
+        "from openconductor.types import Message, Sampling\n"
+        "provider = resolve(sys.argv[1])\n"
+        "said = asyncio.run(provider.complete([Message('user', 'abc')], Sampling(), call=CallContext()))\n"
+        "print(said.text, *({'torch', 'transformers', 'scipy'} & set(sys.modules)))"
+    )
+    done = subprocess.run(
+        [sys.executable, "-X", "dev", "-c", program, str(folder)], capture_output=True, text=True, check=True
+    )
+    assert done.stdout.strip() == by_hand("abc")[0]
+    assert done.stderr == ""
