@@ -2,20 +2,27 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
+
+import pytest
 
 from openconductor.evaluation.config import load_eval_config
 from openconductor.evaluation.runner import run_grid
-from openconductor.evaluation.specs import KINDS, WORKER, WORKERS, options_of, read_spec
+from openconductor.evaluation.specs import KINDS, PLANNER, WORKER, WORKERS, options_of, read_spec
 from openconductor.evaluation.systems import ABLATIONS
 from openconductor.evaluation.table import make_table
+from openconductor.providers import PROVIDERS
 
 RECIPE = Path(__file__).parents[2] / "recipes" / "gym_proof.toml"
+OF_THE_PROMPT = ("", "?examples=none", "?examples=in", "?access=index", "?subtasks=false", "?max_steps=1", "?rounds=3")
+"""Ablations of the prompt, which only a planner of the full template shows."""
 
 
 def test_every_kind_of_system_and_every_ablation_is_in_it() -> None:
     specs = [read_spec(text) for text in load_eval_config(RECIPE).systems]
-    assert {spec.kind for spec in specs} == {*KINDS} - {WORKER}, f"{WORKERS!r} stands for each worker alone"
+    assert {spec.kind for spec in specs} == {*KINDS} - {PLANNER, WORKER}, f"{WORKERS!r} stands for each worker alone"
+    specs += [read_spec(f"planner:scripted:imitator{options}") for options in OF_THE_PROMPT]
     asked = {spec.kind: set[str]() for spec in specs}
     for spec in specs:
         asked[spec.kind] |= set(options_of(spec))
@@ -24,9 +31,16 @@ def test_every_kind_of_system_and_every_ablation_is_in_it() -> None:
     assert asked["conductor"] | asked["planner"] == set(ABLATIONS)
 
 
-async def test_every_system_of_it_answers_whatever_the_question(tmp_path: Path) -> None:
+@pytest.mark.slow
+async def test_every_system_of_it_answers_whatever_the_question(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.syspath_prepend(Path(__file__).parent)
+    monkeypatch.setitem(PROVIDERS, "scripted", "scripted_planner:ScriptedPlanner")
     overrides = ["learn.limit=12", "learn.trials=2", 'task=[{name="gym",limit=2}]', "repeats=1"]
     config = load_eval_config(RECIPE, overrides)
+    planned = tuple(f"planner:scripted:imitator{options}" for options in OF_THE_PROMPT)
+    config = replace(config, systems=(*config.systems, *planned))
     results = await run_grid(config, tmp_path)
     table = make_table(results)
     assert len(table.rows) > 35

@@ -28,7 +28,6 @@ PROVIDERS: dict[str, str] = {
     "openai": "openconductor.providers.openai_compatible:OpenAICompatibleProvider",
     "openai_compatible": "openconductor.providers.openai_compatible:OpenAICompatibleProvider",
     "openrouter": "openconductor.providers.openai_compatible:openrouter",
-    "scripted": "openconductor.gym.scripted_planner:ScriptedPlanner",
     "tiny": "openconductor.providers.tiny:TinyProvider",
     "transformers": "openconductor.providers.transformers_lm:TransformersProvider",
     "vllm": "openconductor.providers.openai_compatible:vllm",

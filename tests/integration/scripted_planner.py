@@ -1,29 +1,14 @@
 """A planner that reads the prompt and follows it by rule: an instrument for testing prompt ablations, not a model.
 
-In: the turns that a Conductor is asked with, in the full template. Out: three lists, made of nothing but those turns.
+In: the turns that a Conductor is asked with, in the full template. Out: three lists, made of nothing but those turns:
 
-A prompt ablation (no examples, others, binary or index access, no subtasks, fewer steps) shows only in what a planner
-writes, and the bundled Conductor knows a prompt without all that. This planner does what a prompt says, so each change
-of the prompt changes its plans in a way that can be foretold. It has learnt nothing and is good at nothing; its scores
-say that an ablation reaches the plans and what those plans are worth, and never which prompt is best for a model.
-
-The rules of ``planner:scripted:imitator``:
-
-1. **Examples.** It copies the workers and the flow (who sees whom) of the worked example whose question shares the
-   largest part of its words with the question at hand (Jaccard's index; of equals the first).
-2. **No examples.** One step by the first worker listed.
-3. **Workers.** One that an example names and the pool does not list is replaced by the first worker listed.
-4. **Steps.** Of a flow longer than the limit that the prompt states, the first steps only.
-5. **Access.** As the prompt asks: ``[]`` or ``"all"``, or the numbers of the steps that the copied one saw.
-6. **Subtasks.** Where the prompt dictates one instruction, that one, word for word. Else a step that sees none before
-   it gets everything that the question asks for, in the question's own words; one that sees others gets ``check the
-   answers``. In a chain, where each step sees the one before it, the question's operations are dealt out in order
-   instead, as evenly as they go, and steps beyond their number check. A question that the gym does not ask is copied
-   whole.
-7. **Later rounds.** Of a response that is an answer (``world.read_value``) it accepts; else it writes its plan anew,
-   each step by the worker listed behind the one that had it.
-
-Not covered: descriptions of workers, and the compact template, in which there is nothing to ablate.
+1. It copies the workers and the flow (who sees whom) of the worked example whose question shares the largest part of
+   its words with the question at hand; without examples it writes one step by the first worker listed.
+2. A worker that the pool does not list is replaced by the first one listed; a flow longer than the limit is cut.
+3. Where the prompt dictates one instruction it gives that one. Else a step that sees none before it gets everything
+   that the question asks for, and one that sees others gets ``check the answers``; in a chain, where each step sees
+   the one before it, the question's operations are dealt out in order.
+4. Of a response that is an answer it accepts; else each step goes to the worker listed behind the one that had it.
 """
 
 from __future__ import annotations
@@ -34,8 +19,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from itertools import pairwise
 
-from openconductor.config import nearest
-from openconductor.errors import ConfigError, WorkerError, WorkflowError
+from openconductor.errors import WorkerError, WorkflowError
 from openconductor.gym.questions import read_question
 from openconductor.gym.world import COMPARE, read_value
 from openconductor.parser import parse_workflow
@@ -43,8 +27,6 @@ from openconductor.prompt import render_workflow
 from openconductor.protocols import CallContext, OnText
 from openconductor.types import Access, Completion, Message, Sampling, Step, Usage, Workflow
 
-RULES = ("imitator",)
-"""The sets of rules that there are; each is a ``MODEL`` of ``planner:scripted:MODEL``."""
 CHECK = COMPARE[1]
 
 _STEPS = re.compile(r"^A workflow has (?:between 1 and (\d+) steps|exactly one step)", re.MULTILINE)
@@ -87,23 +69,11 @@ class Asked:
 
 
 class ScriptedPlanner:
-    """The rules as a Provider; the same turns always get the same text.
-
-    Args:
-        model: which set of ``RULES``.
-
-    Raises:
-        ConfigError: there is no such set.
-    """
+    """The rules as a Provider; the same turns always get the same text."""
 
     prices_itself = True  # it runs here, and costs nothing
 
     def __init__(self, model: str) -> None:
-        if model not in RULES:
-            raise ConfigError(
-                f"scripted planner: got {model!r}, expected one of {', '.join(RULES)}; nearest: "
-                f"{nearest(model, RULES)!r}"
-            )
         self.identity = f"scripted planner {model}"
 
     async def complete(
