@@ -32,8 +32,8 @@ sys.path.insert(0, str(Path(__file__).parent))
 from chat_server import Answer, ChatServer, chat_server, completion, hangs, says
 
 from openconductor import cli
-from openconductor.cli import conductors
 from openconductor.errors import ConfigError
+from openconductor.gym.bundled import bundled_folder
 from openconductor.gym.workers import MISREAD
 from openconductor.prompt import render_workflow
 from openconductor.types import Step, Workflow
@@ -111,7 +111,7 @@ def bundled_is_there() -> bool:
     if find_spec("openconductor.gym.bundled") is None or find_spec("safetensors") is None:
         return False
     try:
-        return (Path(conductors.bundled_planner()) / "model.safetensors").is_file()
+        return bundled_folder().is_dir()
     except ConfigError:
         return False
 

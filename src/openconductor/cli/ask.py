@@ -7,14 +7,14 @@ Episode; on a terminal the picture of the episode on stderr, as it happens, and 
 from __future__ import annotations
 
 import sys
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from openconductor.cli import console
-from openconductor.cli.conductors import BaseUrl, KeyEnv
+from openconductor.cli.runs import BaseUrl, KeyEnv, dollars_of
 from openconductor.errors import ConfigError, OpenConductorError, WorkflowError
 
 if TYPE_CHECKING:
@@ -57,11 +57,15 @@ def ask(  # noqa: PLR0913, PLR0917 - the options of a command
     as_json: Annotated[bool, typer.Option("--json", help="Print the episode as JSON; dollars are strings.")] = False,
 ) -> None:
     """Ask one question: a Conductor plans, workers work, the last step answers."""
-    from openconductor.cli.conductors import find_planner
     from openconductor.conductor import Conductor
+    from openconductor.evaluation.planner import find_planner
+    from openconductor.journal import Journal
+    from openconductor.serialisation import episode_json
+    from openconductor.types import Budget
 
     text = _read(question)
-    budget = _budget(calls, tokens, dollars, seconds)
+    limits = (calls, tokens, dollars_of(dollars), seconds)
+    budget = None if limits == (None, None, None, None) else Budget(*limits)
     if fresh and journal is None:
         raise ConfigError("--fresh: makes calls anew that a journal holds; expected --journal beside it")
     workers = _pool(text, pool, seed)
@@ -72,31 +76,24 @@ def ask(  # noqa: PLR0913, PLR0917 - the options of a command
         )
     planner = find_planner(conductor, workers, base_url=base_url, key_env=key_env)
     asked = Conductor(planner, pool=workers, max_steps=max_steps, max_rounds=rounds, fallback=fallback)
+    names = {ordinal: worker.name for ordinal, worker in workers}
     try:
-        with _opened(journal) as sink:
+        with nullcontext() if journal is None else Journal(journal) as sink:
             if sink is not None and not fresh:
                 asked = asked.replaying(sink)
             episode = _ask(asked, text, budget, sink, simulated=pool is None)
     except OpenConductorError as error:
         if as_json and error.episode is not None and error.episode.rounds:
-            _show_json(error.episode, asked)
+            console.show_json(episode_json(error.episode, names))
         raise
     if as_json:
-        _show_json(episode, asked)
+        console.show_json(episode_json(episode, names))
     if isinstance(episode.error, WorkflowError):
         console.fail(f"the Conductor wrote no workflow: {episode.error}", hint="--json shows what it wrote.")
     if episode.answer is None:
         raise episode.error or OpenConductorError("no answer and no error")
     if not as_json:
         console.show_text(episode.answer)
-
-
-def _opened(path: Path | None) -> AbstractContextManager[Journal | None]:
-    if path is None:
-        return nullcontext()
-    from openconductor.journal import Journal
-
-    return Journal(path)
 
 
 def _read(question: str) -> str:
@@ -116,15 +113,6 @@ def _read(question: str) -> str:
             raise ConfigError(f"stdin: byte {error.start} is not UTF-8; expected a question in UTF-8") from error
     check_question(question)
     return question
-
-
-def _budget(calls: int | None, tokens: int | None, dollars: str | None, seconds: float | None) -> Budget | None:
-    from openconductor.cli.runs import dollars_of
-    from openconductor.types import Budget
-
-    if calls is None and tokens is None and dollars is None and seconds is None:
-        return None
-    return Budget(calls, tokens, dollars_of(dollars), seconds)
 
 
 def _pool(question: str, pool_file: Path | None, seed: int | None) -> WorkerPool:
@@ -155,32 +143,19 @@ def _ask(
     messages = console.messages()
     if not messages.is_interactive:
         return conductor.ask_sync(question, budget=budget, on_event=journal)
-    from openconductor.cli.live import EpisodeView, filling_in
+    from openconductor.cli.live import EpisodeView, bill, filling_in
     from openconductor.emit import FanOut
-
-    view = EpisodeView(question, conductor.pool, show_answer=False, simulated=simulated)
-    sink = view if journal is None else FanOut(journal, view)
-    try:
-        with filling_in(view, messages):
-            episode = conductor.ask_sync(question, budget=budget, on_event=sink)
-    except OpenConductorError as error:
-        _show_bill(error.episode)
-        raise
-    _show_bill(episode)
-    return episode
-
-
-def _show_bill(episode: Episode | None) -> None:
-    from openconductor.cli.bill import bill
     from openconductor.ledger import draw_up
 
-    messages = console.messages()
-    if episode is not None and episode.rounds:
-        messages.print(bill(draw_up(episode), messages.width))
-    messages.print()
-
-
-def _show_json(episode: Episode, conductor: Conductor) -> None:
-    from openconductor.serialisation import episode_json
-
-    console.show_json(episode_json(episode, {ordinal: worker.name for ordinal, worker in conductor.pool}))
+    view = EpisodeView(question, conductor.pool, show_answer=False, simulated=simulated)
+    ended: list[Episode] = []
+    try:
+        with filling_in(view, messages):
+            sink = view if journal is None else FanOut(journal, view)
+            ended.append(conductor.ask_sync(question, budget=budget, on_event=sink))
+    except OpenConductorError as error:
+        ended += [error.episode] if error.episode is not None and error.episode.rounds else []
+        raise
+    finally:
+        messages.print(*(bill(draw_up(one)) for one in ended), "", sep="\n")
+    return ended[0]

@@ -9,10 +9,11 @@ from __future__ import annotations
 import json
 import os
 import sys
-from collections.abc import Generator
+from collections.abc import Collection, Generator, Sequence
 from contextlib import contextmanager, suppress
 from io import TextIOWrapper
-from typing import IO, TYPE_CHECKING, NoReturn, cast
+from itertools import zip_longest
+from typing import IO, TYPE_CHECKING, NoReturn, Protocol, cast
 
 import typer
 
@@ -21,12 +22,15 @@ from openconductor.errors import ConfigError, OpenConductorError
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType
     from rich.table import Table
+    from rich.text import Text
 
 OK, FAILED, USAGE, INTERRUPTED = 0, 1, 2, 130
 """The exit codes."""
 
 WIDEST = 112  # columns; longer lines are hard to read
 PIPED = 100  # columns where no terminal says how many there are
+WIDEST_WORD = 26  # in a table; a longer one (the name of a system) may be broken anywhere
+GAP = 2  # cells from one column of a table to the next
 
 _CONTROLS = {code: "\N{REPLACEMENT CHARACTER}" for code in (*range(32), *range(127, 160)) if chr(code) not in "\n\t"}
 
@@ -55,15 +59,96 @@ def show(renderable: RenderableType) -> None:
     results().print(renderable)
 
 
-def table(*, title: str = "") -> Table:
-    """An empty table of figures: a line below the head, two cells from one column to the next."""
-    from rich import box
+def labelled(label: str, content: RenderableType) -> Table:
+    """A label and what it stands for, in two columns."""
     from rich.table import Table
 
-    close = (0, 1, 0, 0)
-    return Table(
-        box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False, padding=close, title=title or None, title_justify="left"
-    )
+    grid = Table.grid(padding=(0, 2, 0, 0))
+    grid.add_column(width=9, no_wrap=True, style="bold")
+    grid.add_column(overflow="fold")
+    grid.add_row(label, content)
+    return grid
+
+
+def show_table(
+    head: Sequence[str],
+    rows: Sequence[Sequence[str | Text]],
+    *,
+    words: Collection[int] = (0,),
+    names: int = 1,
+    styles: Sequence[str | None] = (),
+) -> None:
+    """Print a table as a result. Where the room is too narrow, its columns follow below each other in several tables.
+
+    Args:
+        head: what stands above each column.
+        rows: the cells of each line.
+        words: the columns to the left, whose cells fold; all others are figures and are never cut.
+        names: this many first columns name a row, and are in every table.
+        styles: of the lines, from the first.
+    """
+    from rich import box
+    from rich.cells import cell_len
+    from rich.table import Table
+
+    texts = [[head[place], *(str(cells[place]) for cells in rows)] for place in range(len(head))]
+    most = [max(map(cell_len, column)) for column in texts]
+    least = [_least(column, place in words) for place, column in enumerate(texts)]
+    screen = results()
+    parts = [list(range(names))]
+    for place in range(names, len(head)):
+        if len(parts[-1]) > names and sum(least[one] + GAP for one in (*parts[-1], place)) - GAP > screen.width:
+            parts.append(list(range(names)))
+        parts[-1].append(place)
+    for number, part in enumerate(parts):
+        table = Table(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False, padding=(0, 1, 0, 0))
+        spare = max(0, screen.width - sum(least[place] + GAP for place in part) + GAP)
+        for place in part:
+            more = min(spare, most[place] - least[place])
+            spare -= more
+            justify = "left" if place in words else "right"
+            table.add_column(head[place], justify=justify, width=least[place] + more, overflow="fold")
+        for cells, style in zip_longest(rows, styles[: len(rows)]):
+            table.add_row(
+                *(printable(one) if isinstance(one := cells[place], str) else one for place in part), style=style
+            )
+        screen.print(*([""] if number else []), table, sep="\n")
+
+
+def _least(column: Sequence[str], words: bool) -> int:
+    """The cells that a column needs: its longest figure, or word; a long word may be broken."""
+    from rich.cells import cell_len
+
+    longest = max(cell_len(word) for text in column for word in (text.split() or ("",)))
+    return min(longest, WIDEST_WORD) if words else max(longest, *map(cell_len, column[1:]), 0)
+
+
+class Advance(Protocol):
+    """Tells a bar how many are done, of how many, and what is said beside it."""
+
+    def __call__(self, done: int, total: int, more: str = "", /) -> None:
+        """Move the bar."""
+
+
+@contextmanager
+def progress_bar(what: str) -> Generator[Advance]:
+    """A bar with the time left on stderr, gone at the end; nothing where stderr is no terminal."""
+    screen = messages()
+    if not screen.is_interactive:
+        yield lambda done, total, more="": None  # noqa: ARG005
+        return
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+    columns = (TextColumn(what), BarColumn(None), MofNCompleteColumn(), TextColumn("{task.description}"))
+    with Progress(*columns, TimeRemainingColumn(), console=screen, transient=True, expand=True) as bar:
+        task = bar.add_task("", total=None)
+
+        def advance(done: int, total: int, more: str = "", /) -> None:
+            if bar.tasks[0].total is None:  # what was done before this command began tells nothing about its speed
+                bar.reset(task, completed=max(0, done - 1), total=total)
+            bar.update(task, completed=done, total=total, description=more)
+
+        yield advance
 
 
 def say(line: str) -> None:
@@ -71,14 +156,14 @@ def say(line: str) -> None:
     print(printable(line), file=sys.stderr, flush=True)
 
 
-def show_json(value: object) -> None:
-    """Print a result for programs: one JSON document, and nothing else."""
-    text = json.dumps(value, indent=2, ensure_ascii=False, allow_nan=False)
+def show_json(value: object, *, indent: int | None = 2) -> None:
+    """Print a result for programs: one JSON document, on one line without ``indent``."""
+    text = json.dumps(value, indent=indent, ensure_ascii=False, allow_nan=False)
     try:
         text.encode(sys.stdout.encoding or "utf-8")
     except UnicodeEncodeError:  # a lone surrogate, or a terminal of another time
-        text = json.dumps(value, indent=2, allow_nan=False)
-    print(text)
+        text = json.dumps(value, indent=indent, allow_nan=False)
+    print(text, flush=True)
 
 
 def show_text(text: str) -> None:

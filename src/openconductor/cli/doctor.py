@@ -79,28 +79,17 @@ def _check_core() -> Report:
     from openconductor.conductor import Conductor
     from openconductor.pool import Worker, WorkerPool
     from openconductor.prompt import render_workflow
-    from openconductor.types import Message, Step, Workflow
+    from openconductor.types import Step, Workflow
 
-    plan = Workflow((Step(0, "Say yes."), Step(1, "Repeat it.", (0,))))
-
-    def planner(messages: list[Message]) -> str:  # noqa: ARG001 - what a function of a worker gets
-        return render_workflow(plan)
-
-    def says_yes(messages: list[Message]) -> str:  # noqa: ARG001
-        return "yes"
-
-    def repeats(messages: list[Message]) -> str:
-        return next(turn.content for turn in messages if turn.role == "assistant")
-
+    plan = render_workflow(Workflow((Step(0, "Say yes."), Step(1, "Repeat it.", (0,)))))
     try:
-        pool = WorkerPool([Worker(says_yes, name="first"), Worker(repeats, name="second")])
-        answer = Conductor(planner, pool=pool).ask_sync("Does it work?").answer
+        first = Worker(lambda messages: "yes", name="first")  # noqa: ARG005 - what a function gets
+        second = Worker(lambda messages: messages[-2].content, name="second")
+        answer = Conductor(lambda messages: plan, pool=WorkerPool([first, second])).ask_sync("Does it work?").answer  # noqa: ARG005
     except (OpenConductorError, ImportError) as error:
         return {"works": False, "error": str(error)}
-    return {
-        "works": answer == "yes",
-        "error": None if answer == "yes" else f"got the answer {answer!r}, expected 'yes'",
-    }
+    error = None if answer == "yes" else f"got the answer {answer!r}, expected 'yes'"
+    return {"works": error is None, "error": error}
 
 
 def _check_extra(name: str, packages: Sequence[str]) -> Report:
@@ -122,13 +111,13 @@ def _version(package: str) -> str | None:
 
 def _check_bundled() -> Report:
     """Let the bundled Conductor plan and answer one question."""
-    from openconductor.cli.conductors import bundled_planner
     from openconductor.conductor import Conductor
+    from openconductor.gym.bundled import bundled_folder
     from openconductor.gym.workers import gym_pool
 
     try:
         begun = time.perf_counter()
-        conductor = Conductor(bundled_planner(), pool=gym_pool())
+        conductor = Conductor(bundled_folder(), pool=gym_pool())
         loaded = time.perf_counter()
         episode = conductor.ask_sync(QUESTION)
     except (OpenConductorError, ImportError) as error:

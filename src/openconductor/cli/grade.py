@@ -6,7 +6,6 @@ order in which they came and as soon as that order allows; so it can stand in a 
 
 from __future__ import annotations
 
-import json
 import os
 import sys
 from collections.abc import AsyncGenerator, Iterator
@@ -16,6 +15,7 @@ from typing import TYPE_CHECKING, Annotated, cast, get_args
 import typer
 
 from openconductor.cli import console
+from openconductor.cli.runs import Unsafe, one_of
 from openconductor.errors import ConfigError, TaskError
 
 if TYPE_CHECKING:
@@ -34,9 +34,7 @@ def grade(
         str | None, typer.Option("--mode", help="Of code: strict (the default) or lcb-compat.", show_default=False)
     ] = None,
     concurrency: Annotated[int, typer.Option("--concurrency", min=1, max=256, help="Answers graded at once.")] = 8,
-    unsafe: Annotated[
-        bool, typer.Option("--unsafe-code-exec", help="Run programs even where no sandbox works: they can do anything.")
-    ] = False,
+    unsafe: Unsafe = False,
     as_json: Annotated[  # noqa: ARG001 - every verb takes it
         bool, typer.Option("--json", help="Taken as every verb takes it; verdicts are JSON lines in any case.")
     ] = False,
@@ -50,11 +48,11 @@ def grade(
     from openconductor.graders.code_compare import Mode
     from openconductor.tasks.regrade import Kind, regrade, submissions
 
-    kind = cast("Kind", _one_of("--grader", grader, get_args(Kind)))
+    kind = cast("Kind", one_of("--grader", grader, get_args(Kind)))
     if kind != "code" and (mode is not None or unsafe):
         option = "--mode" if mode is not None else "--unsafe-code-exec"
         raise ConfigError(f"{option}: got it beside --grader {kind}; only code has it")
-    chosen = cast("Mode", _one_of("--mode", mode or "strict", get_args(Mode)))
+    chosen = cast("Mode", one_of("--mode", mode or "strict", get_args(Mode)))
     if sys.stdin.isatty():
         console.say("reading JSON lines from the terminal; Ctrl-D ends them")
     sandbox = _sandbox(unsafe) if kind == "code" else None
@@ -68,20 +66,10 @@ async def _write(verdicts: AsyncGenerator[Verdict], sandbox: Sandbox | None) -> 
     try:
         async with aclosing(verdicts):
             async for verdict in verdicts:
-                print(json_line(verdict.record()), flush=True)
+                console.show_json(verdict.record(), indent=None)
     finally:
         if sandbox is not None:
             await sandbox.aclose()
-
-
-def json_line(value: object) -> str:
-    """A value as one line of JSON, in characters that stdout can show."""
-    text = json.dumps(value, ensure_ascii=False, allow_nan=False)
-    try:
-        text.encode(sys.stdout.encoding or "utf-8")
-    except UnicodeEncodeError:  # a lone surrogate, or a terminal of another time
-        return json.dumps(value, allow_nan=False)
-    return text
 
 
 def stdin_lines() -> Iterator[bytes]:
@@ -130,13 +118,3 @@ def _sandbox(unsafe: bool) -> Sandbox:
     if sandbox.level.startswith("plain"):
         console.say("warning: no sandbox works here: programs run unprotected, as --unsafe-code-exec allows")
     return sandbox
-
-
-def _one_of(option: str, value: str, known: tuple[str, ...]) -> str:
-    from openconductor.config import nearest
-
-    if value not in known:
-        raise ConfigError(
-            f"{option}: got {value!r}, expected one of {', '.join(known)}; nearest: {nearest(value, known)!r}"
-        )
-    return value

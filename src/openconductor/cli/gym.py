@@ -6,18 +6,17 @@ text or with ``--json``.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, cast
 
 import typer
 
 from openconductor.cli import console
-from openconductor.cli.tables import show_tables, tables
-from openconductor.errors import ConfigError
+from openconductor.cli.runs import AsJson, one_of
 
 if TYPE_CHECKING:
     from openconductor.gym.questions import GymQuestion
     from openconductor.gym.questions import Kind as GymKind
+    from openconductor.gym.questions import Split as GymSplit
     from openconductor.gym.workers import Profile
 
 gym = typer.Typer(name="gym", help="Look around in the gym: questions, simulated workers, best workflows.")
@@ -29,7 +28,6 @@ Kind = Annotated[str | None, typer.Option("--kind", help="single, pair, triple o
 Text = Annotated[
     str | None, typer.Argument(help="A question of the gym; without it, one is drawn.", show_default=False)
 ]
-AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
 
 @gym.command("question")
@@ -66,7 +64,7 @@ def questions(
     from rich.text import Text as RichText
 
     rows = [(one.kind, one.text, RichText(" ".join(one.answer), style="bold")) for one in found]
-    show_tables(tables(("kind", "question", "answer"), rows, words=range(3), names=3))
+    console.show_table(("kind", "question", "answer"), rows, words=range(3), names=3)
 
 
 @gym.command("worker")
@@ -104,22 +102,15 @@ def oracle(
     from openconductor.gym.exact import oracle_workflow, random_accuracy
     from openconductor.measures import topology
     from openconductor.prompt import render_workflow
+    from openconductor.serialisation import plain
 
     found = _find(text, seed, index, split, kind)
     workflow, accuracy = oracle_workflow(found, max_steps=max_steps)
     if as_json:
-        steps = [
-            {
-                "worker": step.worker,
-                "subtask": step.subtask,
-                "access": step.access if step.access == "all" else list(step.access),
-            }
-            for step in workflow
-        ]
         console.show_json(
             {
                 "question": _question_json(found),
-                "workflow": steps,
+                "workflow": [plain(step) for step in workflow],
                 "text": render_workflow(workflow),
                 "topology": topology(workflow),
                 "expected_accuracy": accuracy,
@@ -128,13 +119,11 @@ def oracle(
         return
     from rich.text import Text as RichText
 
-    from openconductor.cli.live import labelled
-
     _show_question(found)
     console.show("")
-    console.show(labelled("Oracle", RichText(render_workflow(workflow))))
+    console.show(console.labelled("Oracle", RichText(render_workflow(workflow))))
     right = f"right {accuracy:.1%} of the time; a random workflow {random_accuracy(found):.1%}"
-    console.show(labelled("Expected", RichText(right)))
+    console.show(console.labelled("Expected", RichText(right)))
 
 
 # ── what a question is ───────────────────────────────────────────────────────────────────────────────────────────────
@@ -153,15 +142,12 @@ def _find(text: str | None, seed: int, index: int, split: str, kind: str | None)
 
 
 def _draw(count: int, seed: int, start: int, split: str, kind: str | None) -> list[GymQuestion]:
-    from openconductor.config import nearest
     from openconductor.gym.questions import EQUAL_MIX, KINDS, SPLITS, draw_questions
 
-    if split not in SPLITS:
-        raise ConfigError(f"--split: got {split!r}; the nearest is {nearest(split, SPLITS)!r}")
-    mix: Mapping[GymKind, float] = EQUAL_MIX if kind is None else {known: 1.0 for known in KINDS if known == kind}
-    if not mix:
-        raise ConfigError(f"--kind: got {kind!r}; the nearest is {nearest(kind or '', KINDS)!r}")
-    return draw_questions(split, count, seed=seed, mix=mix, start=start)
+    one_of("--split", split, SPLITS)
+    chosen = None if kind is None else cast("GymKind", one_of("--kind", kind, KINDS))
+    mix = EQUAL_MIX if chosen is None else {chosen: 1.0}
+    return draw_questions(cast("GymSplit", split), count, seed=seed, mix=mix, start=start)
 
 
 def _question_json(question: GymQuestion) -> dict[str, object]:
@@ -180,14 +166,13 @@ def _question_json(question: GymQuestion) -> dict[str, object]:
 def _show_question(question: GymQuestion) -> None:
     from rich.text import Text as RichText
 
-    from openconductor.cli.live import labelled
     from openconductor.gym.workers import MISREAD
 
     skills = ", then ".join(f"{operation.name} ({operation.skill})" for operation, _ in question.operations)
     smudged = f"; each reading of the list goes wrong {MISREAD:.0%} of the time" if question.smudged else ""
-    console.show(labelled("Question", RichText(question.text)))
-    console.show(labelled("Kind", RichText(f"{question.kind}: {skills}{smudged}")))
-    console.show(labelled("Answer", RichText(" ".join(question.answer), style="bold")))
+    console.show(console.labelled("Question", RichText(question.text)))
+    console.show(console.labelled("Kind", RichText(f"{question.kind}: {skills}{smudged}")))
+    console.show(console.labelled("Answer", RichText(" ".join(question.answer), style="bold")))
 
 
 # ── what a worker is ─────────────────────────────────────────────────────────────────────────────────────────────────
@@ -223,7 +208,7 @@ def _show_workers(chosen: list[tuple[int, Profile]]) -> None:
         liked = ("either", "") if profile.likes is None else (profile.likes, f"x {profile.dislike}")
         costs = (str(profile.price.input), str(profile.price.output), str(profile.seconds))
         rows.append((str(ordinal), name, *chances, *liked, *costs))
-    show_tables(tables(head, rows, words=(1, head.index("likes")), names=2))
+    console.show_table(head, rows, words=(1, head.index("likes")), names=2)
     if len(chosen) == 1:
         console.show(f"{chosen[0][1].name}: {chosen[0][1].description}.")
     legend = (

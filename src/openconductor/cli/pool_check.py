@@ -1,20 +1,21 @@
-"""The check of a pool: what each worker can do, found out by asking it. In: a pool file. Out: a WorkerReport a worker.
+"""The check of a pool: what each worker of a pool can do, found out by asking it.
 
-A worker is asked up to four times, in a few tokens each: plainly, streaming, with a tool, with an image. It counts as
-usable where the first two bring whole answers; tools and images are told of and are no faults. Each call is made once,
-without the worker's retries and limits, so that what is seen is the worker itself.
+In: a pool file. Out: a WorkerReport a worker, as text or with ``--json``, with the fix beside each fault. A worker is
+asked up to four times, in a few tokens each: plainly, streaming, with a tool, with an image. It counts as usable where
+the first two bring whole answers; tools and images are reported and are no faults. Each call is made once, without the
+worker's retries and limits, so that what is seen is the worker itself.
 """
 
 from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from types import MappingProxyType
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
+from openconductor.cli import console
 from openconductor.config import load_toml
 from openconductor.errors import (
     AuthFailed,
@@ -34,7 +35,10 @@ from openconductor.events import CallEnded, Event
 from openconductor.pool import PoolFile, Worker, WorkerPool, WorkerTable
 from openconductor.prices import FoundPrice, find_price, price_line
 from openconductor.protocols import CallContext
-from openconductor.types import Completion, Message, Price, Sampling, Usage
+from openconductor.types import Completion, Message, Price, Usage
+
+if TYPE_CHECKING:
+    from rich.text import Text
 
 Able = Literal["yes", "no", "accepted", "failed", "untried"]
 
@@ -47,14 +51,10 @@ SETTINGS = "settings"
 _COUNT = (Message("user", "Count from 1 to 5 in digits, one a line, nothing else."),)
 _WEATHER = (Message("user", "What is the weather in Paris? Use the tool."),)
 _CITY = {"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]}
-_NAMED = {"name": "weather", "description": "The weather in a city."}
-_TOOLS: Mapping[str, object] = {
-    "chat": {"type": "function", "function": {**_NAMED, "parameters": _CITY}},
-    "anthropic": {**_NAMED, "input_schema": _CITY},
-    "google": {"functionDeclarations": [{**_NAMED, "parameters": _CITY}]},
+_TOOL = {
+    "type": "function",
+    "function": {"name": "weather", "description": "The weather in a city.", "parameters": _CITY},
 }
-"""A tool as each wire has it; workers of other kinds are not asked about tools and images."""
-
 # A white square of 32 x 32 pixels: some vision models refuse smaller ones.
 _PNG = "iVBORw0KGgoAAAANSUhEUgAAACAAAAAgCAAAAABWESUoAAAAFklEQVR42mP4TwAwjCoYVTCqYKQqAAA/aPwuqUTQyAAAAABJRU5ErkJggg=="
 _PICTURE = {"type": "image_url", "image_url": {"url": f"data:image/png;base64,{_PNG}"}}
@@ -79,25 +79,37 @@ class Fault:
 
 
 @dataclass(slots=True)
+class KeyReport:
+    """The environment variable that holds a worker's key (None: it needs none), and whether that is set."""
+
+    env: str | None = None
+    present: bool | None = None
+
+
+@dataclass(slots=True)
+class StreamReport:
+    """Whether a streamed call brought a whole answer (``yes``: in pieces), and how."""
+
+    works: Able = "untried"
+    pieces: int | None = None
+    first_text_seconds: float | None = None
+    usage_reported: bool | None = None
+
+
+@dataclass(slots=True)
 class WorkerReport:
-    """What is known of a worker; None (and ``untried``) is not known.
+    """What is known of a worker, as ``--json`` prints it; None (and ``untried``) is not known.
 
     Attributes:
-        key_env: the environment variable that holds its key; None: it needs none.
-        key_present: whether that is set.
         price: what the pool file says.
-        known: what the price list says.
+        known_price: what the price list says.
         reachable: whether a plain call brought a whole answer.
-        latency_s: seconds that this took.
-        first_text_s: seconds until the first text of a streamed answer.
-        pieces: in how many pieces that came.
-        streams: whether a streamed call brought a whole answer, in pieces.
+        latency_seconds: how long this took.
         finish_reason: why the plain answer ended.
-        usage_reported: whether its tokens were told; ``stream_usage_reported`` while streaming.
+        usage_reported: whether the server said how many tokens it used.
         tools: ``yes`` called one; ``accepted`` did not call it.
         images: ``accepted`` or not.
-        spent: what the check's calls used.
-        calls: how many there were.
+        calls, spent: how many calls the check made, and what they used.
     """
 
     ordinal: int
@@ -105,33 +117,25 @@ class WorkerReport:
     provider: str
     model: str
     base_url: str | None = None
-    key_env: str | None = None
-    key_present: bool | None = None
+    usable: bool = True
+    key: KeyReport = field(default_factory=KeyReport)
     price: Price | None = None
-    known: FoundPrice = field(default_factory=lambda: FoundPrice(None))
+    known_price: FoundPrice = field(default_factory=lambda: FoundPrice(None))
     reachable: bool | None = None
-    latency_s: float | None = None
-    first_text_s: float | None = None
-    pieces: int | None = None
-    streams: Able = "untried"
+    latency_seconds: float | None = None
     finish_reason: str | None = None
     usage_reported: bool | None = None
-    stream_usage_reported: bool | None = None
+    streaming: StreamReport = field(default_factory=StreamReport)
     tools: Able = "untried"
     images: Able = "untried"
-    spent: Usage = field(default_factory=Usage)
     calls: int = 0
+    spent: Usage = field(default_factory=Usage)
     faults: list[Fault] = field(default_factory=list[Fault])
 
-    @property
-    def usable(self) -> bool:
-        """Whether nothing was seen that would keep the worker from answering."""
-        return not any(fault.fatal for fault in self.faults)
-
-    @property
-    def misset(self) -> bool:
-        """Whether the pool file itself is wrong about it: no such worker can be made."""
-        return any(fault.what == SETTINGS for fault in self.faults)
+    def add(self, fault: Fault) -> None:
+        """Add a fault; a fatal one makes the worker unusable."""
+        self.faults.append(fault)
+        self.usable = self.usable and not fault.fatal
 
 
 async def check_pool(path: str | Path, *, offline: bool = False, timeout_s: float = 30.0) -> list[WorkerReport]:
@@ -146,88 +150,87 @@ async def check_pool(path: str | Path, *, offline: bool = False, timeout_s: floa
         ConfigError: the file cannot be read, has an unknown key, or names a worker twice. What is wrong with a single
             worker is a fault in its report.
     """
-    entries = load_toml(path, PoolFile).worker
     reports: list[WorkerReport] = []
-    workers: list[Worker | None] = []
-    for ordinal, entry in enumerate(entries):
+    built: list[tuple[WorkerReport, Worker]] = []
+    for ordinal, entry in enumerate(load_toml(path, PoolFile).worker):
         report = WorkerReport(ordinal, entry.name, entry.provider, entry.model, entry.base_url, price=entry.price)
+        reports.append(report)
         try:
             worker = entry.build()
         except ConfigError as error:
-            worker = None
-            report.faults.append(Fault(SETTINGS, str(error), f"change the worker {entry.name!r} in {path}"))
+            report.add(Fault(SETTINGS, str(error), f"change the worker {entry.name!r} in {path}"))
         else:
             _check_settings(report, entry, worker)
-        reports.append(report)
-        workers.append(worker)
-    built = [worker for worker in workers if worker is not None]
-    pool = WorkerPool(built) if built else None  # refuses two of one name
-    if not offline and pool is not None:
+            built.append((report, worker))
+    if built:
+        pool = WorkerPool([worker for _, worker in built])  # refuses two of one name
         gate = asyncio.Semaphore(WORKERS_AT_ONCE)
-        pairs = zip(reports, workers, strict=True)
         try:
-            await asyncio.gather(*(_ask(one, worker, gate, timeout_s) for one, worker in pairs if worker is not None))
+            if not offline:
+                await asyncio.gather(*(_ask(report, worker, gate, timeout_s) for report, worker in built))
         finally:
             await pool.aclose()
     return reports
 
 
-# ── without a call ───────────────────────────────────────────────────────────────────────────────────────────────────
 def _check_settings(report: WorkerReport, entry: WorkerTable, worker: Worker) -> None:
     provider: object = worker.provider
     report.base_url = getattr(provider, "base_url", entry.base_url)
-    report.key_env = getattr(provider, "api_key_env", entry.api_key_env)
-    if report.key_env is not None:
-        report.key_present = bool(os.environ.get(report.key_env, "").strip())
-        if not report.key_present:
-            missing = f"the environment variable {report.key_env} is not set"
-            report.faults.append(Fault("key", missing, f"export {report.key_env}=…"))
+    report.key.env = getattr(provider, "api_key_env", entry.api_key_env)
+    if report.key.env is not None:
+        report.key.present = bool(os.environ.get(report.key.env, "").strip())
+        if not report.key.present:
+            report.add(
+                Fault("key", f"the environment variable {report.key.env} is not set", f"export {report.key.env}=…")
+            )
     if getattr(provider, "prices_itself", False):
         return
-    report.known = find_price(entry.model, base_url=report.base_url, body=entry.body)
-    if report.price is None:
-        report.faults.append(_unpriced(report.known))
-
-
-def _unpriced(known: FoundPrice) -> Fault:
-    if known.price is not None:
+    report.known_price = known = find_price(entry.model, base_url=report.base_url, body=entry.body)
+    if report.price is None and known.price is not None:
         seen = f"the pool file has no price; {known.source} knows one"
-        return Fault("price", seen, price_line(known.price), fatal=False)
-    seen = f"the pool file has no price, and none is known: {known.reason}"
-    template = "price = { input = …, output = … }  # US dollars a million tokens; 0 where it costs you nothing"
-    return Fault("price", seen, template, fatal=False)
+        report.add(Fault("price", seen, price_line(known.price), fatal=False))
+    elif report.price is None:
+        seen = f"the pool file has no price, and none is known: {known.reason}"
+        template = "price = { input = …, output = … }  # US dollars a million tokens; 0 where it costs you nothing"
+        report.add(Fault("price", seen, template, fatal=False))
 
 
-# ── with calls ───────────────────────────────────────────────────────────────────────────────────────────────────────
+# ── the calls ────────────────────────────────────────────────────────────────────────────────────────────────────────
 @dataclass(slots=True)
 class _Probe:
-    """One call of the check, and what came of it."""
+    """One call of the check: its answer or its error, how long it took, and when pieces of text came."""
 
     completion: Completion | None = None
     error: OpenConductorError | None = None
     seconds: float = 0.0
     texts: list[float] = field(default_factory=list[float])
-    usage: Usage = field(default_factory=Usage)
 
 
 async def _ask(report: WorkerReport, worker: Worker, gate: asyncio.Semaphore, timeout_s: float) -> None:
     from openconductor.providers.openai_compatible import OpenAICompatibleProvider
 
-    if report.key_present is False:
+    if report.key.present is False:
         return
     async with gate:
-        asked = _bare(worker, timeout_s)
+        sampling = worker.sampling
+        if not sampling.body:  # a body may hold a budget for thinking, which a small limit would contradict
+            sampling = replace(sampling, max_tokens=min(sampling.max_tokens or MAX_TOKENS, MAX_TOKENS))
+        seconds = min(worker.timeout_s or timeout_s, timeout_s)
+        free: Mapping[str, None] = dict.fromkeys(("max_concurrency", "rpm", "tpm"))
+        asked = replace(worker, sampling=sampling, timeout_s=seconds, retries=0, **free)
         plain = await _probe(report, asked, _COUNT)
-        _judge_plain(report, plain)
+        report.reachable = plain.completion is not None
         if plain.completion is None:
+            report.add(_failed("answer", plain, report))
             return
+        report.latency_seconds, report.finish_reason = plain.seconds, plain.completion.finish_reason
+        report.usage_reported = bool(plain.completion.usage.tokens)
+        if not report.usage_reported:
+            report.add(_no_usage("the server does not say how many tokens it used"))
         further = [_probe(report, asked, _COUNT, stream=True)]
-        wire = "chat" if isinstance(worker.provider, OpenAICompatibleProvider) else report.provider
-        if wire in _TOOLS:
-            further += [
-                _probe(report, _with_tool(asked, _TOOLS[wire]), _WEATHER),
-                _probe(report, asked, _SIGHT),
-            ]
+        if isinstance(worker.provider, OpenAICompatibleProvider):
+            with_tool = replace(asked, sampling=replace(sampling, body={**sampling.body, "tools": [_TOOL]}))
+            further += [_probe(report, with_tool, _WEATHER), _probe(report, asked, _SIGHT)]
         streamed, *others = await asyncio.gather(*further)
         _judge_stream(report, streamed)
         if others:
@@ -235,21 +238,6 @@ async def _ask(report: WorkerReport, worker: Worker, gate: asyncio.Semaphore, ti
             called = tool.completion is not None and bool(tool.completion.tool_calls)
             report.tools = "yes" if called else _able(tool)
             report.images = _able(picture)
-
-
-def _bare(worker: Worker, timeout_s: float) -> Worker:
-    """The worker without retries and limits, for short answers."""
-    sampling = worker.sampling
-    if not sampling.body:  # a body may hold a budget for thinking, which a small limit would contradict
-        sampling = replace(sampling, max_tokens=min(sampling.max_tokens or MAX_TOKENS, MAX_TOKENS))
-    seconds = timeout_s if worker.timeout_s is None else min(worker.timeout_s, timeout_s)
-    return replace(worker, sampling=sampling, timeout_s=seconds, retries=0, max_concurrency=None, rpm=None, tpm=None)
-
-
-def _with_tool(worker: Worker, tool: object) -> Worker:
-    sampling = worker.sampling
-    body: Mapping[str, object] = MappingProxyType({**sampling.body, "tools": [tool]})
-    return replace(worker, sampling=Sampling(sampling.temperature, sampling.max_tokens, sampling.seed, body))
 
 
 async def _probe(report: WorkerReport, worker: Worker, messages: Sequence[Message], *, stream: bool = False) -> _Probe:
@@ -267,8 +255,8 @@ async def _probe(report: WorkerReport, worker: Worker, messages: Sequence[Messag
         if text:
             probe.texts.append(clock() - begun)
 
-    call = CallContext(origin=begun, on_event=hear)
     try:
+        call = CallContext(origin=begun, on_event=hear)
         probe.completion = await worker.complete(messages, call=call, on_text=hear_text if stream else None)
     except OpenConductorError as error:
         probe.error = error
@@ -276,29 +264,18 @@ async def _probe(report: WorkerReport, worker: Worker, messages: Sequence[Messag
     return probe
 
 
-def _judge_plain(report: WorkerReport, plain: _Probe) -> None:
-    report.reachable = plain.completion is not None
-    if plain.completion is None:
-        report.faults.append(_fault("answer", plain.error, report))
-        return
-    report.latency_s = plain.seconds
-    report.finish_reason = plain.completion.finish_reason
-    report.usage_reported = bool(plain.completion.usage.tokens)
-    if not report.usage_reported:
-        report.faults.append(_no_usage("the server does not say how many tokens it used"))
-
-
 def _judge_stream(report: WorkerReport, streamed: _Probe) -> None:
+    seen = report.streaming
     if streamed.completion is None:
-        report.streams = "failed"
-        report.faults.append(_fault("streaming", streamed.error, report))
+        seen.works = "failed"
+        report.add(_failed("streaming", streamed, report))
         return
-    report.pieces = len(streamed.texts)
-    report.streams = "yes" if report.pieces > 1 else "accepted"
-    report.first_text_s = streamed.texts[0] if streamed.texts else None
-    report.stream_usage_reported = bool(streamed.completion.usage.tokens)
-    if report.usage_reported and not report.stream_usage_reported:
-        report.faults.append(_no_usage("while streaming, the server does not say how many tokens it used"))
+    seen.pieces = len(streamed.texts)
+    seen.works = "yes" if seen.pieces > 1 else "accepted"
+    seen.first_text_seconds = streamed.texts[0] if streamed.texts else None
+    seen.usage_reported = bool(streamed.completion.usage.tokens)
+    if report.usage_reported and not seen.usage_reported:
+        report.add(_no_usage("while streaming, the server does not say how many tokens it used"))
 
 
 def _no_usage(seen: str) -> Fault:
@@ -314,18 +291,18 @@ def _able(probe: _Probe) -> Able:
     return "no" if isinstance(probe.error, Rejected) or status in (400, 404, 415, 422, 501) else "failed"
 
 
-def _fault(what: str, error: OpenConductorError | None, report: WorkerReport) -> Fault:
-    message = error.message if isinstance(error, WorkerError) else str(error)
-    return Fault(what, message, _fix(error, report))
+def _failed(what: str, probe: _Probe, report: WorkerReport) -> Fault:
+    error = probe.error
+    return Fault(what, error.message if isinstance(error, WorkerError) else str(error), _fix(error, report))
 
 
 def _fix(error: OpenConductorError | None, report: WorkerReport) -> str:
     """What would put a failed call right."""
     match error:
         case AuthFailed():
-            if report.key_env is None:
+            if report.key.env is None:
                 return 'api_key_env = "…", the name of the environment variable that holds its key'
-            return f"export {report.key_env}=… with a key that this server knows"
+            return f"export {report.key.env}=… with a key that this server knows"
         case RateLimited():
             if error.retryable:
                 return "wait, and slow the worker down: rpm = …, tpm = … or max_concurrency = …"
@@ -348,3 +325,49 @@ def _fix(error: OpenConductorError | None, report: WorkerReport) -> str:
             return "correct sampling or body"
         case _:
             return "see the message"
+
+
+# ── for people ───────────────────────────────────────────────────────────────────────────────────────────────────────
+def show_reports(reports: Sequence[WorkerReport], offline: bool) -> None:
+    """Print a line a worker, then each fault with its fix."""
+    from rich.text import Text
+
+    screen = console.results()
+    right, wrong = ("ok", "no") if screen.options.ascii_only else ("✓", "✗")
+    asked = () if offline else ("answers", "first text", "tokens", "tools", "images")
+    head = ("", "worker", "model", "key", *asked, "price in / out")
+    rows: list[tuple[str | Text, ...]] = []
+    for one in reports:
+        mark = Text(right, style="green") if one.usable else Text(wrong, style="red")
+        key = "none" if one.key.env is None else "set" if one.key.present else "missing"
+        price = price_text(one.price or one.known_price.price)
+        known = "known: " if one.price is None and one.known_price.price is not None else ""
+        rows.append((mark, one.name, one.model, key, *(() if offline else _seen(one)), known + price))
+    console.show_table(head, rows, words=range(len(head)), names=2)
+    for one in reports:
+        for fault in one.faults:
+            style = "red" if fault.fatal else "yellow"
+            screen.print(Text.assemble("\n", (one.name, "bold"), " ", (fault.what, style), f": {fault.message}"))
+            screen.print(Text(f"  fix: {console.printable(fault.fix)}"), soft_wrap=True)
+
+
+def _seen(report: WorkerReport) -> Iterator[str]:
+    """What the calls brought to light."""
+    yield {None: "not asked", False: "no"}.get(report.reachable, _seconds(report.latency_seconds))
+    streams = report.streaming
+    pieces = "one piece" if streams.pieces else "no text yet"
+    whole = _seconds(streams.first_text_seconds)
+    yield {"yes": whole, "accepted": pieces, "failed": "fails"}.get(streams.works, "")
+    reported = [said for said in (report.usage_reported, streams.usage_reported) if said is not None]
+    yield "" if not reported else "told" if all(reported) else "not always" if any(reported) else "not told"
+    yield {"yes": "called", "accepted": "accepted", "no": "no", "failed": "fails"}.get(report.tools, "")
+    yield {"accepted": "accepted", "no": "no", "failed": "fails"}.get(report.images, "")
+
+
+def _seconds(seconds: float | None) -> str:
+    return "" if seconds is None else f"{seconds:.2f} s"
+
+
+def price_text(price: Price | None) -> str:
+    """The price of input and of output, US dollars a million tokens."""
+    return "not known" if price is None else f"${price.input:f} / ${price.output:f}"

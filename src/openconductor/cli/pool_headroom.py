@@ -6,7 +6,6 @@ right where, who adds to whom, who could go, the oracle's lead with and without 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -14,13 +13,11 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from openconductor.cli import console
-from openconductor.cli.runs import dollars_of, evaluated, missing, own_folder
-from openconductor.cli.sections import show_sections
+from openconductor.cli.runs import AsJson, Dollars, Out, dollars_of, evaluated, missing, own_folder, show_sections
 from openconductor.errors import BudgetExceeded, ConfigError
 
 if TYPE_CHECKING:
-    from openconductor.evaluation.config import EvalConfig
-    from openconductor.evaluation.headroom import Headroom
+    pass
 
 MOST_COLUMNS = 10
 """Workers up to which who adds to whom is shown on a terminal."""
@@ -40,36 +37,45 @@ def headroom(  # noqa: PLR0913, PLR0917 - the options of a command
     ] = None,
     seed: Annotated[int, typer.Option("--seed", min=0, help="Draws the questions.")] = 0,
     concurrency: Annotated[int, typer.Option("--concurrency", min=1, help="Questions asked at once.")] = 32,
-    dollars: Annotated[str | None, typer.Option("--budget-dollars", help="The most US dollars, of all runs.")] = None,
+    dollars: Dollars = None,
     calls: Annotated[int | None, typer.Option("--budget-calls", min=1, help="The most calls, of all runs.")] = None,
-    out: Annotated[
-        Path | None,
-        typer.Option(
-            "--out",
-            help="The run's folder; one that was cut off is gone on with.",
-            show_default="runs/<date>-headroom-…",
-        ),
-    ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print all values as JSON.")] = False,
+    out: Out = None,
+    as_json: AsJson = False,
 ) -> None:
     """Ask every worker of a pool alone, and say what orchestrating them could gain.
 
     Exits with 1 where the budget was spent first; what was asked is kept and shown.
     """
+    from openconductor.evaluation.config import GYM, make_eval_config
     from openconductor.evaluation.headroom import headroom as measure
     from openconductor.evaluation.headroom import outcome_matrix
     from openconductor.evaluation.results import Results
+    from openconductor.reporting.rows import ADDS, pool_sections
+    from openconductor.reporting.rows import gain as gain_text
 
-    gains = _gains(gain)
-    table = {"name": task, "limit": limit, **({} if task_path is None else {"path": task_path})}
-    config = _config(pool, table, repeats, seed, concurrency, dollars, calls)
+    for one in gain or ():
+        if not 0 < one <= 100:
+            raise ConfigError(f"--gain: got {one:g}, expected points above 0 and up to 100")
+    amount = dollars_of(dollars)
+    limits = {"dollars": None if amount is None else format(amount, "f"), "calls": calls}
+    values: dict[str, object] = {
+        "name": f"headroom-{GYM if pool is None else pool.stem}",
+        "systems": ["workers"],
+        "task": [{"name": task, "limit": limit, **({} if task_path is None else {"path": task_path})}],
+        "pool": GYM if pool is None else str(pool),
+        "repeats": repeats,
+        "seed": seed,
+        "concurrency": concurrency,
+        "budget": {name: value for name, value in limits.items() if value is not None},
+    }
+    config = make_eval_config(values, where="command line")
     folder = out or own_folder(config)
     spent: BudgetExceeded | None = None
     try:
         results = evaluated(config, folder, "asking the workers")
     except BudgetExceeded as error:
         spent, results = error, Results.load(folder)
-    found = measure(results.records, seed=seed, **({} if gains is None else {"gains": gains}))
+    found = measure(results.records, seed=seed, **({"gains": tuple(one / 100 for one in gain)} if gain else {}))
     if found is None:
         if spent is not None:
             raise spent
@@ -81,50 +87,11 @@ def headroom(  # noqa: PLR0913, PLR0917 - the options of a command
         matrix = asdict(outcome_matrix(results.records))
         console.show_json({**found.to_json(), "matrix": matrix, "missing": results.missing, "folder": str(folder)})
     else:
-        _show(found)
+        console.show(f"choosing the right worker for each question could gain {gain_text(found)}")
+        wide = len(found.workers) > MOST_COLUMNS
+        show_sections(part for part in pool_sections(found) if not (wide and part.title == ADDS))
     if results.missing:
         console.say(missing(results.missing))
     if spent is not None:
         console.show_error(spent)
         raise typer.Exit(console.FAILED)
-
-
-def _config(
-    pool: Path | None,
-    task: Mapping[str, object],
-    repeats: int,
-    seed: int,
-    concurrency: int,
-    dollars: str | None,
-    calls: int | None,
-) -> EvalConfig:
-    from openconductor.evaluation.config import GYM, make_eval_config
-
-    amount = dollars_of(dollars)
-    limits = {"dollars": None if amount is None else format(amount, "f"), "calls": calls}
-    values: dict[str, object] = {
-        "name": f"headroom-{GYM if pool is None else pool.stem}",
-        "systems": ["workers"],
-        "task": [dict(task)],
-        "pool": GYM if pool is None else str(pool),
-        "repeats": repeats,
-        "seed": seed,
-        "concurrency": concurrency,
-        "budget": {name: value for name, value in limits.items() if value is not None},
-    }
-    return make_eval_config(values, where="command line")
-
-
-def _gains(points: Sequence[float] | None) -> tuple[float, ...] | None:
-    for one in points or ():
-        if not 0 < one <= 100:
-            raise ConfigError(f"--gain: got {one:g}, expected points above 0 and up to 100")
-    return tuple(one / 100 for one in points) if points else None
-
-
-def _show(found: Headroom) -> None:
-    from openconductor.reporting.rows import ADDS, gain, pool_sections
-
-    console.show(f"choosing the right worker for each question could gain {gain(found)}")
-    wide = len(found.workers) > MOST_COLUMNS
-    show_sections(part for part in pool_sections(found) if not (wide and part.title == ADDS))

@@ -1,7 +1,8 @@
-"""The first draft of a pool file. In: the names of the keys in the environment, and local servers. Out: TOML.
+"""The first draft of a pool file.
 
-No key is ever read beyond whether it is there, and none is written. The models are well-known ones from one small
-table, to be changed by hand; prices are those of ``prices.py``, a comment where none is known.
+In: the names of the keys in the environment, and local servers. Out: TOML. No key is ever read beyond whether it is
+there, and none is written. The models are well-known ones from one small table, to be changed by hand; prices are
+those of ``prices.py``, a comment where none is known.
 """
 
 from __future__ import annotations
@@ -12,11 +13,9 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import date
-from typing import cast
+from typing import Any
 
-from openconductor.errors import WorkerError
 from openconductor.prices import FoundPrice, find_price, price_line
-from openconductor.providers.http_session import Sessions
 
 LOCAL_SECONDS = 1.0
 LOCAL_MODELS = 3
@@ -79,7 +78,7 @@ class Draft:
     model: str
     base_url: str | None
     api_key_env: str | None
-    known: FoundPrice
+    price: FoundPrice
     origin: str
 
 
@@ -96,7 +95,7 @@ async def find_workers(environment: Mapping[str, str]) -> list[Draft]:
             price = find_price(model, base_url=vendor.base_url)
             name = _free_name(model, found)
             found.append(Draft(name, vendor.provider, model, address, key, price, f"{vendor.name}, for {key} is set"))
-    served = await asyncio.gather(*(_served(url) for url in LOCAL.values()))
+    served = await asyncio.gather(*(asyncio.to_thread(_served, url) for url in LOCAL.values()))
     for (provider, url), models in zip(LOCAL.items(), served, strict=True):
         for model in models[:LOCAL_MODELS]:
             mine = FoundPrice(None, "a server of your own")
@@ -104,46 +103,36 @@ async def find_workers(environment: Mapping[str, str]) -> list[Draft]:
     return found
 
 
+HEAD = """\
+# A pool of workers, drafted by `openconductor pool init` on {today}. It is yours to change.
+# The Conductor sees a worker only as its place in this file, counted from 0: names and prices are for you.
+# `openconductor pool check` with this file's name asks each of them whether it works. The lines of a worker:
+#   name         how tables and errors call it
+#   provider     which client speaks to it
+#   model        its name at the server; any other model there will do
+#   base_url     where its API begins
+#   api_key_env  the environment variable that holds its key; no key is ever in this file
+#   price        US dollars a million tokens
+#   sampling     max_tokens: the most that one call writes; a budget reserves it
+#   and, where they help, max_concurrency (calls at once), rpm and tpm (calls and tokens a minute)
+"""
+
+
 def pool_text(workers: list[Draft], *, today: date) -> str:
     """The pool file; its comments say what each line is for."""
-    head = (
-        f"# A pool of workers, drafted by `openconductor pool init` on {today.isoformat()}. It is yours to change.\n"
-        "# The Conductor sees a worker only as its place in this file, counted from 0: names and prices are for you.\n"
-        "# No key stands here, only the name of the environment variable that holds it.\n"
-        "# `openconductor pool check` with this file's name asks each of them whether it works.\n"
-    )
-    return head + "".join(_table(ordinal, worker) for ordinal, worker in enumerate(workers))
-
-
-def _table(ordinal: int, worker: Draft) -> str:
-    lines = [
-        (f"name = {_quoted(worker.name)}", "how tables and errors call it"),
-        (f"provider = {_quoted(worker.provider)}", "which client speaks to it"),
-        (f"model = {_quoted(worker.model)}", "its name at the server; any other model there will do"),
-    ]
-    if worker.base_url is not None:
-        lines.append((f"base_url = {_quoted(worker.base_url)}", "where its API begins"))
-    if worker.api_key_env is not None:
-        lines.append((f"api_key_env = {_quoted(worker.api_key_env)}", "the environment variable that holds its key"))
-    known = worker.known
-    if known.price is None:
-        lines.append(("# price = { input = 0, output = 0 }", f"US dollars a million tokens; not known: {known.reason}"))
-    else:
-        lines.append((price_line(known.price), "US dollars a million tokens"))
-    lines.append((f"sampling = {{ max_tokens = {MAX_TOKENS} }}", "the most that one call writes; a budget reserves it"))
-    lines.append(("# max_concurrency = 8", "calls at once; rpm and tpm: calls and tokens a minute"))
-    width = max(len(line) for line, _ in lines)
-    priced = "" if known.price is None else f"# price: {'; '.join((known.source, *known.notes))}\n"
-    # What a line means is said once; what is particular is said each time.
-    body = "".join(
-        f"{line:<{width}}  # {comment}\n" if ordinal == 0 or "not known" in comment else f"{line}\n"
-        for line, comment in lines
-    )
-    return f"\n[[worker]]  # {ordinal}: {worker.origin}\n{priced}{body}"
-
-
-def _quoted(text: str) -> str:
-    return json.dumps(text, ensure_ascii=False)  # a JSON string without control characters is a TOML string
+    parts = [HEAD.format(today=today.isoformat())]
+    for ordinal, worker in enumerate(workers):
+        found = worker.price
+        lines = [f"[[worker]]  # {ordinal}: {worker.origin}"]
+        values = {name: getattr(worker, name) for name in ("name", "provider", "model", "base_url", "api_key_env")}
+        # A JSON string without control characters is a TOML string.
+        lines += [f"{name} = {json.dumps(value, ensure_ascii=False)}" for name, value in values.items() if value]
+        if found.price is None:
+            lines.append(f"# price = {{ input = 0, output = 0 }}  # not known: {found.reason}")
+        else:
+            lines += [f"# price: {'; '.join((found.source, *found.notes))}", price_line(found.price)]
+        parts.append("\n".join([*lines, f"sampling = {{ max_tokens = {MAX_TOKENS} }}", ""]))
+    return "\n".join(parts)
 
 
 def _free_name(model: str, taken: list[Draft]) -> str:
@@ -157,25 +146,15 @@ def _free_name(model: str, taken: list[Draft]) -> str:
     return name
 
 
-async def _served(url: str) -> list[str]:
+def _served(url: str) -> list[str]:
     """The models that a local server says it has; none where nothing answers in time, or something else does."""
-    started = asyncio.get_running_loop().time()
-    sessions = Sessions(url, None)
+    import urllib.request
+
+    direct = urllib.request.build_opener(urllib.request.ProxyHandler({}))
     try:
-        with await sessions.send(f"{url}/models", started=started, deadline=started + LOCAL_SECONDS) as response:
-            if response.status != 200:
-                return []
-            data = b""
-            while len(data) < MOST_BYTES and (chunk := await response.piece()):
-                data += chunk
-            body: object = json.loads(data)
-    except (WorkerError, ValueError, RecursionError):
+        with direct.open(f"{url}/models", timeout=LOCAL_SECONDS) as response:
+            body: Any = json.loads(response.read(MOST_BYTES))
+        names = [entry["id"] for entry in body["data"]]
+    except (OSError, ValueError, RecursionError, LookupError, TypeError):
         return []
-    finally:
-        await sessions.aclose()
-    listed: object = cast("dict[str, object]", body).get("data") if isinstance(body, dict) else None
-    if not isinstance(listed, list):
-        return []
-    entries = [cast("dict[str, object]", one) for one in cast("list[object]", listed) if isinstance(one, dict)]
-    names = [name for entry in entries if isinstance(name := entry.get("id"), str)]
-    return [name for name in names if _MODEL_NAME.fullmatch(name)]
+    return [name for name in names if isinstance(name, str) and _MODEL_NAME.fullmatch(name)]

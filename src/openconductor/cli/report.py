@@ -13,15 +13,12 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from openconductor.cli import console
-from openconductor.cli.progress import progress_bar
-from openconductor.cli.runs import dollars_of, evaluated, own_folder
-from openconductor.cli.sections import show_sections
+from openconductor.cli.runs import dollars_of, evaluated, own_folder, show_sections
 from openconductor.errors import ConfigError
 
 if TYPE_CHECKING:
     from openconductor.evaluation.counterfactual import Counterfactuals
     from openconductor.evaluation.results import Results
-    from openconductor.reporting.files import Written
     from openconductor.reporting.report import Report
 
 FREE = 200
@@ -88,7 +85,9 @@ def report(
     with console.only_results_on_stdout():
         files = write_report(made, folder, out or folder / "report", curves=training, results=results)
     if as_json:
-        console.show_json({**made.to_json(), "files": _files(files)})
+        figures = {name: str(path) for name, path in files.figures.items()}
+        written = {"report": str(files.report), "page": str(files.page), "figures": figures}
+        console.show_json({**made.to_json(), "files": written})
     else:
         _show(made)
     if not can_draw():
@@ -111,7 +110,7 @@ def _replay(
         limit = FREE if free else 0
     if not limit:
         return None
-    with console.only_results_on_stdout(), progress_bar("replaying") as advance:
+    with console.only_results_on_stdout(), console.progress_bar("replaying") as advance:
         return asyncio.run(replayed(results, folder, system=system, limit=limit, dollars=dollars, on_progress=advance))
 
 
@@ -125,11 +124,3 @@ def _show(made: Report) -> None:
     screen.print(Text(console.printable(made.verdict.line), style="bold"), soft_wrap=True)
     screen.print(Text(console.printable(heading(made))), soft_wrap=True)
     show_sections(part for part in sections(made) if part.title not in HIDDEN)
-
-
-def _files(files: Written) -> dict[str, object]:
-    return {
-        "report": str(files.report),
-        "page": str(files.page),
-        "figures": {name: str(path) for name, path in files.figures.items()},
-    }

@@ -1,21 +1,39 @@
-"""What the verbs that evaluate share. In: a recipe, a folder, amounts. Out: a run with a bar beside it, its results."""
+"""What several verbs share: options, where a run goes, an evaluation with a bar beside it, parts of a report."""
 
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from datetime import date
 from decimal import Decimal, InvalidOperation
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
+
+import typer
 
 from openconductor.cli import console
-from openconductor.cli.progress import progress_bar
 from openconductor.errors import ConfigError
 
 if TYPE_CHECKING:
     from openconductor.evaluation.config import EvalConfig
     from openconductor.evaluation.grid import Progress
     from openconductor.evaluation.results import Results
+    from openconductor.reporting.sections import Section
+
+AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+BaseUrl = Annotated[str | None, typer.Option("--conductor-base-url", help="Where its API begins, /v1 included.")]
+KeyEnv = Annotated[str | None, typer.Option("--conductor-key-env", help="The environment variable that holds its key.")]
+Unsafe = Annotated[
+    bool, typer.Option("--unsafe-code-exec", help="Run programs even where no sandbox works: they can do anything.")
+]
+Dollars = Annotated[str | None, typer.Option("--budget-dollars", help="The most US dollars, of all runs.")]
+Out = Annotated[
+    Path | None, typer.Option("--out", help="The run's folder; what is in it is resumed.", show_default="runs/…")
+]
+PlannerName = Annotated[
+    str | None,
+    typer.Option("--conductor", help="provider:model, a checkpoint folder, or worker:NAME.", show_default="bundled"),
+]
 
 
 def new_folder(name: str) -> Path:
@@ -44,15 +62,14 @@ def own_folder(config: EvalConfig) -> Path:
 
 
 def evaluated(config: EvalConfig, folder: Path, what: str, *, retry_failed: bool = False) -> Results:
-    """Evaluate a recipe into a folder, or go on with what is there; ``what`` names it beside the bar."""
+    """Evaluate a recipe into a folder, or resume what is there; ``what`` names it beside the bar."""
     import asyncio
 
-    from openconductor.cli.bill import dollars_text
+    from openconductor.cli.live import dollars_text
     from openconductor.evaluation.runner import run_grid
-    from openconductor.reporting.words import counted
 
     console.say(f"run folder: {folder}")
-    with console.only_results_on_stdout(), progress_bar(what) as advance:
+    with console.only_results_on_stdout(), console.progress_bar(what) as advance:
 
         def told(now: Progress) -> None:
             paid = dollars_text(now.spent.usage, zero=True)
@@ -63,16 +80,19 @@ def evaluated(config: EvalConfig, folder: Path, what: str, *, retry_failed: bool
 
 def missing(count: int) -> str:
     """How many answers an evaluation that was stopped still lacks."""
-    from openconductor.reporting.words import counted
-
     return f"{counted(count, 'answer')} {'is' if count == 1 else 'are'} missing"
+
+
+def counted(count: int, one: str) -> str:
+    """How many of what: ``1 answer``, ``2,400 answers``."""
+    return f"{count:,} {one if count == 1 else one + 's'}"
 
 
 def dollars_of(text: str | None) -> Decimal | None:
     """An amount of the option ``--budget-dollars``.
 
     Raises:
-        ConfigError: it is none.
+        ConfigError: it is not an amount.
     """
     if text is None:
         return None
@@ -83,3 +103,35 @@ def dollars_of(text: str | None) -> Decimal | None:
     if not amount.is_finite() or amount < 0:
         raise ConfigError(f"--budget-dollars: got {text!r}, expected an amount of US dollars such as 2.50")
     return amount
+
+
+def one_of(option: str, value: str, known: Iterable[str]) -> str:
+    """The value of an option that has only certain values.
+
+    Raises:
+        ConfigError: it is another one; the message names the nearest.
+    """
+    from openconductor.config import nearest
+
+    names = list(known)
+    if value not in names:
+        near = nearest(value, names)
+        raise ConfigError(f"{option}: got {value!r}, expected one of {', '.join(names)}; nearest: {near!r}")
+    return value
+
+
+def show_sections(parts: Iterable[Section]) -> None:
+    """Print parts of a report: a heading, sentences, a table."""
+    from rich.text import Text
+
+    screen = console.results()
+    for part in parts:
+        screen.print("", Text(console.printable(part.title), style="bold"), sep="\n")
+        for line in part.lines:
+            screen.print(Text(console.printable(line)))
+        grid = part.grid
+        if grid is not None and grid.rows:
+            names = next((place for place in range(1, len(grid.head)) if place not in grid.words), 1)
+            styles = ["bold" if place == grid.marked else None for place in range(len(grid.rows))]
+            rows = grid.rows[: grid.brief]
+            console.show_table(grid.head, rows, words=grid.words, names=names, styles=styles)

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, cast
 import typer
 
 from openconductor.cli import console
-from openconductor.cli.progress import progress_bar
+from openconductor.cli.runs import AsJson
 from openconductor.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -35,7 +35,6 @@ Digest = Annotated[str | None, typer.Option("--sha256", help="What the data must
 Outcomes = Annotated[
     Path | None, typer.Option("--outcomes", help="Of paper_mix: verdicts of `grade`, which tell what is hard.")
 ]
-AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
 SHOWN = 20  # findings for people; --json has all
 SHOWN_CHARACTERS = 300
@@ -51,17 +50,12 @@ def list_tasks(as_json: AsJson = False) -> None:
     if as_json:
         console.show_json(listed)
         return
-    from rich.table import Table
-    from rich.text import Text
-
-    table = Table(box=None, pad_edge=False, show_edge=False, padding=(0, 3, 0, 0))
-    for column in ("task", "splits", "judged by", "what it is"):
-        table.add_column(column, overflow="fold")
+    rows: list[list[str]] = []
     for one in listed:
-        rows = cast("dict[str, int | None]", one["splits"])
-        splits = ", ".join(f"{split} {count:,}" if count else split for split, count in rows.items())
-        table.add_row(Text(str(one["name"]), style="bold"), splits, str(one["grader"]), str(one["about"]))
-    console.show(table)
+        counts = cast("dict[str, int | None]", one["splits"])
+        splits = ", ".join(f"{split} {count:,}" if count else split for split, count in counts.items())
+        rows.append([str(one["name"]), splits, str(one["grader"]), str(one["about"])])
+    console.show_table(("task", "splits", "judged by", "what it is"), rows, words=range(4), names=4)
     console.say("data sets, commits and licences: --json")
 
 
@@ -79,8 +73,8 @@ def show(
     as_json: AsJson = False,
 ) -> None:
     """Show a problem as a worker sees it, with its reference and where it is from."""
-    given = {"path": path, "split": split, "revision": revision, "limit": limit, "seed": seed}
-    made = _make(name, **given, sha256=sha256, outcomes=outcomes)
+    options = {"path": path, "split": split, "revision": revision, "limit": limit, "seed": seed}
+    made = _make(name, **options, sha256=sha256, outcomes=outcomes)
     loaded = _loaded(made)
     place, item = _find(loaded, problem, name)
     found: Json = {
@@ -125,13 +119,23 @@ def check(
 
     from openconductor.tasks.check import check_task
 
-    given = {"path": path, "split": split, "revision": revision, "limit": limit, "seed": seed}
-    made = _make(name, **given, sha256=sha256, outcomes=outcomes)
+    options = {"path": path, "split": split, "revision": revision, "limit": limit, "seed": seed}
+    made = _make(name, **options, sha256=sha256, outcomes=outcomes)
     _loaded(made)
-    with progress_bar("grading") as on_progress:
+    with console.progress_bar("grading") as on_progress:
         report = asyncio.run(check_task(made, concurrency=concurrency, on_progress=on_progress))
     if as_json:
-        console.show_json(_report_json(report))
+        console.show_json(
+            {
+                "task": report.task,
+                "ok": report.ok,
+                "accepted": report.accepted,
+                "refused": [_finding_json(one) for one in report.refused],
+                "undecided": [_finding_json(one) for one in report.undecided],
+                "without_canonical_reply": report.unanswered,
+                "source": report.source.record(),
+            }
+        )
     else:
         _show_report(report)
     if not report.ok:
@@ -172,24 +176,18 @@ def _find(loaded: Loaded, problem: str, name: str) -> tuple[int, Item]:
 # ── for programs ─────────────────────────────────────────────────────────────────────────────────────────────────────
 def _task_json(made: Benchmark) -> Json:
     dataset = made.dataset
-    known = {split: _rows(made, split) for split in made.splits}
+    files = {split: () if dataset is None else dataset.splits[split] for split in made.splits}
     return {
         "name": made.name,
         "about": made.about,
         "grader": _grader_name(made),
-        "splits": known,
+        "splits": {split: sum(file.rows or 0 for file in parts) or None for split, parts in files.items()},
         "dataset": dataset.id if dataset is not None else None,
         "revision": dataset.revision if dataset is not None else None,
         "pinned": dataset is None or dataset.revision is not None,
         "licence": dataset.licence if dataset is not None else None,
         "gated": dataset is not None and dataset.gated,
     }
-
-
-def _rows(made: Benchmark, split: str) -> int | None:
-    """How many rows a published split holds, where that is known."""
-    files = made.dataset.splits[split] if made.dataset is not None else ()
-    return sum(file.rows or 0 for file in files) or None
 
 
 def _grader_name(made: Benchmark) -> str:
@@ -220,18 +218,6 @@ def _reference_json(reference: object) -> object:
             "unittest": reference.unittest,
         }
     return reference
-
-
-def _report_json(report: CheckReport) -> Json:
-    return {
-        "task": report.task,
-        "ok": report.ok,
-        "accepted": report.accepted,
-        "refused": [_finding_json(one) for one in report.refused],
-        "undecided": [_finding_json(one) for one in report.undecided],
-        "without_canonical_reply": report.unanswered,
-        "source": report.source.record(),
-    }
 
 
 def _finding_json(finding: Finding) -> Json:

@@ -5,7 +5,7 @@ In: a recipe and ``key=value`` overrides. Out: a run folder; the results on stdo
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, cast
 
@@ -56,10 +56,16 @@ def train(
     if study is not None:
         if out is not None or resume:
             raise ConfigError("--study: got --out or --resume beside it; a study goes on by itself with what is there")
-        results = _study(config, study, _seeds(SEEDS if seeds is None else seeds), controls is not False, jobs or JOBS)
+        several = _seeds(SEEDS if seeds is None else seeds)
+        options = {"seeds": several, "controls": controls is not False, "jobs": jobs or JOBS}
+        results = _run("study", "study", config, study, **options)
     else:
-        _refuse_without_study(seeds, controls, jobs)
-        results = _train(config, _folder(config, out, resume), resume)
+        given = {"--seeds": seeds, "--controls or --no-controls": controls, "--jobs": jobs}
+        if names := [name for name, value in given.items() if value is not None]:
+            raise ConfigError(f"{names[0]}: got it without --study, expected both: one training has none of these")
+        if resume and out is None:
+            raise ConfigError("--resume: expected --out with the folder of the run to resume")
+        results = _run("run", "train", config, out or new_folder(config.name), resume=resume)
     if as_json:
         console.show_json(results)
     elif study is not None:
@@ -68,38 +74,19 @@ def train(
         _show_run(results)
 
 
-def _refuse_without_study(seeds: str | None, controls: bool | None, jobs: int | None) -> None:
-    given = {"--seeds": seeds, "--controls or --no-controls": controls, "--jobs": jobs}
-    names = [name for name, value in given.items() if value is not None]
-    if names:
-        raise ConfigError(f"{names[0]}: got it without --study, expected both: one training has none of these")
+def _run(module: str, name: str, config: TrainConfig, folder: Path, **options: object) -> Record:
+    """Call ``training.<module>.<name>``; what the training libraries print goes to stderr."""
+    import importlib
 
-
-def _train(config: TrainConfig, folder: Path, resume: bool) -> Record:
     try:
-        from openconductor.training.run import train as run
+        run = cast("Callable[..., Record]", getattr(importlib.import_module(f"openconductor.training.{module}"), name))
     except ImportError as error:
-        raise _without_extra(error) from error
-    console.say(f"run folder: {folder}")
+        if (error.name or "").startswith("openconductor"):
+            raise
+        raise ConfigError(f"train: {error}; expected the extra 'train' to be installed: {INSTALL}") from error
+    console.say(f"{'run' if name == 'train' else name} folder: {folder}")
     with console.only_results_on_stdout():
-        return cast("Record", run(config, folder, resume=resume, on_progress=console.say))
-
-
-def _study(config: TrainConfig, folder: Path, seeds: Sequence[int], controls: bool, jobs: int) -> Record:
-    try:
-        from openconductor.training.study import study as run
-    except ImportError as error:
-        raise _without_extra(error) from error
-    console.say(f"study folder: {folder}")
-    with console.only_results_on_stdout():
-        return cast("Record", run(config, folder, seeds=seeds, controls=controls, jobs=jobs, on_progress=console.say))
-
-
-def _without_extra(error: ImportError) -> Exception:
-    """What a missing package means: the extra is not installed; a missing module of ours is a fault of ours."""
-    if (error.name or "").startswith("openconductor"):
-        return error
-    return ConfigError(f"train: {error}; expected the extra 'train' to be installed: {INSTALL}")
+        return run(config, folder, on_progress=console.say, **options)
 
 
 def _seeds(text: str) -> tuple[int, ...]:
@@ -109,47 +96,29 @@ def _seeds(text: str) -> tuple[int, ...]:
     return tuple(map(int, parts))
 
 
-def _folder(config: TrainConfig, out: Path | None, resume: bool) -> Path:
-    if out is not None:
-        return out
-    if resume:
-        raise ConfigError("--resume: expected --out with the folder of the run to go on with")
-    return new_folder(config.name)
-
-
 def _show_run(results: Record) -> None:
-    table = console.table(title=f"{results['name']}, seed {results['seed']}")
-    table.add_column("")
-    for column in ("accuracy", "given valid", "validity", "routing entropy"):
-        table.add_column(column, justify="right")
+    console.show(f"{results['name']}, seed {results['seed']}")
     names = {"start": "before learning", "sampled": "learnt, sampled at temperature 1", "greedy": "learnt, greedy"}
+    rows: list[list[str]] = []
     for key, name in names.items():
         phase = cast("Record", results[key])
-        table.add_row(
-            name,
-            *(_percent(phase[measure]) for measure in ("accuracy", "accuracy_given_valid", "validity")),
-            f"{_number(phase['routing_entropy_bits']):.2f} bits",
-        )
-    console.show(table)
+        shares = [_percent(phase[measure]) for measure in ("accuracy", "accuracy_given_valid", "validity")]
+        rows.append([name, *shares, f"{phase['routing_entropy_bits']:.2f} bits"])
+    console.show_table(("", "accuracy", "given valid", "validity", "routing entropy"), rows)
     if results.get("control", "none") != "none":
         console.show(f"A control with {results['control']} rewards: it must not learn.")
 
 
 def _show_study(results: Record) -> None:
-    levels = cast("Mapping[str, object]", results["levels"])
-    table = console.table()
-    table.add_column("run")
-    for column in ("before learning", "sampled", "greedy", "of the oracle", "validity"):
-        table.add_column(column, justify="right")
+    rows: list[list[str]] = []
     for row in cast("Sequence[Record]", results["rows"]):
         control = row["control"]
         name = f"seed {row['seed']}" if control == "none" else f"control: {control} rewards"
         keys = ("start", "sampled", "greedy", "share_of_oracle", "validity")
-        table.add_row(name, *(_percent(row[key]) for key in keys))
-    console.show(table)
-    console.show(
-        "Levels: " + ", ".join(f"{name.replace('_', ' ')} {_percent(value)}" for name, value in levels.items())
-    )
+        rows.append([name, *(_percent(row[key]) for key in keys)])
+    console.show_table(("run", "before learning", "sampled", "greedy", "of the oracle", "validity"), rows)
+    levels = cast("Record", results["levels"]).items()
+    console.show("Levels: " + ", ".join(f"{name.replace('_', ' ')} {_percent(value)}" for name, value in levels))
     console.show(
         f"{results['learnt']} of {results['seeds']} seeds learnt (three times random, and more than the best worker); "
         f"of the oracle they reach {_percent(results['median_share_of_oracle'])} in the median, "
@@ -157,9 +126,5 @@ def _show_study(results: Record) -> None:
     )
 
 
-def _number(value: object) -> float:
-    return float(value) if isinstance(value, int | float) else float("nan")
-
-
 def _percent(value: object) -> str:
-    return "–" if value is None else f"{_number(value):.1%}"
+    return "–" if value is None else f"{cast('float', value):.1%}"

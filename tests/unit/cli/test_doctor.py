@@ -7,8 +7,9 @@ import tomllib
 
 import pytest
 
-from openconductor.cli import conductors, doctor
+from openconductor.cli import doctor
 from openconductor.errors import ConfigError
+from openconductor.gym import bundled
 from openconductor.sandboxes import running
 
 
@@ -39,7 +40,7 @@ def test_a_bundled_conductor_that_does_not_load_is_reported_and_the_core_still_w
     def missing() -> str:
         raise ConfigError("no model here")
 
-    monkeypatch.setattr(conductors, "bundled_planner", missing)
+    monkeypatch.setattr(bundled, "bundled_folder", missing)
     report = doctor.examine()
     assert report["ok"] is True
     assert report["torch"] is None

@@ -11,8 +11,9 @@ from collections.abc import Callable, Sequence
 import pytest
 
 from openconductor import cli
+from openconductor.cli import console
 from openconductor.cli import grade as grade_module
-from openconductor.cli.grade import json_line, stdin_lines
+from openconductor.cli.grade import stdin_lines
 from openconductor.errors import SandboxError, TaskError
 from openconductor.graders.code import CodeGrader
 from openconductor.sandboxes import Limits, Run, RunResult, Verdict
@@ -197,9 +198,14 @@ def test_a_line_that_never_ends_is_refused_by_its_number(monkeypatch: pytest.Mon
         piped(monkeypatch, b"a\n", b"x" * 60, b"x" * 60)
 
 
-def test_a_line_of_json_is_one_that_stdout_can_show(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sys, "stdout", io.TextIOWrapper(io.BytesIO(), encoding="utf-8"))
-    assert json_line({"a": "é\n\u2028"}) == '{"a": "é\\n\u2028"}'
-    assert json_line({"a": "\ud800"}) == '{"a": "\\ud800"}'
-    monkeypatch.setattr(sys, "stdout", io.TextIOWrapper(io.BytesIO(), encoding="ascii"))
-    assert json_line({"a": "é"}) == '{"a": "\\u00e9"}'
+@pytest.mark.parametrize(
+    ("value", "encoding", "line"),
+    [("é\n\u2028", "utf-8", '"é\\n\u2028"'), ("\ud800", "utf-8", '"\\ud800"'), ("é", "ascii", '"\\u00e9"')],
+)
+def test_a_line_of_json_is_one_that_stdout_can_show(
+    value: str, encoding: str, line: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    written = io.BytesIO()
+    monkeypatch.setattr(sys, "stdout", io.TextIOWrapper(written, encoding=encoding))
+    console.show_json(value, indent=None)
+    assert written.getvalue().decode(encoding) == line + "\n"
