@@ -19,7 +19,6 @@ from openconductor.context import open_context
 from openconductor.emit import Emitter, Hearing, asked, open_call
 from openconductor.errors import (
     AuthFailed,
-    CircuitOpen,
     ConfigError,
     OpenConductorError,
     WorkerError,
@@ -30,7 +29,6 @@ from openconductor.errors import (
 from openconductor.events import Answered, Planned, RoundEnded
 from openconductor.execution import Execution, Setting
 from openconductor.parser import parse_workflow
-from openconductor.patience import until_healthy
 from openconductor.pool import Worker, WorkerPool
 from openconductor.prompt import SOLVE_SUBTASK, PromptOptions, check_turns, render_prompt
 from openconductor.protocols import CallContext, OnEvent, Provider
@@ -50,7 +48,7 @@ from openconductor.types import (
 )
 
 if TYPE_CHECKING:
-    from openconductor.providers.replay import CompletionStore
+    from openconductor.worker import CompletionStore
 
 Planner = Provider | Worker | WorkerFunction | str | Path
 """What writes workflows: a Provider, ``"provider:model"``, a checkpoint's folder, a plain function from the messages to
@@ -313,15 +311,10 @@ class _Asking:
             previous=self._rounds[-1] if self._rounds else None,
         )
         try:
-            while True:
-                paid = await meter.call(conductor.asked.most(messages)) if meter is not None else None
-                call = replace(self._call, on_event=Hearing(self._call.episode, calls, paid, self._emit))
-                try:
-                    with paid or nullcontext():
-                        return await self._call_planner(messages, call)
-                except CircuitOpen:  # not sent: nothing is lost by waiting
-                    if calls or not await until_healthy((conductor.asked,), deadline=self._call.deadline):
-                        raise
+            paid = await meter.call(conductor.asked.most(messages)) if meter is not None else None
+            call = replace(self._call, on_event=Hearing(self._call.episode, calls, paid, self._emit))
+            with paid or nullcontext():
+                return await self._call_planner(messages, call)
         except WorkerError as error:
             error.worker = error.worker or "conductor"
             if meter is not None and meter.out_of_time():

@@ -4,7 +4,7 @@ In: a valid Workflow, what its episode shares (``Setting``), the opening turns. 
 
 A step's failure ends the workflow: nothing that follows can be the planned answer, so the other running steps are
 cancelled and stay in the transcript without completion or error. All steps are run, also those whose response nobody
-sees. A step whose worker's circuit is open waits (``patience``), with fallback for whichever worker heals first.
+sees.
 """
 
 from __future__ import annotations
@@ -18,15 +18,12 @@ from openconductor.context import step_context
 from openconductor.emit import Emitter, Hearing
 from openconductor.errors import (
     AuthFailed,
-    CircuitOpen,
     EmptyResponse,
     OpenConductorError,
     Refused,
     WorkerError,
-    caused_by_plan,
 )
 from openconductor.events import StepEnded, StepStarted, StepText
-from openconductor.patience import until_healthy
 from openconductor.pool import WorkerPool
 from openconductor.protocols import CallContext
 from openconductor.types import (
@@ -83,7 +80,6 @@ class _Attempt:
     Attributes:
         index: the step's.
         messages: what its worker is sent.
-        left: the ordinals of those that it may still ask, in order.
         last: who was asked last; the step's own worker where nobody was.
         calls: every attempt that was made for it.
         failure: why the last that was asked has not answered.
@@ -91,7 +87,6 @@ class _Attempt:
 
     index: int
     messages: tuple[Message, ...]
-    left: list[int]
     last: int
     calls: list[Call] = field(default_factory=list[Call])
     failure: OpenConductorError | None = None
@@ -232,80 +227,41 @@ class Execution:
 
     async def _run_step(self, index: int) -> None:
         """Run one step to its result; raises its failure once the result stands."""
-        step, setting = self.workflow.steps[index], self._setting
-        attempt = _Attempt(
-            index,
-            step_context(self.workflow, index, self._opening, self._responses, self._previous),
-            self._around(step.worker) if setting.fallback else [step.worker],
-            step.worker,
-        )
-        while not await self._try_candidates(attempt):
-            if not self._may_wait(attempt) or not await self._wait(attempt):
-                break
-        else:
-            return
-        failure = attempt.failure
-        if failure is None:  # nobody was asked, for all circuits are open: the own worker says so
-            failure = await self._ask(attempt, step.worker)
-            if failure is None:
+        step, pool = self.workflow.steps[index], self._setting.pool
+        messages = step_context(self.workflow, index, self._opening, self._responses, self._previous)
+        attempt = _Attempt(index, messages, step.worker)
+        candidates = self._around(step.worker) if self._setting.fallback else [step.worker]
+        for ordinal in [one for one in candidates if pool[one].healthy] or [step.worker]:
+            if await self._ask(attempt, ordinal):
                 return
+            if not self._may_go_on(attempt.failure):
+                break
+        failure = attempt.failure
+        assert failure is not None
         self._stopping = True
         self._record(index, self._result(attempt, failed=failure))
         raise failure
 
-    async def _try_candidates(self, attempt: _Attempt) -> bool:
-        """Ask one healthy candidate after another; returns whether one has answered."""
-        pool = self._setting.pool
-        for ordinal in tuple(attempt.left):
-            if not pool[ordinal].healthy:
-                continue
-            if await self._ask(attempt, ordinal) is None:
-                return True
-            if not self._may_go_on(attempt.failure):
-                break
-        return False
-
-    async def _ask(self, attempt: _Attempt, ordinal: int) -> OpenConductorError | None:
-        """Ask one worker; returns why it has not answered, kept in ``attempt`` where it was asked at all."""
-        index, before = attempt.index, len(attempt.calls)
-        failure: OpenConductorError | None
+    async def _ask(self, attempt: _Attempt, ordinal: int) -> bool:
+        """Ask one worker; returns whether it has answered, else ``attempt`` holds why not."""
+        index, attempt.last = attempt.index, ordinal
         try:
             completion = await self._call(index, ordinal, attempt.messages, attempt.calls)
         except asyncio.CancelledError:
-            attempt.last = ordinal
             if self._begun[index] is not None:
                 self._record_cancelled(index, self._result(attempt))
             raise
         except OpenConductorError as error:
-            failure = error
-            if isinstance(error, CircuitOpen) and len(attempt.calls) == before:
-                return failure  # not sent, for another one's probe came first
-        else:
-            failure = find_fault(completion)
-            if failure is None:
-                attempt.last = ordinal
-                self._responses[index] = completion.text
-                self._record(index, self._result(attempt, said=completion))
-                return None
-            failure.worker = self._setting.pool[ordinal].name
-        attempt.left.remove(ordinal)
-        attempt.last, attempt.failure = ordinal, failure
-        return failure
-
-    async def _wait(self, attempt: _Attempt) -> bool:
-        """Wait for those who were not asked, for an open circuit; returns whether one may be asked now."""
-        left = [self._setting.pool[ordinal] for ordinal in attempt.left]
-        try:
-            return await until_healthy(left, deadline=self._setting.call.deadline)
-        except asyncio.CancelledError:
-            if self._begun[attempt.index] is not None:
-                self._record_cancelled(attempt.index, self._result(attempt))
-            raise
-
-    def _may_wait(self, attempt: _Attempt) -> bool:
-        """Whether those who could not be asked may do better: not where the plan itself was at fault."""
-        failure = attempt.failure
-        return bool(attempt.left) and self._may_go_on(failure) and (failure is None or not caused_by_plan(failure))
+            attempt.failure = error
+            return False
+        failure = find_fault(completion)
+        if failure is None:
+            self._responses[index] = completion.text
+            self._record(index, self._result(attempt, said=completion))
+            return True
+        failure.worker = self._setting.pool[ordinal].name
+        attempt.failure = failure
+        return False
 
     def _may_go_on(self, failure: OpenConductorError | None) -> bool:
         """Whether another candidate may answer after this failure of one."""

@@ -15,7 +15,7 @@ from openconductor.types import Price, Sampling
 from openconductor.worker import Worker
 
 if TYPE_CHECKING:
-    from openconductor.providers.replay import CompletionStore
+    from openconductor.worker import CompletionStore
 
 __all__ = ["PoolFile", "SamplingTable", "Worker", "WorkerPool", "WorkerTable"]
 

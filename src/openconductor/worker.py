@@ -6,25 +6,23 @@ priced, or counted as not priced. What belongs to the thing behind a name (limit
 
 from __future__ import annotations
 
+import asyncio
 import math
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from copy import copy
 from dataclasses import KW_ONLY, dataclass, field, replace
 from decimal import Decimal, InvalidOperation
-from typing import TYPE_CHECKING, TypeVar, cast
+from typing import Protocol, TypeVar, cast
 from weakref import WeakValueDictionary
 
 from openconductor.errors import ConfigError, WorkerError
+from openconductor.events import CallEnded
+from openconductor.meter import Meter, outcome_of
+from openconductor.policies import Circuit, Limits, Policies, most_tokens
 from openconductor.protocols import CallContext, OnText, Provider
 from openconductor.providers import ProviderLike, resolve
-from openconductor.providers.limit import LimitProvider, Limits, most_tokens
-from openconductor.providers.metered import MeteredProvider
-from openconductor.types import Completion, Message, Price, Sampling, Usage
-
-if TYPE_CHECKING:
-    from openconductor.providers.breaker import Circuit
-    from openconductor.providers.replay import CompletionStore
+from openconductor.types import Call, Completion, Message, Price, Sampling, Usage
 
 REMOTE_RETRIES = 2
 
@@ -137,11 +135,6 @@ class Worker:
         return self._circuit is None or self._circuit.closed
 
     @property
-    def down_since(self) -> float | None:
-        """The event loop's time at which the worker's circuit opened; None where it is closed, or there is none."""
-        return None if self._circuit is None else self._circuit.down_since
-
-    @property
     def identity(self) -> str:
         """What the worker is behind its name, as its provider says it; "" where that says nothing."""
         return str(getattr(self.provider, "identity", ""))
@@ -166,52 +159,90 @@ class Worker:
     def replaying(self, journal: CompletionStore) -> Worker:
         """The same worker, answering from a journal what stands there: paid for before, and not again.
 
-        Of a worker that is an orchestrator, a call that had ended is replayed as a whole. One that had not is made
-        again, and what had ended below it is replayed, where the orchestrator can do that (``Conductor.replaying``).
+        A call of a worker that is an orchestrator is replayed as a whole; one that had not ended is made again.
         """
-        from openconductor.providers.replay import ReplayProvider
-
-        nested = bool(getattr(self.provider, "nests", False))
-        worker, replaying = self, getattr(self.provider, "replaying", None)
-        if replaying is not None:
-            worker, below = copy(self), cast("Provider", replaying(journal))
-            object.__setattr__(worker, "provider", below)
-            object.__setattr__(worker, "_chain", self._composed(below, self.price))
-        return worker.wrapped(
-            lambda chain: ReplayProvider(
-                chain, journal, worker=self.name, identity=self.identity, price=self.price, nested=nested
-            )
-        )
+        return self.wrapped(lambda chain: Replay(chain, journal, self))
 
     def _composed(self, provider: Provider, price: Price | None) -> Provider:
-        """The wrappers, from the inside out; a worker that runs here without limits needs the first one only."""
+        """The wrappers; a worker that runs here without limits needs the meter only."""
         remote = self._circuit is not None
-        chain: Provider = MeteredProvider(provider, name=self.name, price=price, timeout_s=self.timeout_s)
-        settings = {"max_concurrency": self.max_concurrency, "rpm": self.rpm, "tpm": self.tpm}
-        if remote or any(settings.values()):
-            limits = _shared((*self._thing(provider), *settings.values()), lambda: Limits(**settings))
-            chain = LimitProvider(chain, limits, circuit=self._circuit)
-        if self._circuit is not None:
-            from openconductor.providers.breaker import BreakerProvider
-
-            chain = BreakerProvider(chain, self._circuit)
+        meter = Meter(provider, name=self.name, price=price, timeout_s=self.timeout_s)
         retries = self.retries if self.retries is not None else REMOTE_RETRIES if remote else 0
-        if retries:
-            from openconductor.providers.retry import RetryProvider
-
-            chain = RetryProvider(chain, retries=retries)
-        return chain
+        settings = (self.max_concurrency, self.rpm, self.tpm)
+        if not (remote or retries or any(settings)):
+            return meter
+        limits = _shared((*self._thing(provider), *settings), lambda: Limits(*settings))
+        return Policies(meter, retries=retries, limits=limits, circuit=self._circuit)
 
     def _found_circuit(self, provider: Provider) -> Circuit | None:
-        if not getattr(provider, "remote", False):
-            return None
-        from openconductor.providers.breaker import Circuit
-
-        return _shared(self._thing(provider), Circuit)
+        return _shared(self._thing(provider), Circuit) if getattr(provider, "remote", False) else None
 
     def _thing(self, provider: Provider) -> tuple[object, ...]:
         """What limits and circuit belong to. An object's id stays its own as long as a chain holds it, and a state."""
         return self.name, self.identity or id(provider)
+
+
+class CompletionStore(Protocol):
+    """Where completions that were paid for are found again: a Journal."""
+
+    def find_completion(self, key: str) -> Completion | None:
+        """The completion of an earlier call with this key; None where there was none."""
+        ...
+
+
+class Replay:
+    """Answers from a journal what stands there, and calls a worker's wrappers for the rest.
+
+    A call's key is what was asked, of whom, and where in the question it stands, its sample among it: repeats of a
+    question stay different calls. Two equal calls at the same time are both made: each is a sample of its own. A
+    replayed call is reported (``CallEnded``) with what it cost when it was made, marked as replayed; ``on_text`` gets
+    its text in one piece.
+    """
+
+    __slots__ = ("_chain", "_journal", "_worker")
+
+    def __init__(self, chain: Provider, journal: CompletionStore, worker: Worker) -> None:
+        self._chain = chain
+        self._journal = journal
+        self._worker = worker
+
+    async def complete(
+        self, messages: Sequence[Message], sampling: Sampling, *, call: CallContext, on_text: OnText | None = None
+    ) -> Completion:
+        """The journal's completion of this call, or else the worker's.
+
+        Raises:
+            JournalError: the journal cannot be read.
+            WorkerError: as the worker raises it.
+        """
+        from openconductor.journal import call_key
+
+        worker = self._worker
+        said = self._journal.find_completion(call_key(worker.name, worker.identity, messages, sampling, call))
+        if said is None:
+            return await self._chain.complete(messages, sampling, call=call, on_text=on_text)
+        if call.on_event is not None:
+            at = asyncio.get_running_loop().time() - call.origin
+            nested = bool(getattr(worker.provider, "nests", False))
+            record = Call(
+                worker.name,
+                outcome_of(said),
+                tuple(messages),
+                sampling,
+                said,
+                None,
+                call.attempt,
+                said.usage,
+                worker.price,
+                at,
+                worker.identity,
+                nested,
+                replayed=True,
+            )
+            call.on_event(CallEnded(call.episode, call.round, at, call.step, record))
+        if on_text is not None and said.text:
+            on_text(said.text)
+        return said
 
 
 _states: WeakValueDictionary[tuple[object, ...], object] = WeakValueDictionary()

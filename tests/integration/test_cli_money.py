@@ -16,13 +16,13 @@ from openconductor.types import Step, Workflow
 
 ASKED = "What is 6 * 7?"
 CHAIN = Workflow((Step(1, "Work it out."), Step(2, "Check it.", (0,))))
-DOWN = says({"error": {"message": "overloaded"}}, status=503)
+DOWN = says({"error": {"message": "overloaded"}}, status=500)
 BAD = says({"error": {"message": "no"}}, status=400)
 
 
 @pytest.fixture(autouse=True)
 def retries_do_not_wait(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("openconductor.providers.retry.FIRST_WAIT_S", 0.0)
+    monkeypatch.setattr("openconductor.policies.FIRST_WAIT_S", 0.0)
 
 
 def pool_file(folder: Path, server: ChatServer) -> tuple[str, ...]:

@@ -17,13 +17,12 @@ from faults.plays import FAULTS, HUGE, text_of
 from faults.script import Played
 from faults.server import FaultServer, dead_url, fault_server
 from faults.storm import NAMES, RETRIES, storm, storm_script
-from openconductor import Conductor, Worker, WorkerPool, errors
+from openconductor import Conductor, Worker, WorkerPool, errors, policies
 from openconductor.emit import FanOut
 from openconductor.errors import AuthFailed, WorkerError
 from openconductor.events import CallEnded, Event, StepText
 from openconductor.journal import Journal
 from openconductor.prompt import render_workflow
-from openconductor.providers import retry
 from openconductor.providers.openai_compatible import OpenAICompatibleProvider
 from openconductor.types import Episode, Message, Step, StepResult, Workflow
 
@@ -40,7 +39,7 @@ ERROR_OF = {
 
 @pytest.fixture(autouse=True)
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(retry, "FIRST_WAIT_S", 0.01)
+    monkeypatch.setattr(policies, "FIRST_WAIT_S", 0.01)
 
 
 def worker(server: FaultServer | str, name: str, *, retries: int = 1, timeout_s: float = 10.0) -> Worker:

@@ -26,13 +26,12 @@ from faults import plays
 from faults.plays import END, STREAM, Fault, Play, delta, event, head, piece
 from faults.script import Played
 from faults.server import Exchange, FaultServer, fault_server
-from openconductor import Conductor, Worker, WorkerPool
+from openconductor import Conductor, Worker, WorkerPool, policies
 from openconductor.emit import FanOut
 from openconductor.errors import AuthFailed, ConfigError, OpenConductorError
 from openconductor.events import Event
 from openconductor.journal import Journal
 from openconductor.prompt import render_workflow
-from openconductor.providers import retry
 from openconductor.providers.openai_compatible import OpenAICompatibleProvider
 from openconductor.serialisation import episode_json
 from openconductor.types import Step, Workflow
@@ -49,7 +48,7 @@ PLAN = render_workflow(Workflow((Step(0, "Answer."),)))
 def environment(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
     for name, value in VARIABLES.items():
         monkeypatch.setenv(name, value)
-    monkeypatch.setattr(retry, "FIRST_WAIT_S", 0.01)
+    monkeypatch.setattr(policies, "FIRST_WAIT_S", 0.01)
     for name, play in (ECHOES | {"an answer": in_the_answer}).items():
         monkeypatch.setitem(plays.FAULTS, name, Fault(play, "", ""))  # type: ignore[arg-type]
     caplog.set_level(logging.DEBUG)

@@ -438,7 +438,6 @@ class Held:
 
     def __init__(self) -> None:
         self.completions: dict[str, Completion] = {}
-        self.nested: list[str] = []
         self._paths: dict[str, tuple[tuple[int, int | None], ...]] = {}
 
     def __call__(self, event: Event) -> None:
@@ -449,7 +448,6 @@ class Held:
             call = CallContext(event.episode, event.round, event.step, path=self._paths[event.episode])
             key = call_key(made.worker, made.identity, made.messages, made.sampling, call)
             self.completions[key] = event.call.completion
-            self.nested += [key] if made.nested else []
 
     def find_completion(self, key: str) -> Completion | None:
         return self.completions.get(key)
@@ -466,17 +464,6 @@ async def test_a_question_asked_again_is_answered_from_the_journal_planner_and_n
     assert len(planner.asked) == len(inner_planner.asked) == 1
     calls = [call for result in again.rounds[0].transcript.results for call in result.calls]  # type: ignore[union-attr]
     assert all(call.replayed for call in (*calls, *again.rounds[0].calls))
-
-
-async def test_what_had_ended_below_a_nested_call_that_had_not_is_not_paid_for_again() -> None:
-    inner_planner, held = Planner(Workflow([Step(1, "Do.")])), Held()
-    pool = WorkerPool([Worker(Conductor(inner_planner, pool=pool_of()), name="nested"), pool_of()[1]])
-    conductor = Conductor(Planner(PLAN), pool=pool)
-    await conductor.ask("Why?", on_event=held)
-    (outer,) = held.nested
-    del held.completions[outer]
-    await conductor.replaying(held).ask("Why?", on_event=held)
-    assert len(inner_planner.asked) == 1
 
 
 async def test_another_sample_is_not_replayed() -> None:

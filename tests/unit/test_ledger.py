@@ -123,7 +123,7 @@ def asked(*workers: Worker, steps: tuple[Step, ...] = (Step(0, "Say yes."),), **
 
 
 def test_a_retry_is_an_attempt_of_its_own_and_the_failed_one_is_wasted(monkeypatch) -> None:
-    monkeypatch.setattr("openconductor.providers.retry.FIRST_WAIT_S", 0.0)
+    monkeypatch.setattr("openconductor.policies.FIRST_WAIT_S", 0.0)
     used = Usage(10, output_tokens=1)
     lost = ConnectionLost("gone", usage=used)
     moody = Worker(Moody(RateLimited("slow down"), lost), name="moody", price=PRICE, retries=2)

@@ -26,7 +26,7 @@ from openconductor.protocols import OnEvent
 from openconductor.types import Budget, Episode, Message, Question, Round, Transcript, Usage, Workflow
 
 if TYPE_CHECKING:
-    from openconductor.providers.replay import CompletionStore
+    from openconductor.worker import CompletionStore
 
 
 class Baseline(ABC):

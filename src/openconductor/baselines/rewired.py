@@ -26,8 +26,8 @@ from openconductor.parser import parse_workflow
 from openconductor.pool import WorkerPool
 from openconductor.prompt import ExampleSet, render_workflow
 from openconductor.protocols import CallContext, OnEvent, OnText, Provider
-from openconductor.providers.replay import CompletionStore
 from openconductor.types import Budget, Completion, Episode, Message, Question, Sampling, Step, Workflow
+from openconductor.worker import CompletionStore
 
 Access = Literal["planned", "none", "binary", "all"]
 """What becomes of a plan's access lists: kept, emptied, ``all`` where there is any, ``all`` everywhere."""

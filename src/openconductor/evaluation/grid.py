@@ -190,7 +190,7 @@ class Grid:
         if call.replayed:
             if self.purse is not None:
                 self.purse.give_back(call)
-        elif not call.nested:
+        else:
             self.spent += Spending(1, call.usage)
 
     async def wait_durable(self) -> None:

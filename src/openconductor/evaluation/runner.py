@@ -43,6 +43,7 @@ from openconductor.evaluation.systems import EXPLORER, Lessons, Workshop, descri
 from openconductor.evaluation.table import Table, against_in, make_table
 from openconductor.evaluation.table_forms import table_files
 from openconductor.journal import Journal
+from openconductor.policies import LONG_PATIENCE_S, patient
 from openconductor.pool import WorkerPool
 from openconductor.sandboxes import Sandbox
 from openconductor.storage import make_folder, write_whole
@@ -79,7 +80,8 @@ async def run_grid(
             level = None if plan.sandbox is None else plan.sandbox.level
             write_folder(folder, config, plan.described, sandbox=level)
             try:
-                await _Run(plan, journal, retry_failed=retry_failed and resumed, on_progress=on_progress).play()
+                with patient(LONG_PATIENCE_S):
+                    await _Run(plan, journal, retry_failed=retry_failed and resumed, on_progress=on_progress).play()
             except BudgetExceeded as error:
                 spent = error
     finally:

@@ -25,14 +25,13 @@ from dataclasses import dataclass
 from fractions import Fraction
 from typing import Literal, Protocol, get_args
 
-from openconductor.errors import AuthFailed, CircuitOpen, GradingError, WorkerError
+from openconductor.errors import AuthFailed, GradingError, WorkerError
 from openconductor.graders.choice import LETTERS, extract_choice
 from openconductor.graders.extraction import find_answer
 from openconductor.graders.math import MathGrader
 from openconductor.graders.math_text import normalise
 from openconductor.graders.math_workers import MathWorkers
 from openconductor.graders.numerals import Numeral, equal_numerals, read_numeral
-from openconductor.patience import Healing, until_healthy
 from openconductor.protocols import CallContext
 from openconductor.types import Completion, Grade, Message, Problem
 
@@ -137,18 +136,14 @@ class FreeFormGrader:
         prompt = _JUDGE_PROMPT.format(
             question=problem.question, reference=reference.text, answer=extracted[:_JUDGED_CHARACTERS]
         )
-        completion: Completion | None = None
-        while completion is None:
-            try:
-                completion = await judge.complete(
-                    [Message("user", prompt)], call=CallContext(episode=f"judge {problem.id}")
-                )
-            except AuthFailed:
-                raise  # nothing that follows can succeed
-            except WorkerError as error:
-                waits = isinstance(error, CircuitOpen) and isinstance(judge, Healing) and await until_healthy((judge,))
-                if not waits:
-                    return Grade(None, extracted, f"undecided: the judge failed: {error}")
+        try:
+            completion = await judge.complete(
+                [Message("user", prompt)], call=CallContext(episode=f"judge {problem.id}")
+            )
+        except AuthFailed:
+            raise  # nothing that follows can succeed
+        except WorkerError as error:
+            return Grade(None, extracted, f"undecided: the judge failed: {error}")
         verdict = _VERDICT.search(completion.text)
         if verdict is None:
             return Grade(None, extracted, "undecided: the judge gave no verdict")

@@ -1,7 +1,7 @@
 """What a journal holds, read while it is written or long after: episodes, calls, outcomes, sums, completions by key.
 
-In: a journal's file. Out: frozen values. Sums count what was paid for: neither a call that an orchestrator's own calls
-stand for (``nested``), nor one that was answered from a journal (``replayed``).
+In: a journal's file. Out: frozen values. Sums count what was
+paid for: no call that was answered from a journal (``replayed``).
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _SUMS = """SELECT worker, outcome, dollars, count(*) AS calls, sum(input_tokens)
     sum(cached_tokens) AS cached_tokens, sum(output_tokens) AS output_tokens,
     sum(reasoning_tokens) AS reasoning_tokens, sum(unpriced_calls) AS unpriced_calls,
     sum(work_seconds) AS work_seconds
-    FROM calls WHERE NOT nested AND NOT replayed GROUP BY worker, outcome, dollars"""
+    FROM calls WHERE NOT replayed GROUP BY worker, outcome, dollars"""
 
 
 @dataclass(frozen=True, slots=True)

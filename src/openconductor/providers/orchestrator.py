@@ -11,8 +11,7 @@ from contextvars import ContextVar
 from dataclasses import replace
 
 from openconductor.errors import BudgetExceeded, EmptyResponse, OpenConductorError, WorkerError, WorkerTimeout
-from openconductor.events import Event
-from openconductor.protocols import CallContext, OnEvent, OnText, Orchestrator
+from openconductor.protocols import CallContext, OnText, Orchestrator
 from openconductor.types import Budget, Completion, Episode, Message, Sampling
 
 MAX_DEPTH = 3
@@ -38,11 +37,6 @@ class OrchestratorProvider:
 
     def __repr__(self) -> str:
         return f"OrchestratorProvider({self._orchestrator!r})"
-
-    def replaying(self, journal: object) -> OrchestratorProvider:
-        """The same, with an orchestrator that answers from a journal what stands there, where it can do that."""
-        replaying = getattr(self._orchestrator, "replaying", None)
-        return self if replaying is None else OrchestratorProvider(replaying(journal))
 
     async def complete(
         self,
@@ -72,7 +66,7 @@ class OrchestratorProvider:
         token = _above.set(replace(call, depth=depth))
         try:
             episode = await self._orchestrator.ask(
-                tuple(messages), budget=_budget(call), on_event=_sink(call), sample=call.sample
+                tuple(messages), budget=_budget(call), on_event=call.on_event, sample=call.sample
             )
         except BudgetExceeded as error:
             if call.deadline is None or error.limit != "seconds":
@@ -84,23 +78,6 @@ class OrchestratorProvider:
         if on_text is not None:
             on_text(answer)
         return Completion(answer, usage=episode.usage)
-
-
-class _Below:
-    """Hands a nested episode's events to the call that it works for; nothing is streamed for that."""
-
-    wants_text = False
-    wants_nested = True
-
-    def __init__(self, on_event: OnEvent) -> None:
-        self._on_event = on_event
-
-    def __call__(self, event: Event) -> None:
-        self._on_event(event)
-
-
-def _sink(call: CallContext) -> OnEvent | None:
-    return _Below(call.on_event) if call.on_event is not None else None
 
 
 def _budget(call: CallContext) -> Budget | None:

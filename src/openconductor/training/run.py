@@ -28,6 +28,7 @@ import openconductor
 from openconductor.errors import ConfigError
 from openconductor.gym.workers import gym_pool
 from openconductor.journal import Journal
+from openconductor.policies import LONG_PATIENCE_S, patient
 from openconductor.pool import WorkerPool
 from openconductor.reward import RewardFunction
 from openconductor.storage import write_whole
@@ -103,7 +104,7 @@ def train(
     tiny = not config.model.base or is_tiny(config.model.base)
     if tiny:
         torch.set_num_threads(1)  # a tiny model is up to four times slower on several threads
-    with _journal(config, folder) as journal:
+    with _journal(config, folder) as journal, patient(LONG_PATIENCE_S):
         pool = gym_pool(config.seed)
         if journal is not None:
             pool = WorkerPool.from_toml(config.pool).replaying(journal)

@@ -1,28 +1,28 @@
-"""The innermost wrapper: deadline, clock, bill, and the record of every attempt.
+"""The innermost wrapper of a worker: deadline, clock, bill, and the record of every attempt.
 
-In: a provider and what its calls cost. Out: one whose every attempt is timed, billed and told of as a Call, whatever
-became of it: what is not told of here was not made. Kept lean: simulated workers come here 100,000s of times.
+In: a provider and what its calls cost. Out: one whose every attempt is timed, billed and reported as a Call, whether it
+answered, failed or was cancelled. Kept lean: simulated workers come here 100,000s of times.
 """
 
 from __future__ import annotations
 
 import asyncio
+import math
 import sys
 import time
 from collections.abc import Sequence
 from dataclasses import replace
 
 from openconductor.errors import EmptyResponse, OpenConductorError, WorkerError, WorkerTimeout
-from openconductor.events import Asked, CallEnded, Event
+from openconductor.events import CallEnded, Event
 from openconductor.protocols import CallContext, OnText, Provider
 from openconductor.types import Call, Completion, Message, Price, Sampling, Usage
 
-_UNKNOWN = 1  # unpriced calls
 _FREE = Usage()
 
 
-class MeteredProvider:
-    """Calls a provider within a deadline, bills the call, and reports it to ``call.on_event``.
+class Meter:
+    """Calls a provider within a deadline, bills the call, and reports it to ``call.on_event``, regardless of its end.
 
     Args:
         provider: what is called. Its attributes count where it has them: ``prices_itself`` (its usage is its bill),
@@ -45,16 +45,8 @@ class MeteredProvider:
         self._blank = bool(getattr(provider, "may_be_blank", False))
         self._identity = str(getattr(provider, "identity", ""))
 
-    def __repr__(self) -> str:
-        return f"MeteredProvider({self._provider!r})"
-
     async def complete(
-        self,
-        messages: Sequence[Message],
-        sampling: Sampling,
-        *,
-        call: CallContext,
-        on_text: OnText | None = None,
+        self, messages: Sequence[Message], sampling: Sampling, *, call: CallContext, on_text: OnText | None = None
     ) -> Completion:
         """Call once.
 
@@ -65,9 +57,9 @@ class MeteredProvider:
         """
         begun = time.perf_counter()
         started = asyncio.get_running_loop().time() - call.origin
-        below = None
-        if self._nested and call.on_event is not None:
-            below = _Below(call)
+        on_event, below = call.on_event, None
+        if self._nested:
+            below = _Below()
             call = replace(call, on_event=below)
         said: Completion | None = None
         failure: OpenConductorError | None = None
@@ -78,7 +70,7 @@ class MeteredProvider:
                 said = await self._in_time(messages, sampling, call, on_text)
             usage = self._bill(said.usage, time.perf_counter() - begun)
             said = Completion(said.text, said.reasoning, said.tool_calls, usage, said.finish_reason, said.body_sent)
-            if self._is_blank(said):
+            if not (said.text.strip() or said.tool_calls or said.finish_reason == "length" or self._blank):
                 failure = EmptyResponse("neither text nor tool call in the answer", usage=usage)
                 raise failure
             return said
@@ -99,64 +91,48 @@ class MeteredProvider:
             failure = WorkerError(said_so, worker=self._name, retryable=False)
             raise failure from error
         finally:  # a cancellation comes by here, too: what was sent was sent
-            if call.on_event is not None:
+            if on_event is not None:
                 seconds = time.perf_counter() - begun
                 usage = said.usage if said is not None else self._failed(failure, below, seconds)
-                record = Call(
-                    self._name,
-                    _outcome(said, failure),
-                    tuple(messages),
-                    sampling,
-                    said,
-                    failure,
-                    call.attempt,
-                    usage,
-                    self._price,
-                    started,
-                    self._identity,
-                    self._nested,
-                )
-                call.on_event(CallEnded(call.episode, call.round, started + seconds, call.step, record))
+                outcome = _outcome(said, failure)
+                record = Call(self._name, outcome, tuple(messages), sampling, said, failure, call.attempt, usage,
+                              self._price, started, self._identity, self._nested)  # fmt: skip
+                on_event(CallEnded(call.episode, call.round, started + seconds, call.step, record))
 
     async def _in_time(
         self, messages: Sequence[Message], sampling: Sampling, call: CallContext, on_text: OnText | None
     ) -> Completion:
         now = asyncio.get_running_loop().time()
-        ends = [end for end in (call.deadline, self._timeout_s and now + self._timeout_s) if end is not None]
-        deadline = min(ends)
+        own = math.inf if self._timeout_s is None else now + self._timeout_s
+        deadline = own if call.deadline is None else min(own, call.deadline)
         if deadline <= now:
             raise WorkerTimeout("the deadline had passed before the call began", usage=_FREE)
-        call = replace(call, deadline=deadline)
         scope = asyncio.timeout_at(deadline)
         try:
             async with scope:
+                call = replace(call, deadline=deadline)
                 return await self._provider.complete(messages, sampling, call=call, on_text=on_text)
         except TimeoutError as error:
             if isinstance(error, WorkerError) or not scope.expired():
                 raise
             raise WorkerTimeout(f"no whole answer by the deadline, after {deadline - now:.1f} s") from error
 
-    def _is_blank(self, said: Completion) -> bool:
-        if said.tool_calls or said.finish_reason == "length" or self._blank:
-            return False
-        return not said.text or said.text.isspace()
-
-    def _bill(self, usage: Usage, seconds: float) -> Usage:
+    def _bill(self, used: Usage, seconds: float) -> Usage:
         """The usage with its price; no price, or no tokens reported: not known, which is not free."""
-        dollars, unpriced = usage.dollars, usage.unpriced_calls
+        dollars, unpriced = used.dollars, used.unpriced_calls
         if not (self._prices_itself or dollars or unpriced):
-            if self._price is not None and usage.tokens:
-                dollars = self._price.dollars(usage)
+            if self._price is not None and used.tokens:
+                dollars = self._price.dollars(used)
             else:
-                unpriced = _UNKNOWN
+                unpriced = 1
         return Usage(
-            usage.input_tokens,
-            usage.cached_tokens,
-            usage.output_tokens,
-            usage.reasoning_tokens,
+            used.input_tokens,
+            used.cached_tokens,
+            used.output_tokens,
+            used.reasoning_tokens,
             dollars,
             unpriced,
-            usage.seconds or seconds,
+            used.seconds or seconds,
         )
 
     def _failed(self, failure: OpenConductorError | None, below: _Below | None, seconds: float) -> Usage:
@@ -168,31 +144,29 @@ class MeteredProvider:
         if isinstance(failure, WorkerError):
             if failure.usage is not None and (failure.usage.tokens or failure.usage.dollars):
                 return self._bill(failure.usage, seconds)
-            if failure.usage is not None or failure.unbilled or (failure.status or 0) >= 400:
+            if failure.usage is not None or is_free(failure):
                 return Usage(seconds=seconds)
-        return Usage(unpriced_calls=0 if self._prices_itself else _UNKNOWN, seconds=seconds)
+        return Usage(unpriced_calls=0 if self._prices_itself else 1, seconds=seconds)
 
 
 class _Below:
-    """Adds up what the episodes right below a call have used: all that is known of one that did not come to its end."""
+    """Adds up what a nested episode has used: all that is known of one that does not come to its end."""
 
-    __slots__ = ("_depth", "_on_event", "heard", "usage")
+    wants_text = False
 
-    def __init__(self, call: CallContext) -> None:
-        self._depth = len(call.path) + 1
-        self._on_event = call.on_event
-        self.heard: set[str] = set()
-        self.usage = Usage()
+    def __init__(self) -> None:
+        self.heard = False
+        self.usage = _FREE
 
     def __call__(self, event: Event) -> None:
-        """Take in one event from below, and hand it on."""
+        self.heard = True
         if isinstance(event, CallEnded):
-            if event.episode in self.heard:
-                self.usage += event.call.usage
-        elif isinstance(event, Asked) and len(event.path) == self._depth:
-            self.heard.add(event.episode)
-        if self._on_event is not None:
-            self._on_event(event)
+            self.usage += event.call.usage
+
+
+def is_free(error: WorkerError) -> bool:
+    """Whether a call that failed so, and reported no usage, costs nothing."""
+    return error.unbilled or (error.status or 0) >= 400
 
 
 def _outcome(said: Completion | None, failure: OpenConductorError | None) -> str:
@@ -202,4 +176,9 @@ def _outcome(said: Completion | None, failure: OpenConductorError | None) -> str
         return "stopped"  # a budget or a setting below this call ended it
     if said is None:  # a provider's bug, which is no WorkerError, was no cancellation
         return "failed" if isinstance(sys.exception(), Exception) else "cancelled"
+    return outcome_of(said)
+
+
+def outcome_of(said: Completion) -> str:
+    """The name of a completion's kind in the journal: answered, cut at its token limit, or refused by a filter."""
     return {"length": "cut", "content_filter": "refused"}.get(said.finish_reason, "answered")

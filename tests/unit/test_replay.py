@@ -16,7 +16,6 @@ from openconductor.events import CallEnded, Event
 from openconductor.journal import Journal, call_key
 from openconductor.pool import Worker, WorkerPool
 from openconductor.protocols import CallContext, OnText
-from openconductor.providers.replay import ReplayProvider
 from openconductor.types import Completion, FinishReason, Message, Price, Sampling, Usage
 
 HELLO = (Message("user", "hello"),)
@@ -45,6 +44,7 @@ class Server:
     """A provider that answers each call with its number."""
 
     calls: list[CallContext] = field(default_factory=list)
+    identity: str = "gpt at x"
 
     async def complete(
         self, messages: Sequence[Message], sampling: Sampling, *, call: CallContext, on_text: OnText | None = None
@@ -62,7 +62,6 @@ class Desk:
     shelf: Shelf = field(default_factory=Shelf)
     server: Server = field(default_factory=Server)
     identity: str = "gpt at x"
-    nested: bool = False
 
     async def ask(
         self,
@@ -72,10 +71,9 @@ class Desk:
         sampling: Sampling | None = None,
         on_text: OnText | None = None,
     ) -> Completion:
-        provider = ReplayProvider(
-            self.server, self.shelf, worker="w", identity=self.identity, price=PRICE, nested=self.nested
-        )
-        return await provider.complete(messages, sampling or Sampling(), call=call, on_text=on_text)
+        self.server.identity = self.identity
+        worker = Worker(self.server, name="w", price=PRICE, sampling=sampling or Sampling()).replaying(self.shelf)
+        return await worker.complete(messages, call=call, on_text=on_text)
 
 
 async def test_what_the_journal_holds_is_not_asked_for_again() -> None:
@@ -142,7 +140,7 @@ async def test_equal_calls_at_the_same_time_are_both_made() -> None:
 async def test_a_replayed_call_is_told_of_with_what_it_cost_when_it_was_made(
     finish: FinishReason, outcome: str
 ) -> None:
-    desk, events = Desk(nested=True), list[Event]()
+    desk, events = Desk(), list[Event]()
     said = replace(SAID, finish_reason=finish)
     desk.shelf.keep(said)
     await desk.ask(replace(CALL, on_event=events.append, origin=asyncio.get_running_loop().time()))
@@ -154,7 +152,6 @@ async def test_a_replayed_call_is_told_of_with_what_it_cost_when_it_was_made(
     assert (call.messages, call.sampling, call.completion, call.error) == (HELLO, Sampling(), said, None)
     assert call.usage == SAID.usage
     assert call.replayed
-    assert call.nested
     assert 0 <= call.started < 60
 
 

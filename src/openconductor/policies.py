@@ -1,0 +1,384 @@
+"""What decides whether and when a call of a worker is made: retry, breaker and limits.
+
+In: a metered provider. Out: ``Policies`` around it; retry is outermost, then the breaker, then the limits.
+
+The limits are our own because they hold for the whole process: each ``ask_sync`` brings an event loop, and servers
+bring threads. ``asyncio.Semaphore`` and aiolimiter belong to one loop; aiolimiter also lets twice the rate through in
+the first minute, and cannot correct a guess of tokens once a call has ended (``tests/unit/test_policies.py``).
+Event loops tell the time by one clock, the system's monotonic one, so times of one loop hold in another.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import math
+import threading
+import time
+from collections import deque
+from collections.abc import Generator, Sequence
+from contextlib import contextmanager, suppress
+from contextvars import ContextVar
+from dataclasses import dataclass, replace
+from random import SystemRandom
+
+from openconductor.budget import count_attempt
+from openconductor.errors import (
+    CircuitOpen,
+    RateLimited,
+    ServerFailed,
+    Unreachable,
+    WorkerError,
+    WorkerTimeout,
+)
+from openconductor.meter import is_free
+from openconductor.protocols import CallContext, OnText, Provider
+from openconductor.types import Completion, Message, Sampling, Usage
+
+FIRST_WAIT_S = 0.5
+LONGEST_WAIT_S = 20.0
+"""Before the n-th repeat it waits a random part of ``FIRST_WAIT_S`` * 2 ** (n - 1), at most of this (full jitter)."""
+
+LONGEST_RETRY_AFTER_S = 60.0
+"""A server that names a longer wait is not waited for."""
+
+LOOK_S = 0.5
+"""A call that waits for an open circuit looks again after a random half of this, or more."""
+
+FAILURES = 5
+QUIET_S = 1.0
+"""So many failures in a row open a circuit, where nothing has succeeded for so long: of many calls in flight the slow
+failures end in a row."""
+
+COOL_DOWN_S = 3.0
+"""An open circuit lets one call through after so long, and again."""
+
+LONG_PATIENCE_S = 120.0
+"""The patience of evaluations and trainings."""
+
+CHARACTERS_A_TOKEN = 4  # a guess for English, used only until the provider says how many tokens there were
+_MINUTE_S = 60.0
+_CLOCK_SLACK_S = 0.001
+_LOADING = (502, 503)  # a proxy whose server is away; a server that loads its model, or has no room
+_FREE = Usage()
+
+_jitter = SystemRandom()  # draws nothing from the generators that results depend on
+_patience: ContextVar[float] = ContextVar("openconductor_patience", default=10.0)
+
+
+@contextmanager
+def patient(seconds: float) -> Generator[None]:
+    """For how long calls made inside go on at a worker that cannot be reached or is loading; 10 s outside of any."""
+    token = _patience.set(seconds)
+    try:
+        yield
+    finally:
+        _patience.reset(token)
+
+
+def most_tokens(messages: Sequence[Message], sampling: Sampling) -> tuple[int, int]:
+    """The tokens that a call reads, guessed from its text, and the most that it may write (0 where nothing says)."""
+    limits = [sampling.body.get(key) for key in ("max_completion_tokens", "max_tokens")]
+    limit = next((limit for limit in limits if type(limit) is int), sampling.max_tokens)
+    return sum(len(message.content) for message in messages) // CHARACTERS_A_TOKEN, limit or 0
+
+
+class Circuit:
+    """The breaker of a worker: after several failures in a row nothing is sent for a while, then one call tries.
+
+    What another attempt may heal counts as a failure of the worker, but for a rate limit; a server that rejects a
+    request is alive. Calls that were cancelled or ended at the deadline of the whole question prove nothing.
+    """
+
+    __slots__ = ("__weakref__", "_failures", "_last", "_next_try", "_succeeded", "down_since")
+
+    def __init__(self) -> None:
+        self._failures = 0
+        self._succeeded = -math.inf
+        self._last = ""
+        self._next_try = 0.0
+        self.down_since: float | None = None
+        """The event loop's time at which it opened; None where it is closed."""
+
+    @property
+    def closed(self) -> bool:
+        """Whether a call would be sent now."""
+        return self.down_since is None or _now() >= self._next_try
+
+    def check(self, *, sending: bool) -> None:
+        """Refuse a call while it is open; one that is ``sending`` once the cool-down is over keeps the others back.
+
+        Raises:
+            CircuitOpen: it must not be sent.
+        """
+        if self.down_since is None:
+            return
+        left = self._next_try - _now()
+        if left > 0:
+            failed = f"{self._failures} calls in a row failed, the last: {self._last}"
+            raise CircuitOpen(f"not sent: {failed}; next try in {left:.1f} s", retry_after=left)
+        if sending:
+            self._next_try = _now() + COOL_DOWN_S
+
+    def succeed(self) -> None:
+        """The worker is there."""
+        self._succeeded = _now()
+        self._failures = 0
+        self.down_since = None
+
+    def fail(self, error: WorkerError, deadline: float | None) -> None:
+        """A call failed that had until ``deadline``."""
+        now = _now()
+        hurried = isinstance(error, WorkerTimeout) and deadline is not None and now + _CLOCK_SLACK_S >= deadline
+        if not error.retryable or isinstance(error, RateLimited) or hurried:
+            if error.status is not None:
+                self.succeed()
+            return
+        self._last = f"{error.outcome}: {error.message}"
+        self._failures += 1
+        if self.down_since is None and self._failures >= FAILURES and now - self._succeeded >= QUIET_S:
+            self.down_since, self._next_try = now, now + COOL_DOWN_S
+
+
+@dataclass(slots=True, eq=False)
+class _Turn:
+    """What one call holds of its worker's limits; ``at`` is None until it has its turn, and once that is over."""
+
+    tokens: int
+    at: float | None = None
+
+
+class Limits:
+    """What all calls of a worker share, over event loops and threads; they get their turns in order of arrival.
+
+    Args:
+        max_concurrency: calls at once.
+        rpm: calls begun in any 60 seconds.
+        tpm: tokens, read and written, of the calls begun in any 60 seconds. A call counts as its text / 4 plus its
+            token limit until it ends, then as what was used; one that is larger than the limit goes alone.
+    """
+
+    def __init__(self, max_concurrency: int | None = None, rpm: int | None = None, tpm: int | None = None) -> None:
+        self._at_once, self._rpm, self._tpm = max_concurrency, rpm, tpm
+        self._lock = threading.Lock()  # held for a few instructions only, never over an await
+        self._running = 0
+        self._recent: deque[_Turn] = deque()  # those of the last minute
+        self._tokens = 0  # theirs
+        self._paused_until = 0.0
+        self._queue: deque[tuple[asyncio.AbstractEventLoop, asyncio.Event]] = deque()
+
+    async def take(self, messages: Sequence[Message], sampling: Sampling, deadline: float | None) -> _Turn:
+        """Wait for a turn, which must be given back.
+
+        Raises:
+            WorkerTimeout: ``deadline`` passed meanwhile.
+            RateLimited: the worker has named a pause that lasts beyond ``deadline``.
+        """
+        loop = asyncio.get_running_loop()
+        left = self._paused_until - loop.time()
+        if deadline is not None and left > 0 and self._paused_until >= deadline:
+            message = f"not sent: the worker named a pause, {left:.1f} s of it are left, beyond the call's deadline"
+            raise RateLimited(message, status=None, retry_after=left)
+        turn, mine = _Turn(0 if self._tpm is None else sum(most_tokens(messages, sampling))), (loop, asyncio.Event())
+        with self._lock:
+            if not self._queue and not self._enter(turn, loop.time()):
+                return turn
+            self._queue.append(mine)
+        try:
+            async with asyncio.timeout_at(deadline):
+                while wait := self._look(turn, mine):
+                    with suppress(TimeoutError):
+                        async with asyncio.timeout(None if wait == math.inf else wait):
+                            await mine[1].wait()
+            return turn
+        except TimeoutError:
+            message = "the deadline passed while the call waited for its turn (a limit of the worker)"
+            raise WorkerTimeout(message, usage=_FREE) from None
+        finally:
+            with self._lock:
+                with suppress(ValueError):
+                    self._queue.remove(mine)
+                self._wake_next()
+
+    def give_back(self, turn: _Turn, *, sent: bool, used: int | None) -> None:
+        """End a turn: whether the call was ``sent``, and its tokens (None is not known: what was assumed stands)."""
+        with self._lock:
+            self._running -= 1
+            if turn.at is not None and (self._rpm is not None or self._tpm is not None):
+                tokens = turn.tokens if used is None else used
+                self._tokens += (tokens if sent else 0) - turn.tokens
+                turn.tokens = tokens
+                if not sent:
+                    self._recent.remove(turn)
+            self._wake_next()
+
+    def pause(self, seconds: float) -> None:
+        """Send nothing for so many seconds, because the server said so; too long a pause is none."""
+        if seconds <= LONGEST_RETRY_AFTER_S:
+            self._paused_until = max(self._paused_until, asyncio.get_running_loop().time() + seconds)
+
+    def _look(self, turn: _Turn, mine: tuple[asyncio.AbstractEventLoop, asyncio.Event]) -> float:
+        with self._lock:
+            mine[1].clear()
+            return self._enter(turn, mine[0].time()) if self._queue[0] is mine else math.inf
+
+    def _enter(self, turn: _Turn, now: float) -> float:
+        """Take the turn where there is room and return 0, else the seconds until there may be (inf: a call ends)."""
+        if now < self._paused_until:
+            return self._paused_until - now
+        if self._at_once is not None and self._running >= self._at_once:
+            return math.inf
+        if self._rpm is not None or self._tpm is not None:
+            while self._recent and (self._recent[0].at or 0.0) <= now - _MINUTE_S:
+                passed = self._recent.popleft()
+                self._tokens -= passed.tokens
+                passed.at = None
+            crowded = self._rpm is not None and len(self._recent) >= self._rpm
+            if crowded or (self._tpm is not None and self._tokens and self._tokens + turn.tokens > self._tpm):
+                return max((self._recent[0].at or 0.0) + _MINUTE_S - now, 0.001)
+            self._recent.append(turn)
+            self._tokens += turn.tokens
+        turn.at = now
+        self._running += 1
+        return 0.0
+
+    def _wake_next(self) -> None:
+        while self._queue:
+            loop, event = self._queue[0]
+            try:
+                loop.call_soon_threadsafe(event.set)
+                break
+            except RuntimeError:  # that loop was closed while its call waited
+                self._queue.popleft()
+
+
+class Policies:
+    """Calls a provider within its limits while its circuit is closed, and again after a failure that may heal.
+
+    A call is repeated at most ``retries`` times; where the worker cannot be reached or is loading, for as long as its
+    caller is ``patient``, counted from when it went down. It gives up at once where the wait would pass
+    ``call.deadline``, where the server names too long a wait, and where a part of the answer was handed to ``on_text``:
+    a user would read its beginning twice.
+
+    Args:
+        provider: what is called; each attempt gets its number in ``call.attempt``.
+        retries: how many further attempts there are at most; 0 is none, whatever the failure.
+        limits: shared by all that calls the worker.
+        circuit: likewise; None where nothing is behind a network.
+    """
+
+    __slots__ = ("_circuit", "_limits", "_provider", "_retries")
+
+    def __init__(self, provider: Provider, *, retries: int, limits: Limits, circuit: Circuit | None) -> None:
+        self._provider = provider
+        self._retries = retries
+        self._limits = limits
+        self._circuit = circuit
+
+    async def complete(
+        self, messages: Sequence[Message], sampling: Sampling, *, call: CallContext, on_text: OnText | None = None
+    ) -> Completion:
+        """Call, and again while there is hope.
+
+        Raises:
+            WorkerError: the last attempt's.
+            CircuitOpen: the worker has failed too often just now, for longer than the caller is patient.
+            BudgetExceeded: the question's budget has no room for a further attempt.
+        """
+        heard = None if on_text is None else _Heard(on_text)
+        made = repeats = 0
+        begun: float | None = None  # when it first failed
+        while True:
+            try:
+                return await self._call(messages, sampling, call, heard)
+            except WorkerError as error:
+                begun = begun if begun is not None else _now()
+                down = self._circuit is not None and _is_down(error)
+                wait = self._wait(error, call, made if down else repeats, begun if down else None)
+                if wait is None or (heard is not None and heard.some):
+                    raise
+                refused, unsent = isinstance(error, CircuitOpen), isinstance(error, Unreachable) and not error.sent
+            await asyncio.sleep(wait)
+            if not refused:
+                made += 1
+                repeats += not down
+                call = replace(call, attempt=call.attempt + 1)
+                if not unsent:
+                    count_attempt()
+
+    async def _call(
+        self, messages: Sequence[Message], sampling: Sampling, call: CallContext, on_text: OnText | None
+    ) -> Completion:
+        limits, circuit = self._limits, self._circuit
+        if circuit is not None:
+            circuit.check(sending=False)
+        turn = await limits.take(messages, sampling, call.deadline)
+        sent, used = False, None
+        try:
+            if circuit is not None:
+                circuit.check(sending=True)  # again: it may have opened meanwhile
+            sent = True
+            completion = await self._provider.complete(messages, sampling, call=call, on_text=on_text)
+            used = completion.usage.tokens or None
+            if circuit is not None:
+                circuit.succeed()
+            return completion
+        except WorkerError as error:
+            if sent:
+                used = error.usage.tokens if error.usage is not None else 0 if is_free(error) else None
+                if isinstance(error, RateLimited) and error.retry_after:
+                    limits.pause(error.retry_after)
+                if circuit is not None:
+                    circuit.fail(error, call.deadline)
+            raise
+        finally:
+            limits.give_back(turn, sent=sent, used=used)
+
+    def _wait(self, error: WorkerError, call: CallContext, made: int, down_since: float | None) -> float | None:
+        """Seconds until the next attempt, after ``made`` of them; None where there is none."""
+        if not self._retries:
+            return None
+        now = asyncio.get_running_loop().time()
+        if isinstance(error, CircuitOpen):
+            wait = _jitter.uniform(0.5, 1.0) * LOOK_S
+        else:
+            wait = _jitter.uniform(0.0, min(LONGEST_WAIT_S, FIRST_WAIT_S * 2.0 ** min(made, 10)))
+        if not (error.retryable and made < self._retries):
+            if down_since is None or self._circuit is None:
+                return None
+            since = down_since if self._circuit.down_since is None else self._circuit.down_since
+            left = since + _patience.get() - now
+            if left <= 0:
+                return None
+            wait = min(wait, left)
+        if isinstance(error, RateLimited | ServerFailed) and error.retry_after is not None:
+            if error.retry_after > LONGEST_RETRY_AFTER_S:
+                return None
+            wait += error.retry_after  # so that those whom it sent away together do not all come back together
+        return wait if call.deadline is None or now + wait < call.deadline else None
+
+
+class _Heard:
+    """Hands text on, and notices that there was some."""
+
+    __slots__ = ("_on_text", "some")
+
+    def __init__(self, on_text: OnText) -> None:
+        self._on_text = on_text
+        self.some = False
+
+    def __call__(self, text: str) -> None:
+        self.some = self.some or bool(text)
+        self._on_text(text)
+
+
+def _is_down(error: WorkerError) -> bool:
+    """Whether the worker cannot be reached just now, or is loading."""
+    return isinstance(error, Unreachable | CircuitOpen) or error.status in _LOADING
+
+
+def _now() -> float:
+    """The running event loop's time; without one, that of the clock behind them all."""
+    try:
+        return asyncio.get_running_loop().time()
+    except RuntimeError:
+        return time.monotonic()

@@ -1,0 +1,621 @@
+"""Retry, patience, breaker and limits around a worker's calls. In virtual time, which begins at 1000 seconds."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import threading
+from collections.abc import Callable, Coroutine, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import pytest
+
+from openconductor import Budget, Conductor, Step, Worker, WorkerPool, Workflow, errors, execute
+from openconductor.budget import open_meter
+from openconductor.errors import (
+    BudgetExceeded,
+    CircuitOpen,
+    OpenConductorError,
+    RateLimited,
+    ServerFailed,
+    TruncatedResponse,
+    Unreachable,
+    WorkerError,
+    WorkerTimeout,
+)
+from openconductor.events import CallEnded
+from openconductor.policies import (
+    COOL_DOWN_S,
+    FAILURES,
+    FIRST_WAIT_S,
+    LONG_PATIENCE_S,
+    LONGEST_RETRY_AFTER_S,
+    LONGEST_WAIT_S,
+    LOOK_S,
+    QUIET_S,
+    Circuit,
+    Limits,
+    most_tokens,
+    patient,
+)
+from openconductor.protocols import CallContext, OnText
+from openconductor.types import Completion, Episode, Message, Sampling, Usage
+
+Runs = Callable[[Coroutine[Any, Any, Any]], Any]
+
+HELLO = (Message("user", "hello, hello"),)  # three tokens, by the guess
+DOWN = Unreachable("connection refused")
+FAULT = ServerFailed("broken")
+ONE = Workflow((Step(0, "Say it."),))
+PLAN = "model_id = [0]\nsubtasks = ['Say it.']\naccess_list = [[]]"
+
+
+def now() -> float:
+    return asyncio.get_running_loop().time() - 1000
+
+
+@dataclass
+class Server:
+    """A model that fails while it has faults or is down, after some seconds; remembers when it was called."""
+
+    faults: list[BaseException] = field(default_factory=list[BaseException])
+    down: tuple[float, float] = (0.0, 0.0)
+    fault: BaseException = DOWN
+    seconds: float = 0.0
+    says: str = "hi"
+    says_before: str = ""
+    usage: Usage = field(default_factory=lambda: Usage(input_tokens=1))
+    remote: bool = True
+    times: list[float] = field(default_factory=list[float])
+    attempts: list[int] = field(default_factory=list[int])
+
+    async def complete(
+        self, messages: Sequence[Message], sampling: Sampling, *, call: CallContext, on_text: OnText | None = None
+    ) -> Completion:
+        self.times.append(now())
+        self.attempts.append(call.attempt)
+        fault = self.faults.pop(0) if self.faults else self.fault if self.down[0] <= now() < self.down[1] else None
+        if on_text is not None and self.says_before:
+            on_text(self.says_before)
+        if self.seconds:
+            await asyncio.sleep(self.seconds)
+        if fault is not None:
+            raise fault
+        return Completion(self.says, usage=self.usage)
+
+    @property
+    def waits(self) -> list[float]:
+        return [later - earlier for earlier, later in zip(self.times, self.times[1:], strict=False)]
+
+
+async def ask(worker: Worker, deadline: float | None = None, **options: Any) -> str:
+    """The worker's answer, or the name of its error."""
+    call = CallContext(deadline=None if deadline is None else deadline + 1000)
+    try:
+        return (await worker.complete(HELLO, call=call, **options)).text
+    except OpenConductorError as error:
+        return type(error).__name__
+
+
+async def outcome(asking: Coroutine[Any, Any, Episode]) -> str:
+    """The name of the error that an episode ends in."""
+    try:
+        return type((await asking).error).__name__
+    except BudgetExceeded as error:
+        return type(error).__name__
+
+
+async def break_down(server: Server, worker: Worker) -> None:
+    """Open the worker's circuit, at once."""
+    down, server.down = server.down, (0, 1e9)
+    while worker.healthy:
+        assert await ask(worker) != "hi"
+        await asyncio.sleep(QUIET_S / FAILURES)
+    server.times.clear()
+    server.down = down
+
+
+# ── retry ────────────────────────────────────────────────────────────────────────────────────────────────────────────
+def test_a_failure_that_may_heal_is_tried_again_and_each_attempt_has_its_number(in_virtual_time: Runs) -> None:
+    server = Server([FAULT, errors.EmptyResponse("nothing")])
+    assert in_virtual_time(ask(Worker(server, name="w"))) == "hi"
+    assert server.attempts == [0, 1, 2]
+
+
+@pytest.mark.parametrize("retries", [0, 1, 5])
+def test_the_last_failure_comes_out_when_the_attempts_are_used_up(in_virtual_time: Runs, retries: int) -> None:
+    faults = [ServerFailed(str(number)) for number in range(9)]
+    server = Server(list[BaseException](faults), remote=False)
+    with pytest.raises(ServerFailed) as caught:
+        in_virtual_time(Worker(server, name="w", retries=retries).complete(HELLO, call=CallContext()))
+    assert caught.value is faults[retries]
+    assert len(server.attempts) == retries + 1
+
+
+@pytest.mark.parametrize(
+    "fault",
+    [
+        errors.Rejected("no such parameter", status=422),
+        errors.AuthFailed("wrong key", status=401),
+        errors.ContextTooLong("too long", status=400),
+        errors.Refused("no", status=200),
+        RateLimited("the quota is spent", retryable=False),
+        RateLimited("tomorrow", retry_after=LONGEST_RETRY_AFTER_S + 1),
+        WorkerError("never again", retryable=False),
+        BudgetExceeded("spent", limit="calls"),
+        errors.ConfigError("wrong"),
+    ],
+    ids=lambda fault: type(fault).__name__,
+)
+def test_what_cannot_heal_is_not_tried_again(in_virtual_time: Runs, fault: BaseException) -> None:
+    server = Server([fault])
+    assert in_virtual_time(ask(Worker(server, name="w"))) == type(fault).__name__
+    assert len(server.attempts) == 1
+
+
+def test_waits_are_random_below_a_bound_that_doubles_up_to_a_cap(in_virtual_time: Runs) -> None:
+    server, before = Server([FAULT] * 9, remote=False), random.getstate()
+    in_virtual_time(ask(Worker(server, name="w", retries=9)))
+    bounds = [min(LONGEST_WAIT_S, FIRST_WAIT_S * 2**number) for number in range(9)]
+    assert all(0 <= wait <= bound for wait, bound in zip(server.waits, bounds, strict=True))
+    assert len(set(server.waits)) == 9
+    assert random.getstate() == before, "jitter draws nothing from the generator that results depend on"
+
+
+@pytest.mark.parametrize("kind", [RateLimited, ServerFailed])
+def test_the_wait_that_a_server_names_is_honoured(
+    in_virtual_time: Runs, kind: type[RateLimited | ServerFailed]
+) -> None:
+    server = Server([kind("later", retry_after=7.0)])
+    in_virtual_time(ask(Worker(server, name="w")))
+    assert 7.0 <= server.waits[0] <= 7.0 + FIRST_WAIT_S
+
+
+def test_no_wait_goes_beyond_the_questions_deadline(in_virtual_time: Runs) -> None:
+    server = Server([RateLimited("later", retry_after=30.0)])
+    assert in_virtual_time(ask(Worker(server, name="w"), deadline=29)) == "RateLimited"
+    assert server.times == [0]
+    server = Server([FAULT] * 100, remote=False)
+    assert in_virtual_time(ask(Worker(server, name="w", retries=99), deadline=40)) == "ServerFailed"
+    assert 2 <= len(server.times) < 100
+    assert max(server.times) <= 40
+
+
+def test_a_cancelled_wait_ends_at_once_and_calls_nobody(in_virtual_time: Runs) -> None:
+    server = Server([RateLimited("later", retry_after=50.0)])
+
+    async def run() -> None:
+        task = asyncio.create_task(ask(Worker(server, name="w")))
+        await asyncio.sleep(5)
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        assert now() == 5
+
+    in_virtual_time(run())
+    assert len(server.times) == 1
+
+
+def test_once_text_has_been_handed_on_a_failure_is_final(in_virtual_time: Runs) -> None:
+    server, heard = Server([errors.ConnectionLost("cut")], says_before="Once upon"), list[str]()
+    assert in_virtual_time(ask(Worker(server, name="w"), on_text=heard.append)) == "ConnectionLost"
+    assert (heard, len(server.times)) == (["Once upon"], 1)
+
+
+def test_each_attempt_is_counted_and_a_budget_may_refuse_it(in_virtual_time: Runs) -> None:
+    async def run() -> None:
+        meter = open_meter(Budget(calls=2), now=1000.0)
+        assert meter is not None
+        with await meter.call():
+            assert await ask(Worker(server, name="w", retries=5)) == "BudgetExceeded"
+
+    server = Server([FAULT] * 9)
+    in_virtual_time(run())
+    assert len(server.times) == 2
+
+
+# ── patience ─────────────────────────────────────────────────────────────────────────────────────────────────────────
+@pytest.mark.parametrize("fault", [DOWN, ServerFailed("loading the model", status=503)], ids=["unreachable", "loading"])
+@pytest.mark.parametrize(("patience", "heals"), [(None, 6), (LONG_PATIENCE_S, 100)])
+def test_a_worker_that_cannot_be_reached_is_asked_again_as_long_as_its_caller_is_patient(
+    in_virtual_time: Runs, fault: BaseException, patience: float | None, heals: float
+) -> None:
+    async def run(server: Server) -> str:
+        if patience is None:
+            return await ask(Worker(server, name="w"))
+        with patient(patience):
+            return await ask(Worker(server, name="w"))
+
+    assert in_virtual_time(run(Server(down=(0, heals), fault=fault))) == "hi"
+    server = Server(down=(0, 1e9), fault=fault)
+    assert in_virtual_time(run(server)) in ("Unreachable", "ServerFailed", "CircuitOpen")
+    assert (patience or 10) - COOL_DOWN_S - LOOK_S <= max(server.times) <= (patience or 10) + 10
+    assert len(server.times) <= FAILURES + 10 + (patience or 10) / COOL_DOWN_S
+
+
+def test_a_worker_without_retries_is_asked_once(in_virtual_time: Runs) -> None:
+    server = Server(down=(0, 5))
+    assert in_virtual_time(ask(Worker(server, name="w", retries=0))) == "Unreachable"
+    assert server.times == [0]
+
+
+def test_a_short_outage_fails_no_question_of_an_evaluation(in_virtual_time: Runs) -> None:
+    server = Server(down=(0.1, 25), seconds=0.01)
+
+    async def run() -> None:
+        pool, numbers, answers = WorkerPool([Worker(server, name="w")]), iter(range(1000)), list[str | None]()
+
+        async def lane() -> None:
+            for number in numbers:
+                answers.append((await execute(ONE, pool, f"Question {number}?")).answer)
+
+        with patient(LONG_PATIENCE_S):
+            await asyncio.gather(*(lane() for _ in range(32)))
+        assert answers.count(None) == 0
+        assert now() < 40
+
+    in_virtual_time(run())
+    assert len([moment for moment in server.times if 2 < moment < 25]) < 40, "while it is down, one at a time"
+
+
+def test_nobody_waits_for_one_that_has_been_down_for_long(in_virtual_time: Runs) -> None:
+    server = Server(down=(0, 1e9))
+
+    async def run() -> None:
+        worker = Worker(server, name="w")
+        errors = [await ask(worker) for _ in range(1000)]
+        assert errors.count("CircuitOpen") > 980
+        assert now() < 10 + 2 * COOL_DOWN_S, "patience is counted from when the worker went down"
+
+    in_virtual_time(run())
+    assert len(server.times) < 10
+
+
+def test_planners_steps_and_their_fallback_wait_and_are_not_counted_while_nothing_is_sent(
+    in_virtual_time: Runs,
+) -> None:
+    async def run() -> None:
+        planner, server = Server(says=PLAN, down=(0, 3)), Server(down=(0, 6))
+        events = list[object]()
+        episode = await Conductor(Worker(planner, name="planner"), pool=WorkerPool([Worker(server, name="w")])).ask(
+            "Well?", budget=Budget(calls=2), on_event=events.append
+        )
+        assert episode.answer == "hi"
+        made = len(planner.times) + len(server.times)
+        assert made > 2
+        assert sum(isinstance(event, CallEnded) for event in events) == made, "every attempt is a call on record"
+
+    in_virtual_time(run())
+
+
+def test_with_fallback_nobody_waits_while_another_worker_is_healthy(in_virtual_time: Runs) -> None:
+    async def run() -> None:
+        server = Server()
+        worker = Worker(server, name="w", retries=0)
+        await break_down(server, worker)
+        pool, begun = WorkerPool([worker, Worker(Server(says="there"), name="other")]), now()
+        transcript = await execute(ONE, pool, "Well?", fallback=True)
+        assert (transcript.answer, now() - begun, server.times) == ("there", 0, [])
+
+    in_virtual_time(run())
+
+
+@pytest.mark.parametrize("planning", [False, True])
+def test_the_seconds_of_the_question_end_the_wait(in_virtual_time: Runs, planning: bool) -> None:
+    async def run() -> None:
+        closed, healthy = Worker(Server(down=(0, 1e9)), name="closed"), Worker(Server(says="no plan"), name="healthy")
+        planner, worker = (closed, healthy) if planning else (Worker(Server(says=PLAN), name="planner"), closed)
+        asking = Conductor(planner, pool=WorkerPool([worker])).ask("Well?", budget=Budget(seconds=3))
+        assert await outcome(asking) in ("BudgetExceeded", "Unreachable", "CircuitOpen")
+        assert now() <= 3.1
+
+    in_virtual_time(run())
+
+
+# ── breaker ──────────────────────────────────────────────────────────────────────────────────────────────────────────
+@pytest.mark.parametrize(
+    ("fault", "opens"),
+    [
+        (WorkerTimeout("silent"), True),
+        (DOWN, True),
+        (ServerFailed("502"), True),
+        (errors.ConnectionLost("reset"), True),
+        (TruncatedResponse("cut"), True),
+        (errors.MalformedResponse("garbage"), True),
+        (errors.WrongContentType("HTML"), True),
+        (errors.EmptyResponse("nothing"), True),
+        (RateLimited("slow"), False),
+        (errors.Rejected("no", status=422), False),
+        (errors.Refused("no"), False),
+        (errors.ContextTooLong("long", status=400), False),
+        (errors.AuthFailed("key", status=401), False),
+        (BudgetExceeded("spent", limit="calls"), False),
+    ],
+    ids=lambda value: type(value).__name__,
+)
+def test_only_failures_of_the_worker_in_a_row_open_it(in_virtual_time: Runs, fault: BaseException, opens: bool) -> None:
+    async def run() -> None:
+        server = Server([fault] * 3 * FAILURES)
+        worker = Worker(server, name="w", retries=0)
+        outcomes = [await ask(worker) for _ in range(3 * FAILURES)]
+        assert outcomes.count("CircuitOpen") == (2 * FAILURES if opens else 0)
+        assert worker.healthy is not opens
+        assert len(server.times) == (FAILURES if opens else 3 * FAILURES)
+
+    in_virtual_time(run())
+
+
+def test_what_is_not_sent_says_what_failed_and_when_it_is_tried_next(in_virtual_time: Runs) -> None:
+    async def run() -> None:
+        server = Server()
+        worker = Worker(server, name="w", retries=0)
+        await break_down(server, worker)
+        with pytest.raises(
+            CircuitOpen, match=r"worker 'w': not sent: 5 calls .*refused; next try in \d\.\d s"
+        ) as caught:
+            await worker.complete(HELLO, call=CallContext())
+        assert 0 < (caught.value.retry_after or 0) <= COOL_DOWN_S
+
+    in_virtual_time(run())
+
+
+def test_a_success_in_between_and_failures_right_after_one_do_not_open_it(in_virtual_time: Runs) -> None:
+    async def run() -> None:
+        server = Server()
+        worker = Worker(server, name="w", retries=0)
+        for number in range(20 * FAILURES):
+            server.faults = [] if number % FAILURES == 0 else [DOWN]
+            assert await ask(worker) != "CircuitOpen"
+        server.down = (0, 1e9)
+        assert [await ask(worker) for _ in range(3 * FAILURES)] == ["Unreachable"] * 3 * FAILURES
+        await asyncio.sleep(QUIET_S)
+        assert [await ask(worker), await ask(worker)] == ["Unreachable", "CircuitOpen"]
+
+    in_virtual_time(run())
+
+
+def test_a_timeout_at_the_questions_own_deadline_proves_nothing_against_the_worker(in_virtual_time: Runs) -> None:
+    async def run(seconds: float) -> bool:
+        worker = Worker(Server(seconds=1e9), name="w", retries=0, timeout_s=5)
+        for _ in range(FAILURES):
+            assert await ask(worker, deadline=now() + seconds) == "WorkerTimeout"
+        return worker.healthy
+
+    assert in_virtual_time(run(2.0))
+    assert not in_virtual_time(run(9.0))
+
+
+def test_after_the_cool_down_one_call_tries_and_its_success_closes_it(in_virtual_time: Runs) -> None:
+    async def run() -> None:
+        server = Server()
+        worker = Worker(server, name="w", retries=0)
+        await break_down(server, worker)
+        server.down = (0, now() + COOL_DOWN_S + 1)
+        await asyncio.sleep(COOL_DOWN_S)
+        assert worker.healthy
+        assert await asyncio.gather(*(ask(worker) for _ in range(50))) == ["Unreachable"] + ["CircuitOpen"] * 49
+        await asyncio.sleep(COOL_DOWN_S)
+        server.seconds = 1.0
+        assert await asyncio.gather(*(ask(worker) for _ in range(50))) == ["hi"] + ["CircuitOpen"] * 49
+        assert await asyncio.gather(*(ask(worker) for _ in range(50))) == ["hi"] * 50
+
+    in_virtual_time(run())
+
+
+@pytest.mark.parametrize("how", ["cancelled", "hanging"])
+def test_a_try_that_comes_to_nothing_leaves_it_usable(in_virtual_time: Runs, how: str) -> None:
+    async def run() -> None:
+        server = Server()
+        worker = Worker(server, name="w", retries=0)
+        await break_down(server, worker)
+        await asyncio.sleep(COOL_DOWN_S)
+        server.seconds = 3600.0
+        trying = asyncio.create_task(ask(worker))
+        await asyncio.sleep(1)
+        if how == "cancelled":
+            trying.cancel()
+        await asyncio.sleep(COOL_DOWN_S)
+        server.seconds = 0.0
+        assert await ask(worker) == "hi"
+        trying.cancel()
+
+    in_virtual_time(run())
+
+
+def test_a_server_that_rejects_a_request_is_alive(in_virtual_time: Runs) -> None:
+    async def run() -> None:
+        server = Server()
+        worker = Worker(server, name="w", retries=0)
+        await break_down(server, worker)
+        await asyncio.sleep(COOL_DOWN_S)
+        server.faults = [RateLimited("slow")]
+        assert [await ask(worker), await ask(worker)] == ["RateLimited", "hi"]
+
+    in_virtual_time(run())
+
+
+def test_whether_it_is_closed_can_be_asked_outside_an_event_loop() -> None:
+    circuit = Circuit()
+    for _ in range(FAILURES):
+        circuit.fail(DOWN, None)
+    assert not circuit.closed
+
+
+# ── limits ───────────────────────────────────────────────────────────────────────────────────────────────────────────
+@pytest.mark.parametrize(
+    ("sampling", "written"),
+    [
+        (Sampling(), 0),
+        (Sampling(max_tokens=5), 5),
+        (Sampling(max_tokens=5, body={"max_tokens": 7}), 7),
+        (Sampling(max_tokens=5, body={"max_completion_tokens": 9, "max_tokens": 7}), 9),
+        (Sampling(max_tokens=5, body={"max_tokens": "many"}), 5),
+        (Sampling(max_tokens=5, body={"max_tokens": True}), 5),
+    ],
+)
+def test_the_most_that_a_call_may_use_is_its_text_and_its_token_limit(sampling: Sampling, written: int) -> None:
+    assert most_tokens(HELLO, sampling) == (3, written)
+
+
+def limited(server: Server, **limits: int) -> Worker:
+    return Worker(server, name="w", sampling=Sampling(max_tokens=97), retries=0, **limits)  # type: ignore[arg-type]
+
+
+def test_calls_at_once_are_limited_and_get_their_turns_in_order(in_virtual_time: Runs) -> None:
+    async def run() -> None:
+        worker, order = limited(Server(seconds=10), max_concurrency=2), list[int]()
+
+        async def one(number: int) -> None:
+            await ask(worker)
+            order.append(number)
+
+        tasks = [asyncio.create_task(one(number)) for number in range(8)]
+        await asyncio.sleep(5)
+        tasks[3].cancel()  # while it waits
+        await asyncio.gather(*tasks, return_exceptions=True)
+        assert (order, now()) == ([0, 1, 2, 4, 5, 6, 7], 40)
+
+    in_virtual_time(run())
+
+
+def test_no_stretch_of_a_minute_begins_more_calls_than_the_limit(in_virtual_time: Runs) -> None:
+    server = Server()
+
+    async def run() -> None:
+        worker = limited(server, rpm=3)
+        for _ in range(10):
+            await ask(worker)
+            await asyncio.sleep(7)
+
+    in_virtual_time(run())
+    assert all(later - earlier >= 60 for later, earlier in zip(server.times[3:], server.times, strict=False))
+    assert server.times[2] == 14
+
+
+def test_tokens_a_minute_are_corrected_to_what_was_used_and_let_in_who_waits(in_virtual_time: Runs) -> None:
+    async def run() -> None:
+        server = Server(seconds=10, usage=Usage(input_tokens=3, output_tokens=7))
+        worker = limited(server, tpm=150)  # each call may use 100
+        assert await asyncio.gather(ask(worker), ask(worker)) == ["hi", "hi"]
+        assert server.times == [0, 10], "10 tokens were used by the first, so there was room for the next"
+        server.usage = Usage(input_tokens=500)
+        await asyncio.gather(ask(worker), ask(worker))
+        assert server.times[2:] == [20, 80], "one that used more than the limit fills its minute"
+        big = limited(server, tpm=50)  # larger than the limit: goes alone
+        await ask(big)
+        await ask(big)
+        assert server.times[5] - server.times[4] == 60
+
+    in_virtual_time(run())
+
+
+@pytest.mark.parametrize(
+    ("fault", "waits"),
+    [
+        (RateLimited("slow"), 0),
+        (DOWN, 0),
+        (ServerFailed("overloaded", status=503), 0),
+        (WorkerError("no", status=404), 0),
+        (TruncatedResponse("cut", usage=Usage(input_tokens=0)), 0),
+        (TruncatedResponse("cut", usage=Usage(input_tokens=3, output_tokens=20)), 60),
+        (TruncatedResponse("cut"), 60),
+        (WorkerTimeout("silent"), 60),
+    ],
+    ids=str,
+)
+def test_a_failed_call_counts_as_what_it_is_known_to_have_used(
+    in_virtual_time: Runs, fault: WorkerError, waits: float
+) -> None:
+    server = Server([fault])
+
+    async def run() -> None:
+        worker = limited(server, tpm=100)
+        await ask(worker)
+        await ask(worker)
+
+    in_virtual_time(run())
+    assert server.times == [0, waits]
+
+
+def test_a_call_that_was_not_sent_takes_nothing(in_virtual_time: Runs) -> None:
+    async def run() -> None:
+        server = Server(usage=Usage(input_tokens=100))
+        worker = limited(server, max_concurrency=1, rpm=2, tpm=100)
+        await ask(worker)
+        waiting = asyncio.create_task(ask(worker))
+        await asyncio.sleep(1)
+        waiting.cancel()
+        assert await ask(worker, deadline=20) == "WorkerTimeout"
+        assert now() == 20
+        assert await ask(worker) == "hi"
+        assert server.times == [0, 60]
+
+    in_virtual_time(run())
+
+
+def test_a_pause_that_the_server_names_holds_for_all_callers(in_virtual_time: Runs) -> None:
+    async def run() -> None:
+        server = Server([RateLimited("slow", retry_after=9.0)])
+        one, other = (Worker(server, name="w", retries=0, max_concurrency=9) for _ in range(2))
+        assert await ask(one) == "RateLimited"
+        assert await ask(other, deadline=8) == "RateLimited"
+        assert now() == 0, "a pause beyond the deadline fails at once"
+        assert await asyncio.gather(ask(one), ask(other, deadline=10)) == ["hi", "hi"]
+        assert server.times == [0, 9, 9]
+        server.faults = [RateLimited("tomorrow", retry_after=LONGEST_RETRY_AFTER_S + 1)]
+        assert [await ask(one), await ask(one)] == ["RateLimited", "hi"], "too long a pause is none"
+        assert now() == 9
+
+    in_virtual_time(run())
+
+
+def test_calls_that_wait_for_their_turn_are_not_sent_once_the_circuit_opens(in_virtual_time: Runs) -> None:
+    async def run() -> None:
+        server = Server([DOWN] * 1000, seconds=30.0)
+        worker = limited(server, max_concurrency=FAILURES, rpm=500)
+        outcomes = await asyncio.gather(*(ask(worker) for _ in range(300)))
+        assert len(server.times) == outcomes.count("Unreachable") == FAILURES
+        assert outcomes.count("CircuitOpen") == 300 - FAILURES
+        assert now() == 30
+
+    in_virtual_time(run())
+
+
+def test_limits_hold_over_event_loops_one_after_the_other(in_virtual_time: Runs) -> None:
+    """asyncio's and aiolimiter's belong to one loop, and each ``ask_sync`` brings its own."""
+    server = Server()
+    worker = limited(server, rpm=2)
+    assert [in_virtual_time(ask(worker)) for _ in range(3)] == ["hi"] * 3
+    assert server.times == [0, 0, 60]
+
+
+def test_limits_hold_over_threads_and_survive_a_loop_that_died() -> None:
+    limits, at_once, most = Limits(max_concurrency=1), list[int](), list[int]()
+
+    async def one() -> None:
+        turn = await limits.take(HELLO, Sampling(), None)
+        at_once.append(1)
+        most.append(len(at_once))
+        await asyncio.sleep(0.001)
+        at_once.pop()
+        limits.give_back(turn, sent=True, used=None)
+
+    async def several() -> None:
+        await asyncio.gather(*(one() for _ in range(5)))
+
+    threads = [threading.Thread(target=lambda: asyncio.run(several())) for _ in range(6)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(20)
+    assert (len(most), max(most)) == (30, 1)
+
+    held = asyncio.run(limits.take(HELLO, Sampling(), None))
+    loop = asyncio.new_event_loop()
+    task = loop.create_task(one())
+    loop.run_until_complete(asyncio.sleep(0))
+    task._log_destroy_pending = False  # type: ignore[attr-defined]
+    loop.close()
+    limits.give_back(held, sent=True, used=None)
+    asyncio.run(asyncio.wait_for(one(), 2))
