@@ -29,12 +29,14 @@ FAR_BOXES = "boxes that no list joins are not one answer"
 NOT_EQUAL = "the two are not equal"
 EQUAL = "the two are equal"
 BROKEN = "the reference is cut off"
+COMMA = "in a reference a comma parts a list, and is no decimal point"
 
 # Rows of math_verify_cases where our verdict is not the one that Math-Verify's own suite expects.
 CASES: dict[int, str] = (
     dict.fromkeys([7, 13, 14, 15, 16, 88, 89, 90, 91, 92, 95, *range(119, 125), 141, 142, 143, 163], UNMARKED)
     | {156: NO_VALUE, 172: OTHER_BOX}
     | dict.fromkeys([182, 191, 238, 251], FAR_BOXES)
+    | dict.fromkeys([6, 17], COMMA)
     | {187: EQUAL, 218: BROKEN, 254: NOT_EQUAL, 264: NOT_EQUAL}
 )
 

@@ -98,6 +98,6 @@ def _gym_key(response: str) -> str | None:
 def _one_form(item: str) -> str:
     text = normalise(item)
     numeral = read_numeral(text)
-    if numeral is not None and numeral.base is None and numeral.unit is None and not numeral.comma:
+    if numeral is not None and numeral.base is None and numeral.unit is None:
         return f"{numeral.value}{'%' if numeral.percent else ''}"
-    return words_of(text) or " ".join(text.split())
+    return (words_of(text) or "").casefold() or " ".join(text.split())

@@ -29,6 +29,8 @@ Style = Literal["ours", "mmlu-pro", "simple-evals"]
 T = TypeVar("T")
 
 LETTERS = "ABCDEFGHIJ"
+LAST_CHARACTERS = 20_000
+"""How far from its end a reply is searched for the letter that it states."""
 
 # Where a reply states its answer: what stands behind is looked at by _letters_after.
 _STATED = re.compile(
@@ -48,6 +50,12 @@ _CONTINUES = re.compile(r"['’]?[A-Za-z0-9]|-[A-Za-z]")
 _CLOSED = re.compile(r"\s*(?:[)\]}.,;:!*_`\"'$–—]|-\s|\\[)\]]|\n|$)")
 _OTHER = r"[\s*_)}\]$]*(?:or|and|/|,|&)\s*[*_({\[$]*"
 _ALONE = re.compile(r"[*_`$({\[\\]*[A-Za-z][*_`$)}\]\\]*(?:[.):]\s?[^\n]*)?")
+# A choice repeated with its letter, inside a sentence and up to its end: "… by issuing B. Accounting Standards".
+_QUOTED = (
+    r"[a-z,:] +(?<!part )(?<!figure )(?<!table )(?<!section )(?<!point )(?<!vitamin )(?<!and )(?<!or )"
+    r"\(?([{}])[.):] +(?=[A-Z0-9])"
+)
+_TO_THE_END = r"[^\n.!?]{1,200}[.!]?\s*$"
 
 # From simple-evals (MIT licence), and from MMLU-Pro (Apache-2.0) without its five examples: what papers asked with.
 _SIMPLE_EVALS = (
@@ -128,7 +136,7 @@ def extract_choice(text: str, letters: str = LETTERS, *, style: Style = "ours") 
     """
     match style:
         case "ours":
-            return _extract(strip_thoughts(text), letters)
+            return _extract(strip_thoughts(text)[-LAST_CHARACTERS:], letters)
         case "mmlu-pro":
             return _extract_mmlu_pro(text, letters)
         case "simple-evals":
@@ -179,7 +187,10 @@ def _extract(text: str, letters: str) -> str | None:
     if named:
         return named[-1][1]
     alone = _letters_after(text, 0, letters) if _ALONE.fullmatch(text.strip()) else ""
-    return alone if len(alone) == 1 else None
+    if len(alone) == 1:
+        return alone
+    quoted = re.findall(_QUOTED.format(letters), text.rstrip().rpartition("\n")[2])
+    return quoted[0] if len(quoted) == 1 and re.search(_QUOTED.format(letters) + _TO_THE_END, text) else None
 
 
 def _letters_after(text: str, place: int, letters: str) -> str:
@@ -187,11 +198,11 @@ def _letters_after(text: str, place: int, letters: str) -> str:
     opened = _OPENED.match(text, place, place + 80)
     assert opened is not None  # it matches nothing, too
     start = opened.end()
-    letter, rest = text[start : start + 1].upper(), text[start + 1 :]
-    if not letter or letter not in letters or _CONTINUES.match(rest):
+    letter = text[start : start + 1].upper()
+    if not letter or letter not in letters or _CONTINUES.match(text, start + 1):
         return ""
-    enclosed = opened[0].endswith(("(", "{", "[", "*", "$", "`", '"', "'")) or _CLOSED.match(rest) is not None
-    other = re.match(rf"{_OTHER}([{letters}])(?=\s*(?:[).,;:*$}}\]]|$|\n))", rest)
+    enclosed = opened[0].endswith(("(", "{", "[", "*", "$", "`", '"', "'")) or bool(_CLOSED.match(text, start + 1))
+    other = re.compile(rf"{_OTHER}([{letters}])(?=\s*(?:[).,;:*$}}\]]|$|\n))").match(text, start + 1)
     if other is not None and other[1] != letter:
         return letter + other[1]
     # "the answer is a ...": an article; "the answer is I ...": a sentence.

@@ -44,9 +44,11 @@ _IS = re.compile(r"(?:\bis|\bare|\bequals|:)\s+(?!not\b)", re.IGNORECASE)
 _UNIT_BEHIND = re.compile(r"\s*(\\?%|[A-Za-z]+)(?=\s*[.,;]?\s*(?:\n|$))")
 _WORD = re.compile(r"[A-Za-z]{2,}")
 _COMMAND = re.compile(r"\\[A-Za-z]+")
+_BRACE = re.compile(r"\\.|[{}]", re.DOTALL)  # an escaped brace is no brace
 _BARE_CHARACTERS = 300
 _MARKED_CHARACTERS = 4000
 _LAST_CHARACTERS = 20_000
+_LAST_MARKS = 50
 """How far from its end a reply is searched for a line that is marked as its answer."""
 
 
@@ -83,8 +85,7 @@ def find_answer(reply: str) -> Found:
     if boxed is not None:
         return boxed
     line = _marked_line(text)
-    if line is None:
-        line = _bare(text)
+    line = _bare(text) if line is None else line
     return Found((line,)) if line else Found(why="no box and no line that is marked as the answer")
 
 
@@ -135,31 +136,22 @@ def find_boxed(text: str) -> Found | None:
         end = box.end() + len(before) + 2
         if not 0 < start - end <= _JOINT_CHARACTERS or not _JOINT.fullmatch(_BLANK.sub("", text[end:start])):
             break
-        items.insert(0, before.strip())
+        items.append(before.strip())
         start = box.start()
-    if not items[-1]:
+    if not items[0]:
         return Found(why="the last box is empty")
-    return Found(tuple(dict.fromkeys(items)))
+    return Found(tuple(dict.fromkeys(reversed(items))))
 
 
 def braced(text: str, start: int) -> str | None:
     """What the braces hold that open at ``start``; None where none open there, or they are not closed."""
     if text[start : start + 1] != "{":
         return None
-    depth, place = 0, start
-    while place < len(text):
-        match text[place]:
-            case "\\":
-                place += 1  # an escaped brace is no brace
-            case "{":
-                depth += 1
-            case "}":
-                depth -= 1
-                if not depth:
-                    return text[start + 1 : place]
-            case _:
-                pass
-        place += 1
+    depth = 0
+    for brace in _BRACE.finditer(text, start):
+        depth += (brace[0] == "{") - (brace[0] == "}")
+        if not depth:
+            return text[start + 1 : brace.start()]
     return None
 
 
@@ -167,7 +159,7 @@ def _marked_line(text: str) -> str | None:
     """What follows the last mark that anything follows; "" where nothing follows any, None where there is no mark."""
     text = text[-_LAST_CHARACTERS:]
     marks = list(_MARK.finditer(text))
-    for mark in reversed(marks):
+    for mark in reversed(marks[-_LAST_MARKS:]):
         rest = text[mark.end() : mark.end() + _MARKED_CHARACTERS].lstrip(" \t*_:\n\"'")
         value = _sentence(rest).strip("$ ") if rest else ""
         if value:
@@ -213,12 +205,10 @@ def _leading_formulas(text: str) -> str:
     return ", ".join(items) + (f" {unit[1]}" if unit is not None else "")
 
 
-def _bare(text: str) -> str | None:
+def _bare(text: str) -> str:
     """The reply itself, where it is nothing but one expression: short, and at most one word outside its formulas."""
     reply = text.strip()
-    if not reply or len(reply) > _BARE_CHARACTERS:
-        return None
-    outside = _COMMAND.sub(" ", _MATH.sub(" ", reply))
-    if "\n" in outside.strip() or len(_WORD.findall(outside)) > 1:
-        return None
+    outside = _COMMAND.sub(" ", _MATH.sub(" ", reply[: _BARE_CHARACTERS + 1]))
+    if len(reply) > _BARE_CHARACTERS or "\n" in outside.strip() or len(_WORD.findall(outside)) > 1:
+        return ""
     return _leading_formulas(reply) or reply

@@ -5,7 +5,7 @@ In: a problem whose reference is a FreeFormAnswer, or a text. Out: right, wrong,
 ======  ==================================================================================================
 choice  the letter, as ``choice`` reads it
 number  the value; units are converted, and an answer rounds to as many digits as the reference has, unless
-        a tolerance is given; a number that is coarser than the reference is undecided
+        a tolerance is given; a number that is coarser than the reference is undecided, what is no number is wrong
 math    as ``math`` compares it, exactly unless a tolerance is given
 text    the same words, case, articles and punctuation aside; other words are undecided, for they may mean the same
 ======  ==================================================================================================
@@ -28,7 +28,7 @@ from typing import Literal, Protocol, get_args
 from openconductor.errors import AuthFailed, GradingError, WorkerError
 from openconductor.graders.choice import LETTERS, extract_choice
 from openconductor.graders.extraction import find_answer
-from openconductor.graders.math import MathGrader
+from openconductor.graders.math import LONGEST, MathGrader
 from openconductor.graders.math_text import normalise
 from openconductor.graders.math_workers import MathWorkers
 from openconductor.graders.numerals import Numeral, equal_numerals, read_numeral
@@ -125,12 +125,22 @@ class FreeFormGrader:
         found = find_answer(answer)
         if found.text is None:
             return Grade(False, note=f"unparsed: {found.why}")
-        if kind == "number":
-            return _grade_number(reference, found.text)
+        if len(found.text) > LONGEST:
+            return Grade(False, found.text[:LONGEST], f"unreadable: longer than {LONGEST} characters")
+        tolerance = reference.tolerance
         if kind == "text":
             same = _words(reference.text) == _words(found.text)
             return Grade(True if same else None, found.text, "same words" if same else "undecided: other words")
-        return await MathGrader(reference.tolerance, workers=self._workers).compare(reference.text, found.items)
+        if kind == "number":
+            gold = read_numeral(normalise(reference.text), letters=True)
+            if gold is None:
+                return Grade(None, found.text, "undecided: the reference is no plain number")
+            number = read_numeral(normalise(found.text), letters=True, comma=True)
+            if number is not None:
+                return _grade_number(gold, number, tolerance, found.text)
+            if tolerance is None and gold.place is not None and gold.value:
+                tolerance = float(_half_a_place(gold) / abs(gold.value))
+        return await MathGrader(tolerance, workers=self._workers).compare(reference.text, found.items)
 
     async def _judged(self, judge: Judge, problem: Problem, reference: FreeFormAnswer, extracted: str) -> Grade:
         prompt = _JUDGE_PROMPT.format(
@@ -188,28 +198,22 @@ def _grade_choice(reference: FreeFormAnswer, answer: str) -> Grade:
     return Grade(chosen == letter[1], chosen)
 
 
-def _grade_number(reference: FreeFormAnswer, extracted: str) -> Grade:
-    gold = read_numeral(normalise(reference.text), letters=True)
-    if gold is None:
-        return Grade(None, extracted, "undecided: the reference is no plain number")
-    answer = read_numeral(normalise(extracted), letters=True)
-    if answer is None:
-        return Grade(None, extracted, "undecided: the answer is no plain number")
-    same = equal_numerals(gold, answer)
-    if same:
+def _grade_number(gold: Numeral, answer: Numeral, tolerance: float | None, extracted: str) -> Grade:
+    if equal_numerals(gold, answer):
         return Grade(True, extracted, "number")
-    if gold.unit is not None and answer.unit is not None and gold.unit.dimension != answer.unit.dimension:
+    units = gold.unit, answer.unit
+    if units[0] is not None and units[1] is not None and units[0].dimension != units[1].dimension:
         return Grade(False, extracted, "another kind of unit")
-    if gold.percent != answer.percent or gold.base or answer.base or gold.comma or answer.comma:
-        return Grade(same, extracted, "number" if same is not None else "undecided: a number or a list of two")
-    sizes = (gold.unit.size, answer.unit.size) if gold.unit and answer.unit else (Fraction(1), Fraction(1))
-    wanted, got = gold.value, answer.value * sizes[1] / sizes[0]
-    if reference.tolerance is not None:
-        close = abs(wanted - got) <= Fraction(reference.tolerance) * abs(wanted)
-        return Grade(close, extracted, f"number, within {reference.tolerance:g}")
+    if gold.percent != answer.percent or gold.base or answer.base:
+        return Grade(False, extracted, "number")
+    size = units[1].size / units[0].size if units[0] and units[1] else Fraction(1)
+    wanted, got = gold.value, answer.value * size
+    if tolerance is not None:
+        close = abs(wanted - got) <= Fraction(tolerance) * abs(wanted)
+        return Grade(close, extracted, f"number, within {tolerance:g}")
     if abs(wanted - got) <= _half_a_place(gold):
         return Grade(True, extracted, "number, rounded as the reference is")
-    if got and abs(wanted - got) <= _half_a_place(answer) * sizes[1] / sizes[0] and answer.significant >= 2:
+    if got and abs(wanted - got) <= _half_a_place(answer) * size and answer.significant >= 2:
         return Grade(None, extracted, "undecided: a coarser number than the reference")
     return Grade(False, extracted, "number")
 

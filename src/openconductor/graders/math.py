@@ -27,9 +27,9 @@ from collections.abc import Sequence
 
 from openconductor.errors import ConfigError, GradingError
 from openconductor.graders.extraction import find_answer, find_boxed
-from openconductor.graders.math_text import normalise, same_text, without_unit, words_of
+from openconductor.graders.math_text import normalise, same_text, split_unit, words_of
 from openconductor.graders.math_workers import MathWorkers, shared_workers
-from openconductor.graders.numerals import equal_numerals, read_numeral
+from openconductor.graders.numerals import Numeral, equal_numerals, read_numeral
 from openconductor.types import Grade, Problem
 
 LONGEST = 4000
@@ -89,36 +89,35 @@ class MathGrader:
         gold = normalise(_value_of(reference))
         answers = [normalise(item) for item in items]
         whole = ", ".join(answers)
-        decided = self._decided(gold, whole)
+        number = read_numeral(gold)
+        decided = self._decided(gold, number, whole)
         if decided is not None:
             return Grade(decided[0], extracted, decided[1])
         if _IN_BASE.search(gold) or _IN_BASE.search(whole):
             return Grade(False, extracted, "numbers in a base are compared as they are written")
-        if _SPACED_DIGITS.search(gold) or len(gold) > LONGEST:
+        if number is None and (_SPACED_DIGITS.search(gold) or len(gold) > LONGEST):
             return Grade(None, extracted, f"undecided: the reference cannot be read: {gold[:80]}")
         if _SPACED_DIGITS.search(whole):
             return Grade(False, extracted, "unreadable: digits with blanks between them")
+        formulas = _formulas(gold, number, answers)
+        if formulas is None:
+            return Grade(False, extracted, "another kind of unit")
         workers = self._workers or shared_workers()
-        formulas = [without_unit(text).removeprefix("$") for text in (gold, *answers)]
         verdict, gold_read = await workers.judge(formulas[0], formulas[1:], self.tolerance)
-        match verdict:
-            case "equal":
-                return Grade(True, extracted, "math-verify")
-            case "different":
-                return Grade(False, extracted, "math-verify")
-            case "unread answer":
-                return Grade(False, extracted, "unreadable: the answer is no formula")
-            case "unread gold":
-                return Grade(None, extracted, f"undecided: the reference cannot be read: {gold}")
-            case "starved":
-                raise GradingError("math workers: got no CPU time, expected an idler machine")
-            case "cpu" | "memory" | "crash":
-                what = {"cpu": "timeout", "memory": "out of memory", "crash": "crash"}[verdict]
-                if gold_read:
-                    return Grade(False, extracted, f"{what}: reading the answer took all of it")
-                return Grade(None, extracted, f"undecided: {what} while the reference was read")
+        if verdict in {"equal", "different"}:
+            return Grade(verdict == "equal", extracted, "math-verify")
+        if verdict == "unread answer" or (verdict == "unread gold" and number is not None):
+            return Grade(False, extracted, "unreadable: the answer is no formula")
+        if verdict == "unread gold":
+            return Grade(None, extracted, f"undecided: the reference cannot be read: {gold}")
+        if verdict == "starved":
+            raise GradingError("math workers: got no CPU time, expected an idler machine")
+        what = {"cpu": "timeout", "memory": "out of memory", "crash": "crash"}[verdict]
+        if gold_read:
+            return Grade(False, extracted, f"{what}: reading the answer took all of it")
+        return Grade(None, extracted, f"undecided: {what} while the reference was read")
 
-    def _decided(self, gold: str, answer: str) -> tuple[bool, str] | None:
+    def _decided(self, gold: str, number: Numeral | None, answer: str) -> tuple[bool, str] | None:
         """What can be said without reading formulas."""
         if same_text(gold, answer):
             return True, "same text"
@@ -129,11 +128,30 @@ class MathGrader:
             return False, "other words"
         if _FULL_HOUR.fullmatch(gold):
             return False, "another time"
-        numerals = read_numeral(gold), read_numeral(answer)
-        if numerals[0] is None or numerals[1] is None:
+        answered = read_numeral(answer, comma=True)
+        if number is None or answered is None:
             return None
-        same = equal_numerals(numerals[0], numerals[1], tolerance=self.tolerance)
-        return None if same is None else (same, "number")
+        return equal_numerals(number, answered, tolerance=self.tolerance), "number"
+
+
+def _formulas(gold: str, number: Numeral | None, answers: Sequence[str]) -> list[str] | None:
+    """The reference and the answers as formulas in the reference's unit; None where one has another kind of unit."""
+    formula, unit = split_unit(gold)
+    if number is not None and not number.percent:
+        formula, unit = rf"\frac{{{number.value.numerator}}}{{{number.value.denominator}}}", number.unit
+        formula = str(number.value) if number.value.denominator == 1 else formula
+    formulas = [formula.removeprefix("$")]
+    for answer in answers:
+        answered, answered_unit = split_unit(answer)
+        answered = answered.removeprefix("$")
+        if unit is not None and answered_unit is not None:
+            if unit.dimension != answered_unit.dimension:
+                return None
+            ratio = answered_unit.size / unit.size
+            if ratio != 1:
+                answered = rf"({answered}) \cdot \frac{{{ratio.numerator}}}{{{ratio.denominator}}}"
+        formulas.append(answered)
+    return formulas
 
 
 def _value_of(reference: str) -> str:

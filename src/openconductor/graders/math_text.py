@@ -12,7 +12,7 @@ from __future__ import annotations
 import re
 
 from openconductor.graders.extraction import braced
-from openconductor.graders.units import read_unit
+from openconductor.graders.units import Unit, read_unit
 
 _CHARACTERS = str.maketrans({
     "−": "-", "–": "-", "—": "-", "×": r"\times ", "÷": "/", "·": r"\cdot ", "⋅": r"\cdot ", "∙": r"\cdot ",
@@ -28,6 +28,7 @@ _BOLD = re.compile(r"(\*\*|__|`)(.+)\1", re.DOTALL)
 _REWRITES: tuple[tuple[re.Pattern[str], str], ...] = tuple(
     (re.compile(pattern), replacement)
     for pattern, replacement in (
+        (r"^(?i:so|thus|then|hence|therefore)\b[\s,:]*(?=[-+.\d\\(])", ""),
         (r"\\(begin|end)\s*\{?([pbvBV]?matrix)\}?", r"\\\1{\2}"),
         (r"\\(?:left|right|[bB]igg?[lrm]?|mleft|mright)(?![a-zA-Z])\.?", ""),
         (r"\\(?:displaystyle|textstyle|limits)(?![a-zA-Z])", ""),
@@ -67,10 +68,8 @@ _LOST_BRACES = re.compile(r"\\frac\s*(\d*)\s*\\cdot\s*(\\sqrt\{[^{}]*\})\s*(\d+)
 _ARGUMENT = re.compile(r"(\\?\bsqrt|\^)\s*\(")
 _GROUPS = re.compile(r"[+-]?\d{1,3}(?: \d{3})+(?:\.\d+)?")
 _MONEY = re.compile(r"[+-]?\s*\\?\$\s*(?=[\d.])")
-_BEHIND = re.compile(
-    r"(?<=[\w})\]])\s*(?:\\text\s*\{[^{}]*\}|\^\\circ|(?<![a-zA-Z\\])(?:\\text|\\mbox)?[a-zA-Z]{2,})"
-    r"\s*(?:\^\s*\{?\d\}?)?$"
-)
+_NAME = r"(?:\\text\s*\{[^{}]*\}|(?<![a-zA-Z\\])(?:\\text|\\mbox)?[a-zA-Z]{2,})\s*(?:\^\s*\{?-?\d\}?)?"
+_BEHIND = re.compile(rf"(?<=[\w}})\]])\s*(?:\^\\circ|{_NAME}(?:[\s/]*{_NAME}){{0,3}}(?:\s*/\s*[a-z])?)\s*$")
 _ANGLE = re.compile(r"\\(?:sin|cos|tan|cot|sec|csc)[^,]*\^\\circ$")
 _TEXT = re.compile(r"\\text\s*\{([^{}]*)\}")
 _WORDS = re.compile(r"[^\W\d_][\w\s'’.,;:-]*")
@@ -97,31 +96,33 @@ def normalise(text: str) -> str:
     return re.sub(r" (?=$|[,)\]}])", "", text)
 
 
-def without_unit(text: str) -> str:
-    r"""A normalised text without the unit behind it.
+def split_unit(text: str) -> tuple[str, Unit | None]:
+    r"""A normalised text without the unit or the name behind it, and the unit, where it is a known one.
 
-    >>> without_unit(r"\frac{\pi}{2}\text{ cm}^2"), without_unit("5t"), without_unit(r"\text{east}")
-    ('\\frac{\\pi}{2}', '5t', '\\text{east}')
+    >>> split_unit(r"\frac{\pi}{2}\text{ apples}"), split_unit("5t")[0], split_unit(r"\text{east}")[0]
+    (('\\frac{\\pi}{2}', None), '5t', '\\text{east}')
     """
     behind = _BEHIND.search(text)
     if behind is None or _ANGLE.search(text) is not None:
-        return text
-    unit = behind[0].strip()
-    marked = unit.startswith(("\\text", "^"))
-    return text[: behind.start()].rstrip() if marked or read_unit(unit) is not None else text
+        return text, None
+    unit = read_unit(behind[0])
+    marked = behind[0].strip().startswith(("\\text", "^"))
+    return (text[: behind.start()].rstrip(), unit) if marked or unit is not None else (text, None)
 
 
 def words_of(text: str) -> str | None:
-    r"""The plain words of a normalised text that is no formula, in one case; None of a formula.
+    r"""The plain words of a normalised text that is no formula, in one case (a single letter keeps its own), else None.
 
     >>> words_of(r"\text{(C)}"), words_of(r"\text{Evelyn}"), words_of("x+1")
-    ('c', 'evelyn', None)
+    ('C', 'evelyn', None)
     """
     plain = _TEXT.sub(lambda match: match[1], text)
     if "\\text" not in text and not re.fullmatch(r"\([A-Z]\)|[A-Za-z]+(?:[ -][A-Za-z]+)*", plain):
         return None
     plain = plain.strip(" .,;:()\"'")
-    return " ".join(plain.casefold().split()) if _WORDS.fullmatch(plain) else None
+    if _WORDS.fullmatch(plain) is None:
+        return None
+    return " ".join(plain.casefold().split()) if len(plain) > 1 else plain
 
 
 def same_text(one: str, other: str) -> bool:

@@ -10,6 +10,7 @@ the core's graders, reads every letter as a unit (``5t`` is no 5 tonnes but 5 ti
 from __future__ import annotations
 
 import re
+from collections import Counter
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import lru_cache
@@ -61,7 +62,26 @@ hertz: Hz hertz = 1, kHz = 1000, MHz = 1000000, GHz = 1000000000
 pascal: Pa pascal = 1, kPa = 1000, MPa = 1000000, atm = 101325, bar = 100000
 """
 _SPEEDS = {"mph": "mi/h", "kmph": "km/h", "kph": "km/h", "fps": "ft/s"}
-_FACTOR = re.compile(r"(?:(?P<prefix>square|sq|cubic|cu)\s*)?(?P<name>°?[A-Za-zµμΩ€£]+|°)(?:\^?(?P<power>-?\d))?")
+_PREFIXES = {"square": 2, "sq": 2, "cubic": 3, "cu": 3}
+_FACTOR = re.compile(
+    r"[ *·]*(?P<per>/)?[ *·]*(?:(?P<prefix>square|sq|cubic|cu)\s*)?"
+    r"(?P<name>°?[A-Za-zµμΩ€£]+|°)(?:\^(?P<power>-?\d))?[ *·]*"
+)
+_MARKED = re.compile(r"\\(?:text|mathrm|mbox)")
+_REWRITES = tuple(
+    (re.compile(pattern), replacement)
+    for pattern, replacement in (
+        (r"\\frac\s*\{((?:[^{}]|\{[^{}]*\})*)\}\s*\{", r"\1/{"),
+        (r"\\circ", "°"),
+        (r"\\cdot", "·"),
+        (r"\\(?:text|mathrm|mbox)|[{}\\]", " "),
+        (r"\^\s*°", "°"),
+        (r"\bper\b", "/"),
+        (r"\s*(?:\^|\*\*)\s*", "^"),
+        ("²", "^2"),
+        ("³", "^3"),
+    )
+)
 
 
 @lru_cache(maxsize=1)
@@ -86,35 +106,26 @@ def read_unit(text: str, *, letters: bool = False) -> Unit | None:
     >>> read_unit(r"\text{ square inches}") == read_unit("in^2"), read_unit("m"), read_unit("m", letters=True).size
     (True, None, Fraction(1, 1))
     """
-    marked = "\\text" in text or "\\mathrm" in text or "\\mbox" in text
-    plain = re.sub(r"\\(?:text|mathrm|mbox)|[{}\\]", " ", text.replace(r"\circ", "°").replace("^ °", "°"))
-    plain = re.sub(r"\bper\b", "/", plain.replace("^°", "°").replace("**", "^"))
-    plain = re.sub(r"\s*\^\s*", "^", plain).replace("²", "^2").replace("³", "^3").strip(" .")
-    powers: dict[str, int] = {}
+    letters = letters or _MARKED.search(text) is not None
+    for pattern, replacement in _REWRITES:
+        text = pattern.sub(replacement, text)
+    text = text.strip(" .")
+    powers: Counter[str] = Counter()
     size = Fraction(1)
-    place, sign, found = 0, 1, False
-    while place < len(plain):
-        if plain[place] in " *·":
-            place += 1
-            continue
-        if plain[place] == "/":
-            if not found or sign < 0:
-                return None
-            sign, place = -1, place + 1
-            continue
-        factor = _FACTOR.match(plain, place)
-        unit = None if factor is None else _named(factor["name"], letters=letters or marked or found)
-        if factor is None or unit is None:
+    place, sign = 0, 1
+    while place < len(text):
+        factor = _FACTOR.match(text, place)
+        unit = None if factor is None else _named(factor["name"], letters=letters or place > 0)
+        if factor is None or unit is None or (factor["per"] and (sign < 0 or not place)):
             return None
-        power = {"square": 2, "sq": 2, "cubic": 3, "cu": 3}.get(
-            factor["prefix"] or "", int(factor["power"] or 1)
-        ) * sign
+        sign = -1 if factor["per"] else sign
+        power = sign * _PREFIXES.get(factor["prefix"], int(factor["power"] or 1))
         for basic, exponent in unit.dimension:
-            powers[basic] = powers.get(basic, 0) + exponent * power
+            powers[basic] += exponent * power
         size *= unit.size**power
-        found, place = True, factor.end()
+        place = factor.end()
     dimension = tuple(sorted((basic, power) for basic, power in powers.items() if power))
-    return Unit(dimension, size) if found else None
+    return Unit(dimension, size) if place else None
 
 
 def _named(name: str, *, letters: bool) -> Unit | None:

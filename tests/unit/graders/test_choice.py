@@ -14,19 +14,17 @@ from openconductor.types import Problem
 @pytest.mark.parametrize(
     ("style", "obedient"),
     [
-        ("ours", "Because.\nAnswer: {letter}"),
-        ("simple-evals", "Because.\nAnswer: {letter}"),
-        ("mmlu-pro", "Because. The answer is ({letter})."),
+        ("ours", "Because.\nAnswer: {}"),
+        ("simple-evals", "Because.\nAnswer: {}"),
+        ("mmlu-pro", "Because. The answer is ({})."),
     ],
 )
 def test_a_reply_that_obeys_the_prompt_is_read_by_the_extractor_of_its_style(style: Style, obedient: str) -> None:
     for count in (2, 4, 10):
         prompt = choice_prompt("Which one?", [f"number {place}" for place in range(count)], style=style)
         assert all(f"number {place}" in prompt for place in range(count))
-        letters = LETTERS[:count]
-        assert [extract_choice(obedient.format(letter=letter), letters, style=style) for letter in letters] == [
-            *letters
-        ]
+        for letter in (letters := LETTERS[:count]):
+            assert extract_choice(obedient.format(letter), letters, style=style) == letter
 
 
 def test_the_prompt_of_mmlu_pro_names_the_subject_where_there_is_one() -> None:
@@ -75,10 +73,3 @@ def test_whatever_is_written_is_read_as_a_letter_or_as_none(text: str, style: St
     for reply in (text, f"Answer: {text}", rf"\boxed{{{text}}}"):
         letter = extract_choice(reply, "ABCD", style=style)
         assert letter is None or letter.upper() in "ABCD"
-
-
-@pytest.mark.timeout(60)
-@pytest.mark.parametrize("style", ["ours", "mmlu-pro", "simple-evals"])
-@pytest.mark.parametrize("piece", ["answer is ", "\\boxed{", "answer: ", "A ", "option ", "(", "\n", "Answer: A or "])
-def test_a_hostile_reply_is_read_in_a_moment(piece: str, style: Style) -> None:
-    extract_choice(piece * (100_000 // len(piece)), style=style)

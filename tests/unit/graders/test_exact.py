@@ -5,9 +5,7 @@ from __future__ import annotations
 import pytest
 
 from openconductor.errors import GradingError
-from openconductor.graders import GRADERS
 from openconductor.graders.exact import ExactGrader
-from openconductor.registry import load_registered
 from openconductor.types import Problem
 
 PROBLEM = Problem("p", "Take 4 17, double every number.", "8 34", "gym")
@@ -28,7 +26,3 @@ async def test_everything_else_does(answer: str) -> None:
 async def test_a_reference_that_is_no_text_is_the_graders_failure(reference: object) -> None:
     with pytest.raises(GradingError, match="problem p: got a reference of type"):
         await ExactGrader().grade(Problem("p", "What?", reference, "gym"), "8 34")
-
-
-def test_the_grader_is_registered() -> None:
-    assert load_registered(GRADERS, "exact", what="grader") is ExactGrader

@@ -30,26 +30,18 @@ class SaidJudge:
 OPEN = Problem("p", "What falls?", FreeFormAnswer("a decrease in supply"), "t")
 
 
-@pytest.mark.parametrize(
-    ("reference", "kind"),
-    [
-        ("B", "choice"),
-        ("(C)", "choice"),
-        ("42", "number"),
-        ("-3.5 kg", "number"),
-        ("5 m", "number"),
-        ("$4.50", "number"),
-        ("x^2 + 1", "math"),
-        (r"\sqrt{2}", "math"),
-        ("2*pi", "math"),
-        ("f(x)", "math"),
-        ("photosynthesis", "text"),
-        ("an increase of demand", "text"),
-        ("sub-Saharan Africa", "text"),
-    ],
-)
-def test_the_kind_is_read_off_the_reference(reference: str, kind: str) -> None:
-    assert kind_of(reference) == kind
+KINDS = {
+    "choice": ("B", "(C)"),
+    "number": ("42", "-3.5 kg", "5 m", "$4.50"),
+    "math": ("x^2 + 1", r"\sqrt{2}", "2*pi", "f(x)"),
+    "text": ("photosynthesis", "an increase of demand", "sub-Saharan Africa"),
+}
+
+
+def test_the_kind_is_read_off_the_reference() -> None:
+    assert {kind: [kind_of(reference) for reference in references] for kind, references in KINDS.items()} == {
+        kind: [kind] * len(references) for kind, references in KINDS.items()
+    }
 
 
 async def test_what_the_rules_cannot_decide_is_undecided_and_no_judge_is_asked_by_default() -> None:
@@ -65,17 +57,14 @@ async def test_a_judges_verdict_is_told_apart_by_its_note(says: str, correct: bo
     assert grade.correct is correct
     assert grade.note == f"judge: {'right' if correct else 'wrong'}"
     (prompt,) = judge.asked
-    assert "What falls?" in prompt
-    assert "a decrease in supply" in prompt
-    assert "supply falls" in prompt
+    assert all(part in prompt for part in ("What falls?", "a decrease in supply", "supply falls"))
     assert "Long reasoning" not in prompt
 
 
 @pytest.mark.parametrize("answer", ["Answer: A decrease in supply.", "I do not know."])
 async def test_a_judge_is_never_asked_about_what_the_rules_decide(answer: str) -> None:
     judge = SaidJudge("Verdict: wrong")
-    grade = await FreeFormGrader(judge).grade(OPEN, answer)
-    assert grade.correct is not None
+    assert (await FreeFormGrader(judge).grade(OPEN, answer)).correct is not None
     assert not judge.asked
 
 
@@ -98,12 +87,9 @@ async def test_a_worker_is_a_judge() -> None:
     assert (await FreeFormGrader(judge).grade(OPEN, "Answer: supply falls")).correct is True
 
 
-@pytest.mark.parametrize("reference", [None, 5, "", FreeFormAnswer(" "), FreeFormAnswer("x", "word")])  # type: ignore[arg-type]
+@pytest.mark.parametrize(
+    "reference", [None, 5, "", FreeFormAnswer(" "), FreeFormAnswer("x", "word"), FreeFormAnswer("red", "choice")]
+)  # type: ignore[arg-type]
 async def test_a_reference_of_no_kind_is_the_graders_failure(reference: object) -> None:
     with pytest.raises(GradingError, match="problem p: got the "):
         await FreeFormGrader().grade(Problem("p", "", reference, "t"), "Answer: 5")
-
-
-async def test_a_choice_without_a_letter_as_its_reference_is_the_graders_failure() -> None:
-    with pytest.raises(GradingError, match="problem p: got the reference 'red' of kind choice"):
-        await FreeFormGrader().grade(Problem("p", "", FreeFormAnswer("red", "choice"), "t"), "Answer: A")
