@@ -11,38 +11,32 @@ import os
 import platform
 import re
 import time
-from collections.abc import Sequence
-from importlib.metadata import PackageNotFoundError, version
+from importlib.metadata import PackageNotFoundError, metadata, requires, version
 from importlib.util import find_spec
-from typing import Annotated, cast
+from typing import TYPE_CHECKING, cast
 
 import typer
 
 from openconductor.cli import console
+from openconductor.cli.runs import AsJson
 from openconductor.errors import OpenConductorError
 
-EXTRAS: dict[str, tuple[str, ...]] = {
-    "gym": ("numpy", "safetensors", "threadpoolctl", "tokenizers"),
-    "train": ("accelerate", "datasets", "torch", "transformers", "trl"),
-    "providers": ("pydantic-ai-slim",),
-    "mcp": ("mcp",),
-    "local": ("torch", "transformers"),
-    "grade": ("antlr4-python3-runtime", "math-verify"),
-    "tasks": ("datasets",),
-    "parquet": ("pyarrow",),
-    "baselines": ("numpy", "scikit-learn", "scipy", "threadpoolctl"),
-    "plots": ("matplotlib",),
-}
-"""The packages that each extra brings (a test holds them against pyproject.toml)."""
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from openconductor.conductor import Planner
+    from openconductor.pool import WorkerPool
+    from openconductor.types import Episode
 
 QUESTION = "Take 4 17 9, sort the list, then double every number."
 
 _KEY = re.compile(r"[A-Z0-9_]*_API_KEY")
+_NOT_FOR_USERS = {"all", "bench", "dev"}
 
 Report = dict[str, object]
 
 
-def doctor(as_json: Annotated[bool, typer.Option("--json", help="Print the report as JSON.")] = False) -> None:
+def doctor(as_json: AsJson = False) -> None:
     """Say what is installed, what works, and what would install the rest."""
     report = examine()
     if as_json:
@@ -58,7 +52,6 @@ def examine() -> Report:
     import openconductor
 
     core = _check_core()
-    extras = {name: _check_extra(name, packages) for name, packages in EXTRAS.items()}
     return {
         "ok": core["works"],
         "version": openconductor.__version__,
@@ -66,7 +59,7 @@ def examine() -> Report:
         "platform": f"{platform.system()} {platform.machine()}",
         "cores": os.cpu_count(),
         "core": core,
-        "extras": extras,
+        "extras": _check_extras(),
         "conductor": _check_bundled(),
         "sandbox": _check_sandbox(),
         "torch": _check_torch(),
@@ -74,32 +67,47 @@ def examine() -> Report:
     }
 
 
+def _ask(planner: Planner | Path, pool: WorkerPool) -> tuple[Episode | None, str | None]:
+    """One question answered, or why it was not."""
+    from openconductor.conductor import Conductor
+
+    try:
+        episode = Conductor(planner, pool=pool).ask_sync(QUESTION)
+    except (OpenConductorError, ImportError) as error:
+        return None, str(error)
+    return episode, None if episode.error is None else str(episode.error)
+
+
 def _check_core() -> Report:
     """Plan and execute a workflow of two steps with functions for workers."""
-    from openconductor.conductor import Conductor
     from openconductor.pool import Worker, WorkerPool
     from openconductor.prompt import render_workflow
     from openconductor.types import Step, Workflow
 
     plan = render_workflow(Workflow((Step(0, "Say yes."), Step(1, "Repeat it.", (0,)))))
-    try:
-        first = Worker(lambda messages: "yes", name="first")  # noqa: ARG005 - what a function gets
-        second = Worker(lambda messages: messages[-2].content, name="second")
-        answer = Conductor(lambda messages: plan, pool=WorkerPool([first, second])).ask_sync("Does it work?").answer  # noqa: ARG005
-    except (OpenConductorError, ImportError) as error:
-        return {"works": False, "error": str(error)}
-    error = None if answer == "yes" else f"got the answer {answer!r}, expected 'yes'"
+    first = Worker(lambda messages: "yes", name="first")  # noqa: ARG005 - what a function gets
+    second = Worker(lambda messages: messages[-2].content, name="second")
+    episode, error = _ask(lambda messages: plan, WorkerPool([first, second]))  # noqa: ARG005
+    if episode is not None and error is None and episode.answer != "yes":
+        error = f"got the answer {episode.answer!r}, expected 'yes'"
     return {"works": error is None, "error": error}
 
 
-def _check_extra(name: str, packages: Sequence[str]) -> Report:
-    found = {package: _version(package) for package in packages}
-    complete = all(found.values())
-    return {
-        "installed": complete,
-        "packages": found,
-        "install": None if complete else f'pip install "openconductor[{name}]"',
-    }
+def _check_extras() -> dict[str, Report]:
+    """The packages of each extra, as the installed package declares them, with their versions."""
+    from packaging.requirements import Requirement
+
+    declared = [Requirement(line) for line in requires("openconductor") or ()]
+    found: dict[str, Report] = {}
+    for name in metadata("openconductor").get_all("Provides-Extra") or ():
+        if name in _NOT_FOR_USERS:
+            continue
+        wanted = [one.name for one in declared if one.marker is not None and one.marker.evaluate({"extra": name})]
+        packages = {package: _version(package) for package in wanted if package != "openconductor"}
+        complete = all(packages.values())
+        install = None if complete else f'pip install "openconductor[{name}]"'
+        found[name] = {"installed": complete, "packages": packages, "install": install}
+    return found
 
 
 def _version(package: str) -> str | None:
@@ -111,26 +119,22 @@ def _version(package: str) -> str | None:
 
 def _check_bundled() -> Report:
     """Let the bundled Conductor plan and answer one question."""
-    from openconductor.conductor import Conductor
     from openconductor.gym.bundled import bundled_folder
     from openconductor.gym.workers import gym_pool
+    from openconductor.providers import resolve
 
+    begun = time.perf_counter()
     try:
-        begun = time.perf_counter()
-        conductor = Conductor(bundled_folder(), pool=gym_pool())
-        loaded = time.perf_counter()
-        episode = conductor.ask_sync(QUESTION)
+        planner = resolve(bundled_folder())
     except (OpenConductorError, ImportError) as error:
         return {"works": False, "error": str(error)}
-    if episode.error is not None:
-        return {"works": False, "error": str(episode.error)}
-    return {
-        "works": True,
-        "error": None,
-        "load_seconds": round(loaded - begun, 3),
-        "ask_seconds": round(episode.seconds, 3),
-        "steps": len(episode.rounds[0].workflow or ()),
-    }
+    loaded = time.perf_counter() - begun
+    episode, error = _ask(planner, gym_pool())
+    if episode is None or error is not None:
+        return {"works": False, "error": error}
+    steps = len(episode.rounds[0].workflow or ())
+    seconds = {"load_seconds": round(loaded, 3), "ask_seconds": round(episode.seconds, 3)}
+    return {"works": True, "error": None, **seconds, "steps": steps}
 
 
 def _check_sandbox() -> Report:
@@ -164,47 +168,38 @@ def _show(report: Report) -> None:
     table.add_column(no_wrap=True)
     table.add_column(no_wrap=True, style="bold")
     table.add_column(overflow="fold")
-
-    def row(good: bool | None, name: str, text: str) -> None:
+    for good, name, text in _lines(report):
         mark = Text("") if good is None else Text(right, style="green") if good else Text(wrong, style="red")
         table.add_row(mark, name, Text(console.printable(text)))
-
-    row(
-        None,
-        "openconductor",
-        f"{report['version']} on Python {report['python']}, {report['platform']}, {report['cores']} cores",
-    )
-    core = cast("Report", report["core"])
-    row(bool(core["works"]), "core", "plans and executes a workflow" if core["works"] else str(core["error"]))
-    for name, found in cast("dict[str, Report]", report["extras"]).items():
-        row(bool(found["installed"]), f"extra {name}", _extra_line(found))
-    bundled = cast("Report", report["conductor"])
-    answered = f"loads in {bundled.get('load_seconds')} s, plans and answers in {bundled.get('ask_seconds')} s"
-    row(bool(bundled["works"]), "bundled Conductor", answered if bundled["works"] else str(bundled["error"]))
-    sandbox = cast("Report", report["sandbox"])
-    row(bool(sandbox["works"]), "sandbox", _sandbox_line(sandbox))
-    torch = cast("Report | None", report["torch"])
-    if torch is not None:
-        broken = "error" in torch
-        devices = str(torch.get("error")) if broken else ", ".join(cast("list[str]", torch["devices"]))
-        threads = "" if broken else f"; {torch['threads']} threads"
-        row(not broken, "torch", f"{torch['version']}: {devices}{threads}")
-    keys = cast("list[str]", report["keys"])
-    row(None, "API keys", ", ".join(keys) if keys else "none in the environment (models behind an API need theirs)")
     screen.print(table)
 
 
-def _sandbox_line(sandbox: Report) -> str:
+def _lines(report: Report) -> list[tuple[bool | None, str, str]]:
+    """Whether each thing is there (None: no matter), its name, and what there is to say."""
+    core, bundled, sandbox, torch = (
+        cast("dict[str, str | None]", report[name] or {}) for name in ("core", "conductor", "sandbox", "torch")
+    )
+    machine = f"{report['version']} on Python {report['python']}, {report['platform']}, {report['cores']} cores"
+    lines: list[tuple[bool | None, str, str]] = [
+        (None, "openconductor", machine),
+        (bool(core["works"]), "core", core["error"] or "plans and executes a workflow"),
+    ]
+    for name, extra in cast("dict[str, Report]", report["extras"]).items():
+        packages = cast("dict[str, str | None]", extra["packages"]).items()
+        have = ", ".join(f"{package} {number}" for package, number in packages if number)
+        missing = ", ".join(package for package, number in packages if not number)
+        said = f"missing {missing}; {extra['install']}" if missing else have
+        lines.append((bool(extra["installed"]), f"extra {name}", said))
+    answered = f"loads in {bundled.get('load_seconds')} s, plans and answers in {bundled.get('ask_seconds')} s"
+    lines.append((bool(bundled["works"]), "bundled Conductor", bundled["error"] or answered))
     faults = "; ".join(cast("dict[str, str]", sandbox["faults"]).values())
-    if not sandbox["works"]:
-        return f"none, so that no program can be graded: {faults}"
-    return f"{sandbox['level']}, in which programs are graded" + (f" ({faults})" if faults else "")
-
-
-def _extra_line(found: Report) -> str:
-    packages = cast("dict[str, str | None]", found["packages"])
-    have = ", ".join(f"{name} {number}" for name, number in packages.items() if number)
-    if found["installed"]:
-        return have
-    missing = ", ".join(name for name, number in packages.items() if not number)
-    return f"missing {missing}; {found['install']}"
+    graded = f"{sandbox['level']}, in which programs are graded{f' ({faults})' if faults else ''}"
+    none = f"none, so that no program can be graded: {faults}"
+    lines.append((bool(sandbox["works"]), "sandbox", graded if sandbox["works"] else none))
+    if torch:
+        devices = ", ".join(torch.get("devices") or ())
+        said = torch.get("error") or f"{devices}; {torch['threads']} threads"
+        lines.append(("error" not in torch, "torch", f"{torch['version']}: {said}"))
+    keys = ", ".join(cast("list[str]", report["keys"]))
+    lines.append((None, "API keys", keys or "none in the environment (models behind an API need theirs)"))
+    return lines

@@ -6,6 +6,7 @@ text or with ``--json``.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Annotated, cast
 
 import typer
@@ -81,11 +82,24 @@ def worker(
     if name is not None:
         ordinal = gym_pool().ordinal_of(name)
         chosen = [(ordinal, PROFILES[ordinal])]
-    listed = [_worker_json(ordinal, profile) for ordinal, profile in chosen]
-    if as_json:
-        console.show_json(listed if name is None else listed[0])
-    else:
+    if not as_json:
         _show_workers(chosen)
+        return
+    listed = [
+        {
+            "ordinal": ordinal,
+            "name": one.name,
+            "description": one.description,
+            "skills": dict(one.skills),
+            "likes": one.likes,
+            "otherwise": one.dislike,
+            "referee": one.referee,
+            "price": {"input": format(one.price.input, "f"), "output": format(one.price.output, "f")},
+            "seconds": one.seconds,
+        }
+        for ordinal, one in chosen
+    ]
+    console.show_json(listed if name is None else listed[0])
 
 
 @gym.command("oracle")
@@ -146,7 +160,7 @@ def _draw(count: int, seed: int, start: int, split: str, kind: str | None) -> li
 
     one_of("--split", split, SPLITS)
     chosen = None if kind is None else cast("GymKind", one_of("--kind", kind, KINDS))
-    mix = EQUAL_MIX if chosen is None else {chosen: 1.0}
+    mix: Mapping[GymKind, float] = EQUAL_MIX if chosen is None else {chosen: 1.0}
     return draw_questions(cast("GymSplit", split), count, seed=seed, mix=mix, start=start)
 
 
@@ -173,21 +187,6 @@ def _show_question(question: GymQuestion) -> None:
     console.show(console.labelled("Question", RichText(question.text)))
     console.show(console.labelled("Kind", RichText(f"{question.kind}: {skills}{smudged}")))
     console.show(console.labelled("Answer", RichText(" ".join(question.answer), style="bold")))
-
-
-# ── what a worker is ─────────────────────────────────────────────────────────────────────────────────────────────────
-def _worker_json(ordinal: int, profile: Profile) -> dict[str, object]:
-    return {
-        "ordinal": ordinal,
-        "name": profile.name,
-        "description": profile.description,
-        "skills": dict(profile.skills),
-        "likes": profile.likes,
-        "otherwise": profile.dislike,
-        "referee": profile.referee,
-        "price": {"input": format(profile.price.input, "f"), "output": format(profile.price.output, "f")},
-        "seconds": profile.seconds,
-    }
 
 
 def _show_workers(chosen: list[tuple[int, Profile]]) -> None:

@@ -2,22 +2,12 @@
 
 from __future__ import annotations
 
-import re
-import tomllib
-
 import pytest
 
 from openconductor.cli import doctor
 from openconductor.errors import ConfigError
 from openconductor.gym import bundled
 from openconductor.sandboxes import running
-
-
-def test_the_extras_are_those_of_the_package(root) -> None:
-    declared = tomllib.loads((root / "pyproject.toml").read_text("utf-8"))["project"]["optional-dependencies"]
-    for name, packages in doctor.EXTRAS.items():
-        wanted = {re.split(r"[\[<>=~! ]", requirement)[0] for requirement in declared[name]} - {"openconductor"}
-        assert set(packages) == wanted
 
 
 @pytest.fixture
@@ -29,9 +19,9 @@ def without_torch(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.usefixtures("without_torch")
 def test_a_missing_extra_comes_with_the_command_that_installs_it(monkeypatch) -> None:
-    monkeypatch.setattr(doctor, "_version", lambda package: None if package == "tokenizers" else "1.0")
+    monkeypatch.setattr(doctor, "_version", lambda package: None if package == "matplotlib" else "1.0")
     extras = doctor.examine()["extras"]
-    assert extras["gym"]["install"] == 'pip install "openconductor[gym]"'
+    assert extras["plots"]["install"] == 'pip install "openconductor[plots]"'
     assert (extras["train"]["installed"], extras["train"]["install"]) == (True, None)
 
 
