@@ -3,6 +3,9 @@
 from .conductor import (
     Conductor as Conductor,
 )
+from .episode import (
+    execute as execute,
+)
 from .errors import (
     AuthFailed as AuthFailed,
 )
@@ -104,9 +107,6 @@ from .events import (
 )
 from .events import (
     StepText as StepText,
-)
-from .executor import (
-    execute as execute,
 )
 from .journal import (
     Journal as Journal,

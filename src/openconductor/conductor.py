@@ -6,49 +6,28 @@ In: a planner (what writes workflows), a WorkerPool, a question. Out: an Episode
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping, Sequence
-from contextlib import nullcontext
+import contextvars
+from collections.abc import Callable, Coroutine, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from copy import copy
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
-from openconductor.blocking import run_blocking
-from openconductor.budget import BudgetMeter, check_price, open_meter, time_limit
-from openconductor.context import open_context
-from openconductor.emit import Emitter, Hearing, asked, open_call
-from openconductor.errors import (
-    AuthFailed,
-    ConfigError,
-    OpenConductorError,
-    WorkerError,
-    WorkerTimeout,
-    WorkflowError,
-    WorkflowReason,
-)
-from openconductor.events import Answered, Planned, RoundEnded
-from openconductor.execution import Execution, Setting
-from openconductor.parser import parse_workflow
+from openconductor.budget import check_price
+from openconductor.episode import Stage
+from openconductor.errors import AuthFailed, ConfigError, WorkerError, WorkflowError
 from openconductor.pool import Worker, WorkerPool
-from openconductor.prompt import SOLVE_SUBTASK, PromptOptions, check_turns, render_prompt
-from openconductor.protocols import CallContext, OnEvent, Provider
+from openconductor.prompt import PromptOptions, render_prompt
+from openconductor.protocols import OnEvent, Provider
 from openconductor.providers import WorkerFunction, resolve
-from openconductor.types import (
-    Budget,
-    Call,
-    Completion,
-    Episode,
-    Message,
-    Question,
-    Round,
-    Sampling,
-    Step,
-    Usage,
-    Workflow,
-)
+from openconductor.types import Budget, Episode, Question, Sampling
 
 if TYPE_CHECKING:
     from openconductor.worker import CompletionStore
+
+T = TypeVar("T")
 
 Planner = Provider | Worker | WorkerFunction | str | Path
 """What writes workflows: a Provider, ``"provider:model"``, a checkpoint's folder, a plain function from the messages to
@@ -103,11 +82,12 @@ class Conductor:
         """Whether the planner is a checkpoint that runs in this process, and so costs nothing by the token."""
         self.prompt = prompt or _prompt_options(options)
         self.sampling = sampling or getattr(self.planner, "sampling", None) or Sampling(max_tokens=1024)
-        self.asked: Worker = (
-            self.planner
-            if isinstance(self.planner, Worker)
-            else Worker(self.planner, name="conductor", sampling=self.sampling, timeout_s=timeout_s)
-        )
+        if not isinstance(self.planner, Worker):
+            self.asked = Worker(self.planner, name="conductor", sampling=self.sampling, timeout_s=timeout_s)
+        else:
+            own = self.planner.timeout_s
+            shorter = timeout_s is not None and (own is None or timeout_s < own)
+            self.asked = replace(self.planner, timeout_s=timeout_s) if shorter else self.planner
         """The planner as what is called: with retries, deadline and bill, as any worker."""
 
     def replaying(self, journal: CompletionStore) -> Conductor:
@@ -140,232 +120,60 @@ class Conductor:
         Raises:
             ConfigError, AuthFailed, BudgetExceeded: nothing more can be done; ``.episode`` holds what had happened.
         """
-        check_turns(question)
-        return await _Asking(self, question, budget, on_event, sample).run()
+        stage = Stage(
+            self.pool,
+            question,
+            sample=sample,
+            on_event=on_event,
+            fallback=self.fallback,
+            spent="stop" if self.max_rounds is not None else "answered",
+        )
+        return await stage.play(self._play, budget)
+
+    async def _play(self, stage: Stage) -> str | None:
+        meter, limit = stage.meter, self.max_rounds
+        for worker in (*(worker for _, worker in self.pool), self.asked):
+            check_price(meter, worker)
+        if limit is None and (meter is None or not meter.bounded):
+            raise ConfigError("Conductor.max_rounds=None goes on until the budget ends: expected a budget with a limit")
+        while limit is None or len(stage.rounds) < limit:
+            try:
+                await self._play_round(stage)
+            except (WorkflowError, WorkerError) as error:
+                if isinstance(error, AuthFailed):
+                    raise
+                stage.check_sink()
+                stage.end(error)
+            if stage.rounds[-1].error is not None or stage.rounds[-1].accepted:
+                break
+        return stage.answer
+
+    async def _play_round(self, stage: Stage) -> None:
+        stage.begin()
+        messages = render_prompt(
+            stage.question,
+            self.pool.ordinals,
+            options=self.prompt,
+            max_steps=self.max_steps,
+            cards={ordinal: worker.description for ordinal, worker in self.pool} if self.prompt.cards else None,
+            previous=stage.rounds[-1] if stage.rounds else None,
+        )
+        workflow = stage.plan(
+            await stage.ask_planner(self.asked, messages),
+            max_steps=self.max_steps,
+            subtasks=self.prompt.subtasks,
+            accept_allowed=stage.answer is not None,
+        )
+        if not workflow.steps:
+            stage.end()
+            return
+        stage.answer = await stage.answer_by(workflow, previous=stage.answer) or stage.answer
 
     def ask_sync(
         self, question: Question, *, budget: Budget | None = None, on_event: OnEvent | None = None, sample: int = 0
     ) -> Episode:
         """``ask`` for callers without ``await``; works beside a running event loop (notebooks) too, in a thread."""
-        return run_blocking(lambda: self.ask(question, budget=budget, on_event=on_event, sample=sample))
-
-
-def read_plan(
-    completion: Completion, workers: Sequence[int], *, max_steps: int, options: PromptOptions, accept_allowed: bool
-) -> Workflow:
-    """The workflow that a planner's completion says.
-
-    Args:
-        completion: what the planner wrote.
-        workers: the offered ordinals.
-        max_steps: the most steps.
-        options: with ``subtasks`` off, every subtask is replaced by the neutral one.
-        accept_allowed: whether three empty lists mean *accept* (in a later round).
-
-    Raises:
-        WorkflowError: it says none; ``truncated`` where the text was cut at its token limit.
-    """
-    if completion.finish_reason == "length":
-        raise WorkflowError(
-            WorkflowReason.TRUNCATED,
-            f"the Conductor's text was cut at its token limit after {len(completion.text)} characters",
-        )
-    workflow = parse_workflow(completion.text, workers, max_steps=max_steps, accept_allowed=accept_allowed)
-    if options.subtasks:
-        return workflow
-    return Workflow(tuple(Step(step.worker, SOLVE_SUBTASK, step.access) for step in workflow))
-
-
-@dataclass(slots=True)
-class _OpenRound:
-    """What is known of the round under way, should it have to stop."""
-
-    completion: Completion | None = None
-    workflow: Workflow | None = None
-    execution: Execution | None = None
-    calls: list[Call] = field(default_factory=list[Call])
-
-    def closed(self, error: OpenConductorError | None = None) -> Round:
-        transcript = self.execution.transcript() if self.execution is not None else None
-        if error is None and transcript is not None:
-            error = transcript.error
-        return Round(self.completion, self.workflow, transcript, error, tuple(self.calls))
-
-
-class _Asking:
-    """One ``ask`` under way."""
-
-    def __init__(
-        self, conductor: Conductor, question: Question, budget: Budget | None, on_event: OnEvent | None, sample: int
-    ) -> None:
-        self._conductor = conductor
-        self._question = question
-        self._budget = budget
-        self._emit = Emitter(on_event) if on_event is not None else None
-        self._clock = asyncio.get_running_loop().time
-        self._origin = self._clock()
-        self._call = open_call(origin=self._origin, sample=sample)
-        self._meter: BudgetMeter | None = None
-        self._opening: tuple[Message, ...] = ()
-        self._rounds: list[Round] = []
-        self._open: _OpenRound | None = None
-        self._answer: str | None = None
-        self._usage = Usage()
-
-    async def run(self) -> Episode:
-        try:
-            return await self._run()
-        except OpenConductorError as error:
-            # What had happened goes with every error, also with one of a sink that fails while the end is told.
-            if error.episode is None or error.episode.id != self._call.episode:
-                self._close_round(error, quiet=True)
-                error.episode = self._episode(None, error)
-            raise
-
-    async def _run(self) -> Episode:
-        try:
-            if self._emit is not None:
-                self._emit(asked(self._call, self._question))
-            self._prepare()
-            async with time_limit(self._meter):
-                await self._run_rounds()
-        except OpenConductorError as error:
-            if self._emit is not None:
-                self._emit.check()  # what it raised need not be this error: it can fail while others are closed
-            self._close_round(error)
-            if not self._ends_in_peace(error):
-                error.episode = self._episode(None, error)
-                await self._announce(error.episode)
-                raise
-        failed = self._rounds[-1].error if self._answer is None else None
-        episode = self._episode(self._answer, failed)
-        await self._announce(episode)
-        return episode
-
-    def _prepare(self) -> None:
-        conductor = self._conductor
-        self._opening = open_context(self._question)
-        self._meter = meter = open_meter(self._budget, now=self._origin)
-        if meter is not None:
-            self._call = replace(self._call, deadline=meter.deadline)
-            for _, worker in conductor.pool:
-                check_price(meter, worker)
-            check_price(meter, conductor.asked)
-        if conductor.max_rounds is None and (meter is None or not meter.bounded):
-            raise ConfigError("Conductor.max_rounds=None goes on until the budget ends: expected a budget with a limit")
-
-    async def _run_rounds(self) -> None:
-        limit = self._conductor.max_rounds
-        while limit is None or len(self._rounds) < limit:
-            self._open = _OpenRound()
-            self._call = replace(self._call, round=len(self._rounds))
-            try:
-                await self._run_round(self._open)
-            except AuthFailed:
-                raise
-            except (WorkflowError, WorkerError) as error:
-                if self._emit is not None and self._emit.failure is not None:
-                    raise
-                self._close_round(error)
-            else:
-                self._close_round()
-            if self._rounds[-1].error is not None or self._rounds[-1].accepted:
-                return
-
-    async def _run_round(self, now: _OpenRound) -> None:
-        conductor = self._conductor
-        now.completion = completion = await self._plan(now.calls)
-        try:
-            now.workflow = workflow = read_plan(
-                completion,
-                conductor.pool.ordinals,
-                max_steps=conductor.max_steps,
-                options=conductor.prompt,
-                accept_allowed=self._answer is not None,
-            )
-        except WorkflowError as error:
-            self._announce_plan(completion, None, error)
-            raise
-        self._announce_plan(completion, workflow)
-        if self._meter is not None:
-            self._meter.check()
-        if not workflow.steps:
-            return
-        setting = Setting(conductor.pool, self._call, self._origin, self._meter, self._emit, conductor.fallback)
-        now.execution = Execution(workflow, setting, self._opening, self._answer)
-        transcript = await now.execution.run()
-        if transcript.error is None:
-            self._answer = transcript.answer
-
-    async def _plan(self, calls: list[Call]) -> Completion:
-        """The planner's completion, under its deadline and the budget; every attempt at it is added to ``calls``."""
-        conductor, meter = self._conductor, self._meter
-        messages = render_prompt(
-            self._question,
-            conductor.pool.ordinals,
-            options=conductor.prompt,
-            max_steps=conductor.max_steps,
-            cards={ordinal: worker.description for ordinal, worker in conductor.pool}
-            if conductor.prompt.cards
-            else None,
-            previous=self._rounds[-1] if self._rounds else None,
-        )
-        try:
-            paid = await meter.call(conductor.asked.most(messages)) if meter is not None else None
-            call = replace(self._call, on_event=Hearing(self._call.episode, calls, paid, self._emit))
-            with paid or nullcontext():
-                return await self._call_planner(messages, call)
-        except WorkerError as error:
-            error.worker = error.worker or "conductor"
-            if meter is not None and meter.out_of_time():
-                raise meter.exceeded("seconds") from error
-            raise
-
-    async def _call_planner(self, messages: Sequence[Message], call: CallContext) -> Completion:
-        conductor = self._conductor
-        limit = conductor.timeout_s
-        if limit is None or not isinstance(conductor.planner, Worker):
-            return await conductor.asked.complete(messages, call=call)
-        scope = asyncio.timeout(limit)  # beside the Worker's own
-        try:
-            async with scope:
-                return await conductor.asked.complete(messages, call=call)
-        except TimeoutError as error:
-            if not scope.expired() or isinstance(error, WorkerError):
-                raise
-            raise WorkerTimeout(f"no completion within {limit} s", worker="conductor") from None
-
-    def _close_round(self, error: OpenConductorError | None = None, *, quiet: bool = False) -> None:
-        if self._open is None:
-            return
-        outcome, self._open = self._open.closed(error), None
-        self._rounds.append(outcome)
-        self._usage += outcome.usage
-        if self._emit is not None and not quiet:
-            self._emit(RoundEnded(self._call.episode, self._call.round, self._now(), outcome))
-
-    def _ends_in_peace(self, error: OpenConductorError) -> bool:
-        """Whether the error is just the end that ``max_rounds=None`` asks for: our own budget's, with an answer."""
-        unlimited = self._conductor.max_rounds is None and self._answer is not None
-        return unlimited and self._meter is not None and self._meter.ended_in(error)
-
-    def _announce_plan(
-        self, completion: Completion, workflow: Workflow | None, error: OpenConductorError | None = None
-    ) -> None:
-        if self._emit is not None:
-            self._emit(Planned(self._call.episode, self._call.round, self._now(), completion, workflow, error))
-
-    async def _announce(self, episode: Episode) -> None:
-        if self._emit is not None:
-            self._emit(Answered(self._call.episode, self._call.round, self._now(), episode))
-            await self._emit.settle()
-
-    def _episode(self, answer: str | None, error: OpenConductorError | None) -> Episode:
-        rounds = tuple(self._rounds)
-        return Episode(self._question, rounds, answer, error, self._usage, self._now(), self._call.episode)
-
-    def _now(self) -> float:
-        return self._clock() - self._origin
+        return _run_blocking(lambda: self.ask(question, budget=budget, on_event=on_event, sample=sample))
 
 
 def _prompt_options(options: object) -> PromptOptions:
@@ -378,3 +186,31 @@ def _prompt_options(options: object) -> PromptOptions:
         return PromptOptions(**cast("Mapping[str, Any]", options))
     except TypeError as error:
         raise ConfigError(f"the checkpoint's prompt options: {error}; got {options!r}") from error
+
+
+def _run_blocking(ask: Callable[[], Coroutine[None, None, T]]) -> T:
+    """Run a coroutine to its end, in a loop of its own: here, or in a thread where a loop already runs here."""
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return asyncio.run(ask())
+    cancel: list[Callable[[], object]] = []
+
+    async def cancellable() -> T:
+        task = asyncio.current_task()
+        if task is not None:
+            cancel.append(partial(_cancel, asyncio.get_running_loop(), task))
+        return await ask()
+
+    with ThreadPoolExecutor(1, thread_name_prefix="openconductor-ask") as thread:
+        future = thread.submit(contextvars.copy_context().run, asyncio.run, cancellable())
+        try:
+            return future.result()
+        except KeyboardInterrupt:
+            if cancel and not future.done():
+                cancel[0]()  # else leaving the block would wait for the whole episode
+            raise
+
+
+def _cancel(loop: asyncio.AbstractEventLoop, task: asyncio.Task[Any]) -> None:
+    loop.call_soon_threadsafe(task.cancel)

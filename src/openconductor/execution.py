@@ -1,40 +1,81 @@
 """One workflow under way: every step starts as soon as the steps that it sees have ended.
 
-In: a valid Workflow, what its episode shares (``Setting``), the opening turns. Out: a Transcript at any time.
+In: a valid Workflow, the Stage of its episode, the opening turns. Out: a Transcript at any time.
 
 A step's failure ends the workflow: nothing that follows can be the planned answer, so the other running steps are
 cancelled and stay in the transcript without completion or error. All steps are run, also those whose response nobody
 sees.
+
+Not covered: retries and rate limits (a worker's policies), parsing (``parser``), rounds (``episode``), and undoing: a
+call that was sent is paid for, and a sync function that runs in a thread ends in its own time after a cancellation.
 """
 
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
+from typing import TYPE_CHECKING
 
-from openconductor.budget import BudgetMeter
-from openconductor.context import step_context
-from openconductor.emit import Emitter, Hearing
-from openconductor.errors import (
-    AuthFailed,
-    EmptyResponse,
-    OpenConductorError,
-    Refused,
-    WorkerError,
-)
+from openconductor.errors import AuthFailed, EmptyResponse, OpenConductorError, Refused, WorkerError
 from openconductor.events import StepEnded, StepStarted, StepText
-from openconductor.pool import WorkerPool
-from openconductor.protocols import CallContext
-from openconductor.types import (
-    Call,
-    Completion,
-    Message,
-    StepResult,
-    Transcript,
-    Usage,
-    Workflow,
-)
+from openconductor.types import Call, Completion, Message, Question, StepResult, Transcript, Usage, Workflow
+
+if TYPE_CHECKING:
+    from openconductor.episode import Stage
+
+
+# ── what a step is shown ─────────────────────────────────────────────────────────────────────────────────────────────
+def open_context(question: Question) -> tuple[Message, ...]:
+    """The turns that open every step's context: the question and the chat before it."""
+    return join_turns((Message("user", question),) if isinstance(question, str) else question)
+
+
+def join_turns(turns: Iterable[Message]) -> tuple[Message, ...]:
+    r"""Join neighbouring turns of one role by a blank line, for many chat templates refuse repeats.
+
+    Results of tools stay apart: each answers a call of its own.
+
+    >>> join_turns([Message("user", "What is 6 * 7?"), Message("user", "Answer with a number.")])
+    (Message(role='user', content='What is 6 * 7?\n\nAnswer with a number.', parts=()),)
+    """
+    joined: list[Message] = []
+    for turn in turns:
+        last = joined[-1] if joined else None
+        if last is None or last.role != turn.role or turn.role == "tool":
+            joined.append(turn)
+            continue
+        content = f"{last.content}\n\n{turn.content}" if last.content and turn.content else last.content or turn.content
+        joined[-1] = Message(turn.role, content, last.parts + turn.parts)
+    return tuple(joined)
+
+
+def step_context(
+    workflow: Workflow,
+    index: int,
+    opening: Sequence[Message],
+    responses: Sequence[str],
+    previous: str | None = None,
+) -> tuple[Message, ...]:
+    """The turns that step ``index`` is sent: the question, what its access list grants, last its own subtask.
+
+    Args:
+        workflow: the workflow.
+        index: the step, 0-based.
+        opening: the turns of ``open_context``.
+        responses: one text a step; only those of visible steps are read.
+        previous: the previous round's final response; seen under ``"all"``, right after the question.
+    """
+    steps = workflow.steps
+    turns = list(opening)
+    if previous is not None and steps[index].access == "all":
+        turns.append(Message("assistant", previous))
+    for seen in workflow.visible(index):
+        turns.append(Message("user", steps[seen].subtask))
+        turns.append(Message("assistant", responses[seen]))
+    turns.append(Message("user", steps[index].subtask))
+    return join_turns(turns)
 
 
 def find_fault(completion: Completion) -> WorkerError | None:
@@ -52,52 +93,22 @@ def find_fault(completion: Completion) -> WorkerError | None:
     return EmptyResponse(f"{how}, expected an answer", retryable=not cut)
 
 
-@dataclass(frozen=True, slots=True)
-class Setting:
-    """What the executions of one episode share.
-
-    Attributes:
-        pool: the workers.
-        call: episode, round, sample, depth and deadline of the calls.
-        origin: the event loop's time at which the episode began.
-        meter: the question's budget; None is no limit.
-        emit: where events go; None is nowhere.
-        fallback: whether a failed step goes to another worker.
-    """
-
-    pool: WorkerPool
-    call: CallContext
-    origin: float
-    meter: BudgetMeter | None = None
-    emit: Emitter | None = None
-    fallback: bool = False
-
-
+# ── steps as they run ────────────────────────────────────────────────────────────────────────────────────────────────
 @dataclass(slots=True)
-class _Attempt:
-    """What one step has come to.
-
-    Attributes:
-        index: the step's.
-        messages: what its worker is sent.
-        last: who was asked last; the step's own worker where nobody was.
-        calls: every attempt that was made for it.
-        failure: why the last that was asked has not answered.
-    """
+class _Try:
+    """One step under way: who was asked last, when it began (None before anything was sent), every attempt."""
 
     index: int
     messages: tuple[Message, ...]
-    last: int
+    worker: int
+    begun: float | None = None
     calls: list[Call] = field(default_factory=list[Call])
-    failure: OpenConductorError | None = None
 
 
 class Execution:
     """One valid workflow under way: ``run`` runs it once, ``transcript`` says at any time what has happened."""
 
     __slots__ = (
-        "_begun",
-        "_clock",
         "_ended",
         "_failure",
         "_followers",
@@ -106,23 +117,21 @@ class Execution:
         "_previous",
         "_responses",
         "_results",
-        "_setting",
+        "_stage",
         "_stopping",
         "_unmet",
         "workflow",
     )
 
     def __init__(
-        self, workflow: Workflow, setting: Setting, opening: tuple[Message, ...], previous: str | None = None
+        self, workflow: Workflow, stage: Stage, opening: tuple[Message, ...], previous: str | None = None
     ) -> None:
         self.workflow = workflow
-        self._setting = setting
+        self._stage = stage
         self._opening = opening
         self._previous = previous
-        self._clock = asyncio.get_running_loop().time
         self._responses = [""] * len(workflow)
         self._results: list[StepResult | None] = [None] * len(workflow)
-        self._begun: list[float | None] = [None] * len(workflow)
         self._unmet: list[int] = []
         self._followers: list[list[int]] = [[] for _ in workflow.steps]
         for index in range(len(workflow)):
@@ -136,7 +145,7 @@ class Execution:
         self._ended: asyncio.Future[None] | None = None
 
     async def run(self) -> Transcript:
-        """Run every step; a worker's failure ends it early and stands in the transcript.
+        """Run every step; a worker's failure ends it early and is in the transcript.
 
         Raises:
             OpenConductorError: an error whose fate is *stop*.
@@ -150,9 +159,8 @@ class Execution:
         except AuthFailed:
             raise
         except WorkerError:
-            pass  # it stands in a result already
-        if self._setting.emit is not None:
-            self._setting.emit.check()  # it may have failed while the other steps were closed
+            pass  # it is in a result already
+        self._stage.check_sink()  # it may have failed while the other steps were closed
         return self.transcript()
 
     def transcript(self) -> Transcript:
@@ -189,8 +197,7 @@ class Execution:
 
     def _lane_ended(self, lane: asyncio.Task[None]) -> None:
         self._lanes.discard(lane)
-        emit = self._setting.emit
-        failure = lane.exception() if not lane.cancelled() else emit.failure if emit is not None else None
+        failure = self._stage.failure if lane.cancelled() else lane.exception()
         if failure is not None and self._failure is None:
             self._failure = failure
             self._stopping = True
@@ -214,7 +221,7 @@ class Execution:
 
     async def _advance(self, index: int) -> list[int]:
         """Run one step; returns the steps that waited for nothing but it."""
-        meter = self._setting.meter
+        meter = self._stage.meter
         await self._run_step(index)
         if meter is not None:
             meter.check()
@@ -226,124 +233,74 @@ class Execution:
         return ready
 
     async def _run_step(self, index: int) -> None:
-        """Run one step to its result; raises its failure once the result stands."""
-        step, pool = self.workflow.steps[index], self._setting.pool
-        messages = step_context(self.workflow, index, self._opening, self._responses, self._previous)
-        attempt = _Attempt(index, messages, step.worker)
-        candidates = self._around(step.worker) if self._setting.fallback else [step.worker]
-        for ordinal in [one for one in candidates if pool[one].healthy] or [step.worker]:
-            if await self._ask(attempt, ordinal):
-                return
-            if not self._may_go_on(attempt.failure):
+        """Run one step to its result; raises its failure once the result is there."""
+        own = self.workflow.steps[index].worker
+        now = _Try(index, step_context(self.workflow, index, self._opening, self._responses, self._previous), own)
+        failure: OpenConductorError | None = None
+        for now.worker in self._candidates(own):
+            try:
+                completion = await self._ask(now)
+            except asyncio.CancelledError:
+                self._record_cancelled(now)
+                raise
+            except OpenConductorError as error:
+                failure = error
+            else:
+                failure = find_fault(completion)
+                if failure is None:
+                    self._responses[index] = completion.text
+                    self._record(now, completion, None)
+                    return
+                failure.worker = self._stage.pool[now.worker].name
+            stops = not isinstance(failure, WorkerError) or isinstance(failure, AuthFailed)
+            if stops or self._stopping or self._stage.failure is not None:
                 break
-        failure = attempt.failure
         assert failure is not None
         self._stopping = True
-        self._record(index, self._result(attempt, failed=failure))
+        self._record(now, None, failure)
         raise failure
 
-    async def _ask(self, attempt: _Attempt, ordinal: int) -> bool:
-        """Ask one worker; returns whether it has answered, else ``attempt`` holds why not."""
-        index, attempt.last = attempt.index, ordinal
-        try:
-            completion = await self._call(index, ordinal, attempt.messages, attempt.calls)
-        except asyncio.CancelledError:
-            if self._begun[index] is not None:
-                self._record_cancelled(index, self._result(attempt))
-            raise
-        except OpenConductorError as error:
-            attempt.failure = error
-            return False
-        failure = find_fault(completion)
-        if failure is None:
-            self._responses[index] = completion.text
-            self._record(index, self._result(attempt, said=completion))
-            return True
-        failure.worker = self._setting.pool[ordinal].name
-        attempt.failure = failure
-        return False
+    def _candidates(self, own: int) -> Iterator[int]:
+        """Whom a step may ask, in order: its own worker; with fallback every healthy one, from there and around."""
+        pool, asked = self._stage.pool, False
+        if self._stage.fallback:
+            ordinals = sorted(pool.ordinals)
+            place = ordinals.index(own)
+            for ordinal in (*ordinals[place:], *ordinals[:place]):
+                if pool[ordinal].healthy:
+                    asked = True
+                    yield ordinal
+        if not asked:
+            yield own
 
-    def _may_go_on(self, failure: OpenConductorError | None) -> bool:
-        """Whether another candidate may answer after this failure of one."""
-        stops = failure is not None and (not isinstance(failure, WorkerError) or isinstance(failure, AuthFailed))
-        return not stops and not self._is_over()
+    async def _ask(self, now: _Try) -> Completion:
+        stage = self._stage
 
-    def _result(
-        self, attempt: _Attempt, *, said: Completion | None = None, failed: OpenConductorError | None = None
-    ) -> StepResult:
-        calls, begun = attempt.calls, self._begun[attempt.index]
-        spent = calls[0].usage if len(calls) == 1 else sum((call.usage for call in calls), Usage())
-        ended = None if begun is None else self._now()  # None: refused, or cancelled, before anything was sent
-        step = self.workflow.steps[attempt.index]
-        return StepResult(step, said, failed, attempt.messages, attempt.last, spent, begun, ended, tuple(calls))
+        def begin() -> None:
+            if now.begun is None:
+                now.begun = stage.now()
+            stage.tell(StepStarted, now.index, now.worker, now.messages)
 
-    async def _call(self, index: int, ordinal: int, messages: tuple[Message, ...], calls: list[Call]) -> Completion:
-        """One worker's answer, under its budget; what the event sink raises on the way comes out of here.
-
-        Every attempt at it is added to ``calls``.
-        """
-        setting = self._setting
-        emit, call, meter = setting.emit, setting.call, setting.meter
-        worker = setting.pool[ordinal]
-        paid = await meter.call(worker.most(messages)) if meter is not None else None
-        hears = Hearing(call.episode, calls, paid, emit)
-        context = CallContext(
-            call.episode, call.round, index, 0, call.sample, call.depth, call.deadline, call.path, call.origin, hears
+        on_text = partial(stage.tell, StepText, now.index) if stage.wants_text else None
+        return await stage.call(
+            stage.pool[now.worker], now.messages, now.calls, step=now.index, begin=begin, on_text=on_text
         )
-        on_text = partial(self._emit_text, index) if emit is not None and emit.wants_text else None
-        try:
-            if paid is None:
-                self._emit_started(index, ordinal, messages)
-                completion = await worker.complete(messages, call=context, on_text=on_text)
-            else:
-                with paid:
-                    self._emit_started(index, ordinal, messages)
-                    completion = await worker.complete(messages, call=context, on_text=on_text)
-        except WorkerError as error:
-            if emit is not None and emit.failure is not None:
-                raise emit.failure from None  # a failing sink, dressed up by the worker that streamed to it
-            if paid is not None and paid.meter.out_of_time():
-                raise paid.meter.exceeded("seconds") from error
-            raise
-        if emit is not None and emit.failure is not None:
-            raise emit.failure  # a failing sink, swallowed by the worker that streamed to it
-        return completion
 
-    def _is_over(self) -> bool:
-        """Whether no further call may begin: another step, or the sink, has failed."""
-        emit = self._setting.emit
-        return self._stopping or (emit is not None and emit.failure is not None)
+    def _record(self, now: _Try, said: Completion | None, failed: OpenConductorError | None) -> None:
+        self._results[now.index] = result = self._result(now, said, failed)
+        self._stage.tell(StepEnded, now.index, result)
 
-    def _around(self, own: int) -> list[int]:
-        """Whom a step with fallback may ask: its own worker, then in ordinal order from there, and around."""
-        ordinals = sorted(self._setting.pool.ordinals)
-        place = ordinals.index(own)
-        return [*ordinals[place:], *ordinals[:place]]
-
-    def _record(self, index: int, result: StepResult) -> None:
-        self._results[index] = result
-        emit, call = self._setting.emit, self._setting.call
-        if emit is not None:
-            emit(StepEnded(call.episode, call.round, self._now(), index, result))
-
-    def _record_cancelled(self, index: int, result: StepResult) -> None:
-        meter = self._setting.meter
+    def _record_cancelled(self, now: _Try) -> None:
+        if now.begun is None:
+            return
+        meter = self._stage.meter
         if self._stopping or (meter is not None and meter.out_of_time()):
-            self._record(index, result)  # so that each StepStarted has its StepEnded
+            self._record(now, None, None)  # so that each StepStarted has its StepEnded
         else:
-            self._results[index] = result  # the caller is gone: tell nobody
+            self._results[now.index] = self._result(now, None, None)  # the caller is gone: tell nobody
 
-    def _emit_started(self, index: int, ordinal: int, messages: tuple[Message, ...]) -> None:
-        emit, call = self._setting.emit, self._setting.call
-        if self._begun[index] is None:
-            self._begun[index] = self._now()
-        if emit is not None:
-            emit(StepStarted(call.episode, call.round, self._now(), index, ordinal, messages))
-
-    def _emit_text(self, index: int, text: str) -> None:
-        setting = self._setting
-        if setting.emit is not None:
-            setting.emit(StepText(setting.call.episode, setting.call.round, self._now(), index, text))
-
-    def _now(self) -> float:
-        return self._clock() - self._setting.origin
+    def _result(self, now: _Try, said: Completion | None, failed: OpenConductorError | None) -> StepResult:
+        spent = now.calls[0].usage if len(now.calls) == 1 else sum((call.usage for call in now.calls), Usage())
+        ended = None if now.begun is None else self._stage.now()
+        step = self.workflow.steps[now.index]
+        return StepResult(step, said, failed, now.messages, now.worker, spent, now.begun, ended, tuple(now.calls))

@@ -17,7 +17,6 @@ OnEvent = Callable[[Event], None]
 """Gets each event in order. A sink may be more than a function; where it has these attributes, they count:
 
 - ``wants_text`` (bool, default True): whether steps are streamed for it, and StepText sent to it.
-- ``wants_nested`` (bool, default False): whether it also gets the events of episodes below this one.
 - ``wait_durable`` (async, no arguments): awaited after Answered, before ``ask`` returns.
 """
 

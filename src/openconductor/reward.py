@@ -20,30 +20,40 @@ import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from openconductor.budget import BudgetMeter, check_price, open_meter, time_limit
-from openconductor.conductor import read_plan
-from openconductor.context import open_context
-from openconductor.emit import Emitter, asked, open_call
+from openconductor.episode import Stage
 from openconductor.errors import (
     AuthFailed,
     BudgetExceeded,
     ConfigError,
     GradingError,
     JournalError,
-    OpenConductorError,
     TaskError,
     WorkflowError,
     caused_by_plan,
 )
-from openconductor.events import Answered, Planned, RoundEnded
-from openconductor.execution import Execution, Setting
 from openconductor.pool import WorkerPool
 from openconductor.prompt import PromptOptions
 from openconductor.protocols import Grader, OnEvent
-from openconductor.types import Budget, Completion, Episode, Grade, Problem, Round, Usage, Workflow
+from openconductor.types import Budget, Completion, Episode, Grade, Problem, Round
 
 GRADE_SECONDS = 600.0
 """After so long a verdict counts as undecided, if nothing else is said; graders have limits of their own, far below."""
+
+
+def episode_correct(episode: Episode, grade: Grade | None) -> bool | None:
+    """Whether an episode counts as right; None is undecided, for infrastructure never changes a score.
+
+    A text that is not a workflow and what a plan caused (a refusal, its budget spent) count as wrong. A failure of
+    transport, provider or grader does not count. The scale of the reward plays no part.
+
+    >>> episode = Episode("What is 6 * 7?", (), "42", None, Usage(), 0.0)
+    >>> episode_correct(episode, Grade(True)), episode_correct(episode, Grade(False)), episode_correct(episode, None)
+    (True, False, None)
+    """
+    error = episode.error
+    if error is not None:
+        return False if isinstance(error, WorkflowError) or caused_by_plan(error) else None
+    return None if episode.answer is None or grade is None else grade.correct
 
 
 def episode_reward(episode: Episode, grade: Grade | None) -> float | None:
@@ -54,20 +64,16 @@ def episode_reward(episode: Episode, grade: Grade | None) -> float | None:
         grade: the verdict on its answer; None where there is none.
 
     Returns:
-        0.0, 0.5 or 1.0; None where it is masked, for infrastructure never changes a reward.
+        0.0, 0.5 or 1.0; None where it is masked.
 
     >>> episode = Episode("What is 6 * 7?", (), "42", None, Usage(), 0.0)
     >>> episode_reward(episode, Grade(True)), episode_reward(episode, Grade(False)), episode_reward(episode, None)
     (1.0, 0.5, None)
     """
-    error = episode.error
-    if isinstance(error, WorkflowError):
+    if isinstance(episode.error, WorkflowError):
         return 0.0
-    if error is not None:
-        return 0.5 if caused_by_plan(error) else None
-    if episode.answer is None or grade is None or grade.correct is None:
-        return None
-    return 1.0 if grade.correct else 0.5
+    correct = episode_correct(episode, grade)
+    return None if correct is None else 1.0 if correct else 0.5
 
 
 def group_advantages(rewards_G: Sequence[float | None], *, eps: float = 1e-4) -> list[float]:  # noqa: N803
@@ -168,79 +174,32 @@ class RewardFunction:
             ConfigError, AuthFailed, TaskError, JournalError: nothing that follows can succeed. Every other failure is
                 in the result, and a cancellation cancels what runs.
         """
-        if isinstance(completion, str):
-            completion = Completion(completion)
-        begun = asyncio.get_running_loop().time()
-        meter = open_meter(self._budget, now=begun)
-        call = open_call(origin=begun, sample=sample, round=0 if previous is None else 1)
-        emit = Emitter(self._on_event) if self._on_event is not None else None
-        setting = Setting(pool or self._pool, call, begun, meter, emit)
-        if emit is not None:
-            emit(asked(call, problem.question))
-        outcome, stop = await self._play(problem, completion, setting, previous)
-        episode = await self._closed(problem, completion, outcome, previous, setting)
-        if stop is not None:
-            stop.episode = episode
-            raise stop
+        said = Completion(completion) if isinstance(completion, str) else completion
+        shown = previous.answer if previous is not None else None
+
+        async def act(stage: Stage) -> str | None:
+            stage.begin()
+            workflow = stage.plan(
+                said, max_steps=self._max_steps, subtasks=self._prompt.subtasks, accept_allowed=shown is not None
+            )
+            if not workflow.steps:
+                stage.end()
+                return shown
+            return await stage.answer_by(workflow, previous=shown)
+
+        stage = Stage(
+            pool or self._pool,
+            problem.question,
+            sample=sample,
+            on_event=self._on_event,
+            spent="data",  # of the limits only the completion's own: where a run's is spent, nothing is left to learn
+            previous=previous,
+        )
+        episode = await stage.play(act, self._budget)
         grade = None
         if episode.answer is not None:
             grade = await grade_answer(self._grader, problem, episode.answer, timeout_s=self._grade_timeout_s)
         return Scored(episode_reward(episode, grade), episode, grade)
-
-    @staticmethod
-    async def _closed(
-        problem: Problem, completion: Completion, outcome: Round, previous: Round | None, setting: Setting
-    ) -> Episode:
-        """The episode as it ended, told to the sink, which makes it durable where it can."""
-        call, emit = setting.call, setting.emit
-        answer = _answer_of(outcome, previous)
-        usage = completion.usage + (outcome.transcript.usage if outcome.transcript is not None else Usage())
-        seconds = asyncio.get_running_loop().time() - setting.origin
-        rounds = (outcome,) if previous is None else (previous, outcome)
-        episode = Episode(problem.question, rounds, answer, outcome.error, usage, seconds, call.episode)
-        if emit is not None and emit.failure is None:
-            emit(RoundEnded(call.episode, call.round, seconds, outcome))
-            emit(Answered(call.episode, call.round, seconds, episode))
-            await emit.settle()
-        return episode
-
-    async def _play(
-        self, problem: Problem, completion: Completion, setting: Setting, previous: Round | None
-    ) -> tuple[Round, OpenConductorError | None]:
-        """The round, and the error that is to be raised once it has been told."""
-        shown = _answer_of(previous, None) if previous is not None else None
-
-        def announce(workflow: Workflow | None, error: WorkflowError | None) -> None:
-            if setting.emit is not None:
-                setting.emit(Planned(setting.call.episode, setting.call.round, 0.0, completion, workflow, error))
-
-        try:
-            workflow = read_plan(
-                completion,
-                setting.pool.ordinals,
-                max_steps=self._max_steps,
-                options=self._prompt,
-                accept_allowed=shown is not None,
-            )
-        except WorkflowError as error:
-            announce(None, error)
-            return Round(completion, error=error), None
-        announce(workflow, None)
-        if not workflow.steps:
-            return Round(completion, workflow), None
-        execution = Execution(workflow, setting, open_context(problem.question), shown)
-        try:
-            for step in workflow:
-                check_price(setting.meter, setting.pool[step.worker])
-            async with time_limit(setting.meter):
-                transcript = await execution.run()
-        except OpenConductorError as error:
-            if setting.emit is not None:
-                setting.emit.check()  # what the sink raised comes out as it was
-            # Of the limits only the completion's own is data; where a run's is spent, there is nothing left to learn.
-            own = isinstance(error, BudgetExceeded) and _is_own(error, setting.meter)
-            return Round(completion, workflow, execution.transcript(), error), None if own else error
-        return Round(completion, workflow, transcript, transcript.error), None
 
 
 async def grade_answer(
@@ -277,16 +236,3 @@ async def grade_answer(
 def _undecided(error: BaseException) -> Grade:
     said = str(error) if isinstance(error, GradingError) else f"{type(error).__name__}: {error}"
     return Grade(None, note=said)
-
-
-def _is_own(error: BudgetExceeded, meter: BudgetMeter | None) -> bool:
-    return meter is not None and meter.ended_in(error)
-
-
-def _answer_of(outcome: Round, previous: Round | None) -> str | None:
-    """The answer that stands after a round: its own, or the one that it accepted."""
-    if outcome.error is not None:
-        return None
-    if outcome.accepted:
-        return _answer_of(previous, None) if previous is not None else None
-    return outcome.transcript.answer if outcome.transcript is not None else None

@@ -282,6 +282,11 @@ class Round:
         return self.planning + (self.transcript.usage if self.transcript is not None else Usage())
 
     @property
+    def answer(self) -> str | None:
+        """The answer that the round itself came to; None where it failed, or accepted the one before."""
+        return self.transcript.answer if self.transcript is not None and self.error is None else None
+
+    @property
     def accepted(self) -> bool:
         """Whether the Conductor let the previous round's answer stand."""
         return self.workflow is not None and not self.workflow.steps

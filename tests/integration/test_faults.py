@@ -18,7 +18,7 @@ from faults.script import Played
 from faults.server import FaultServer, dead_url, fault_server
 from faults.storm import NAMES, RETRIES, storm, storm_script
 from openconductor import Conductor, Worker, WorkerPool, errors, policies
-from openconductor.emit import FanOut
+from openconductor.episode import FanOut
 from openconductor.errors import AuthFailed, WorkerError
 from openconductor.events import CallEnded, Event, StepText
 from openconductor.journal import Journal

@@ -23,7 +23,7 @@ from faults.plays import FAULTS
 from faults.script import Played, Seeded
 from faults.server import FaultServer, Tokens, dead_url, fault_server
 from openconductor import Conductor, Worker, WorkerPool, policies
-from openconductor.emit import FanOut
+from openconductor.episode import FanOut
 from openconductor.errors import OpenConductorError
 from openconductor.events import CallEnded, Event
 from openconductor.journal import Journal

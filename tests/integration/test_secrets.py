@@ -27,7 +27,7 @@ from faults.plays import END, STREAM, Fault, Play, delta, event, head, piece
 from faults.script import Played
 from faults.server import Exchange, FaultServer, fault_server
 from openconductor import Conductor, Worker, WorkerPool, policies
-from openconductor.emit import FanOut
+from openconductor.episode import FanOut
 from openconductor.errors import AuthFailed, ConfigError, OpenConductorError
 from openconductor.events import Event
 from openconductor.journal import Journal

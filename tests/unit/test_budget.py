@@ -10,9 +10,9 @@ import pytest
 
 from openconductor.budget import count_attempt
 from openconductor.conductor import Conductor
+from openconductor.episode import execute
 from openconductor.errors import BudgetExceeded, ConfigError, JournalError, WorkerError
 from openconductor.events import Answered, Event, RoundEnded, StepEnded, StepStarted
-from openconductor.executor import execute
 from openconductor.pool import Worker, WorkerPool
 from openconductor.prompt import render_workflow
 from openconductor.protocols import CallContext, OnText

@@ -434,8 +434,6 @@ async def test_many_questions_at_once_do_not_mix() -> None:
 class Held:
     """A journal's memory, without the journal: what was answered, by key."""
 
-    wants_nested = True
-
     def __init__(self) -> None:
         self.completions: dict[str, Completion] = {}
         self._paths: dict[str, tuple[tuple[int, int | None], ...]] = {}

@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from openconductor.episode import execute
 from openconductor.errors import (
     AuthFailed,
     ConfigError,
@@ -23,8 +24,7 @@ from openconductor.errors import (
     WorkflowError,
     WorkflowReason,
 )
-from openconductor.events import CallEnded, Event, StepEnded, StepStarted, StepText
-from openconductor.executor import execute
+from openconductor.events import Answered, Asked, CallEnded, Event, RoundEnded, StepEnded, StepStarted, StepText
 from openconductor.pool import Worker, WorkerPool
 from openconductor.protocols import CallContext, OnText
 from openconductor.types import Completion, Message, Sampling, Step, Usage, Workflow
@@ -190,12 +190,13 @@ def test_whatever_the_timing_each_step_gets_what_a_serial_execution_gives_it(acc
 # --- what a call is told ----------------------------------------------------------------------------------------------
 
 
-async def test_calls_say_which_episode_round_step_and_sample_they_are() -> None:
+async def test_calls_say_which_episode_step_and_sample_they_are() -> None:
     provider = Scripted()
-    await execute(plan([[], [0]]), pool_of(provider), "Why?", call=CallContext("e1", round=2, sample=3, depth=1))
+    await execute(plan([[], [0]]), pool_of(provider), "Why?", sample=3)
+    (episode,) = {call.episode for call, _ in provider.calls}
     assert [replace(call, origin=0.0, on_event=None) for call, _ in provider.calls] == [
-        CallContext("e1", 2, 0, 0, 3, 1),
-        CallContext("e1", 2, 1, 0, 3, 1),
+        CallContext(episode, 0, 0, 0, 3),
+        CallContext(episode, 0, 1, 0, 3),
     ]
 
 
@@ -438,14 +439,14 @@ async def test_a_missing_key_is_not_fallen_back_from() -> None:
 
 async def test_events_tell_what_happens_in_order() -> None:
     events: list[Event] = []
-    provider = Scripted(lambda call: "one two")
     transcript = await execute(
-        plan([[], [0]]), pool_of(provider), "Why?", on_event=events.append, call=CallContext("e1", round=1)
+        plan([[], [0]]), pool_of(Scripted(lambda call: "one two")), "Why?", on_event=events.append
     )
-    assert [type(event) for event in events] == [StepStarted, StepText, StepText, CallEnded, StepEnded] * 2
+    of_a_step = [StepStarted, StepText, StepText, CallEnded, StepEnded]
+    assert [type(event) for event in events] == [Asked, *of_a_step, *of_a_step, RoundEnded, Answered]
     assert [event.text for event in events if isinstance(event, StepText)] == ["one", "two"] * 2
     assert [event.result for event in events if isinstance(event, StepEnded)] == list(transcript.results)
-    assert {(event.episode, event.round) for event in events} == {("e1", 1)}
+    assert len({event.episode for event in events}) == 1 and {event.round for event in events} == {0}
     assert [event.at for event in events] == sorted(event.at for event in events)
 
 

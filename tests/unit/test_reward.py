@@ -29,10 +29,11 @@ from openconductor.errors import (
     WorkflowError,
     WorkflowReason,
 )
+from openconductor.evaluation import Outcome
 from openconductor.events import Answered, Event
 from openconductor.pool import Worker, WorkerPool
 from openconductor.prompt import SOLVE_SUBTASK, PromptOptions, render_workflow
-from openconductor.reward import RewardFunction, Scored, episode_reward, group_advantages
+from openconductor.reward import RewardFunction, Scored, episode_correct, episode_reward, group_advantages
 from openconductor.types import Budget, Completion, Episode, Grade, Message, Problem, Round, Step, Usage, Workflow
 
 PROBLEM = Problem("p1", "What is 6 * 7?", "42", "sums")
@@ -122,6 +123,32 @@ def test_an_episode_that_failed_is_worth_what_its_cause_says(error: OpenConducto
 )
 def test_an_answer_is_worth_its_grade(grade: Grade | None, reward: float | None) -> None:
     assert episode_reward(ended("42"), grade) == reward
+
+
+@pytest.mark.parametrize(
+    ("error", "grade", "correct"),
+    [
+        (None, Grade(True), True),
+        (None, Grade(False), False),
+        (None, Grade(None), None),
+        (None, None, None),
+        (WorkflowError(WorkflowReason.NO_STEPS, "no"), None, False),
+        (Refused("no"), None, False),
+        (RateLimited("slow down"), None, None),
+        (budget_spent("seconds"), None, None),
+    ],
+)
+def test_whether_an_episode_is_right_does_not_hang_on_the_scale_of_the_reward(
+    error: OpenConductorError | None, grade: Grade | None, correct: bool | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # Twice as much for a right answer, a malus for a wrong one: accuracy is the same.
+    scaled = {1.0: 2.0, 0.5: 0.0, 0.0: -1.0, None: None}
+    monkeypatch.setattr(
+        "openconductor.reward.episode_reward", lambda episode, grade: scaled[episode_reward(episode, grade)]
+    )
+    episode = ended(None if error else "42", error)
+    assert episode_correct(episode, grade) is correct
+    assert Outcome(PROBLEM, episode, grade).correct is correct
 
 
 # --- scoring one completion -------------------------------------------------------------------------------------------

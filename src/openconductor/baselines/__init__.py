@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 BASELINES: dict[str, str] = {
     "best_fixed": "openconductor.baselines.best_fixed:BestFixed",
     "consensus": "openconductor.baselines.consensus:Consensus",
-    "context": "openconductor.baselines.context:LongContext",
+    "context": "openconductor.baselines.single:LongContext",
     "explorer": "openconductor.baselines.collaboration:Explorer",
     "masrouter": "openconductor.baselines.routers:MASRouter",
     "moa": "openconductor.baselines.moa:MixtureOfAgents",

@@ -17,9 +17,10 @@ from collections.abc import Mapping
 
 from openconductor.baselines.instructions import in_gym
 from openconductor.baselines.observed import Observations
-from openconductor.baselines.playing import Baseline, Stage
+from openconductor.baselines.pools import Baseline
 from openconductor.baselines.single import alone
 from openconductor.config import nearest
+from openconductor.episode import Stage
 from openconductor.errors import ConfigError
 from openconductor.gym.fixed import BEST_FIXED, fixed_workflow
 from openconductor.gym.questions import read_question
@@ -63,7 +64,7 @@ class BestFixed(Baseline):
     async def play(self, stage: Stage) -> str | None:
         """One round, of the constant."""
         workflow = self.workflow or self._of_the_gym(stage.question)
-        return (await stage.run(workflow)).answer
+        return await stage.answer_by(workflow)
 
     def _of_the_gym(self, question: Question) -> Workflow:
         text = in_gym(question)

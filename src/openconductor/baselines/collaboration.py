@@ -17,8 +17,8 @@ from dataclasses import dataclass
 
 from openconductor.baselines.instructions import ALONE, in_gym, merge, revise, solve
 from openconductor.baselines.observed import Observations, text_of
-from openconductor.baselines.playing import Baseline, Stage
-from openconductor.baselines.pools import check_count
+from openconductor.baselines.pools import Baseline, check_count
+from openconductor.episode import Stage
 from openconductor.errors import ConfigError
 from openconductor.gym.questions import read_question
 from openconductor.pool import WorkerPool
@@ -134,7 +134,7 @@ class Explorer(Baseline):
     async def play(self, stage: Stage) -> str | None:
         """One round, of the collaboration that is drawn."""
         drawn, workers = self.draw(stage.question, sample=stage.sample)
-        return (await stage.run(drawn.workflow(workers, stage.question))).answer
+        return await stage.answer_by(drawn.workflow(workers, stage.question))
 
     def draw(self, question: Question, *, sample: int = 0) -> tuple[Collaboration, list[int]]:
         """The collaboration and the workers that are drawn for a question."""

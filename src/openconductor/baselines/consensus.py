@@ -6,11 +6,12 @@ what most of them say.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Sequence
 
 from openconductor.baselines.instructions import ALONE, in_gym
-from openconductor.baselines.playing import Baseline, Stage
-from openconductor.baselines.pools import check_count, forgiving_pool, ordinal_in, spoken
+from openconductor.baselines.pools import Baseline, check_count, forgiving_pool, ordinal_in, spoken
+from openconductor.episode import Stage
 from openconductor.errors import ConfigError
 from openconductor.graders.extraction import find_answer
 from openconductor.graders.math_text import normalise, words_of
@@ -51,11 +52,11 @@ class Consensus(Baseline):
 
     async def play(self, stage: Stage) -> str | None:
         """One round, of all samples."""
-        transcript = await stage.run(self._workflow)
-        if transcript.error is not None:
+        said = await spoken(stage, self._workflow)
+        if said is None:
             return None
         key = self._key or (_gym_key if in_gym(stage.question) else answer_key)
-        return majority([text for _, text in spoken(transcript)], key)
+        return majority(list(said.values()), key)
 
 
 def majority(responses: Sequence[str], key: Key) -> str:
@@ -73,11 +74,7 @@ def majority(responses: Sequence[str], key: Key) -> str:
     keys = [key(response) for response in responses]
     if not any(keys):
         keys = [" ".join(response.split()) for response in responses]
-    votes: dict[str, int] = {}
-    for found in keys:
-        if found:
-            votes[found] = votes.get(found, 0) + 1
-    winner = max(votes, key=lambda found: votes[found])  # a dict keeps the order in which they were first said
+    ((winner, _),) = Counter(filter(None, keys)).most_common(1)  # of equal counts the first
     return responses[keys.index(winner)]
 
 

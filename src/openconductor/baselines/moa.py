@@ -7,8 +7,9 @@ the one before, and the merge.
 from __future__ import annotations
 
 from openconductor.baselines.instructions import merge, solve
-from openconductor.baselines.playing import Baseline, Stage
-from openconductor.baselines.pools import check_count, forgiving_pool, last_spoken, ordinal_in
+from openconductor.baselines.pools import Baseline, check_count, forgiving_pool, ordinal_in, spoken
+from openconductor.episode import Stage
+from openconductor.errors import Refused
 from openconductor.pool import WorkerPool
 from openconductor.types import Question, Step, Workflow
 
@@ -37,16 +38,17 @@ class MixtureOfAgents(Baseline):
 
     async def play(self, stage: Stage) -> str | None:
         """One round, of the whole mixture."""
-        transcript = await stage.run(self.workflow(stage.question))
-        return None if transcript.error is not None else last_spoken(transcript)
+        workflow = self.workflow(stage.question)
+        said = await spoken(stage, workflow)
+        if said is not None and len(workflow) - 1 not in said:
+            raise Refused("declined to answer")
+        return None if said is None else said[len(workflow) - 1]
 
     def workflow(self, question: Question) -> Workflow:
         """The mixture as a workflow: ``layers`` times the pool's workers, and the merge."""
-        workers = self.pool.ordinals
-        size = len(workers)
-        steps = [Step(worker, solve(question)) for worker in workers]
+        steps = [Step(worker, solve(question)) for worker in self.pool.ordinals]
+        size = len(steps)
         for layer in range(1, self._layers):
             before = range((layer - 1) * size, layer * size)
-            steps += [Step(worker, merge(question), before) for worker in workers]
-        last = range((self._layers - 1) * size, self._layers * size)
-        return Workflow((*steps, Step(self._aggregator, merge(question), last)))
+            steps += [Step(worker, merge(question), before) for worker in self.pool.ordinals]
+        return Workflow((*steps, Step(self._aggregator, merge(question), range(len(steps) - size, len(steps)))))

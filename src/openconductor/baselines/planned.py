@@ -7,12 +7,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from openconductor.baselines.playing import Baseline, Stage
+from openconductor.baselines.pools import Baseline
+from openconductor.episode import Stage
 from openconductor.parser import validate_workflow
 from openconductor.pool import WorkerPool
 from openconductor.types import Question, Workflow
-
-Plan = Callable[[Question], Workflow]
 
 
 class PlannedOrchestrator(Baseline):
@@ -25,13 +24,21 @@ class PlannedOrchestrator(Baseline):
         name: what tables call it.
     """
 
-    def __init__(self, pool: WorkerPool, plan: Plan, *, max_steps: int | None = None, name: str = "planned") -> None:
+    def __init__(
+        self,
+        pool: WorkerPool,
+        plan: Callable[[Question], Workflow],
+        *,
+        max_steps: int | None = None,
+        name: str = "planned",
+    ) -> None:
         super().__init__(pool, name)
         self._plan = plan
         self._max_steps = max_steps
 
     async def play(self, stage: Stage) -> str | None:
         """One round, of the plan."""
+        stage.begin()
         workflow = self._plan(stage.question)
         validate_workflow(workflow, self.pool.ordinals, max_steps=self._max_steps)
-        return (await stage.run(workflow)).answer
+        return await stage.answer_by(workflow)

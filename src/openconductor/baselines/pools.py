@@ -1,24 +1,66 @@
-"""Pools as baselines need them: a worker by its name or ordinal, all workers changed alike, a refusal as words.
+"""What baselines share: a pool, a way to play a question on a Stage, and a refusal as words.
 
 In: a pool. Out: ordinals, or a pool of the same ordinals.
 """
 
 from __future__ import annotations
 
-import math
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
+from copy import copy
 from dataclasses import replace
 from types import MappingProxyType
+from typing import TYPE_CHECKING, Self
 
+from openconductor.episode import Stage
 from openconductor.errors import ConfigError, Refused, WorkerError, caused_by_plan
 from openconductor.execution import find_fault
 from openconductor.pool import WorkerPool
-from openconductor.protocols import CallContext, OnText, Provider
-from openconductor.types import Completion, Message, Sampling, StepResult, Transcript, Usage
+from openconductor.protocols import CallContext, OnEvent, OnText, Provider
+from openconductor.types import Budget, Completion, Episode, Message, Question, Sampling, Usage, Workflow
 from openconductor.worker import Worker
+
+if TYPE_CHECKING:
+    from openconductor.worker import CompletionStore
 
 DECLINED = "(This worker declined to answer.)"
 """What a refusal reads as in a forgiving pool."""
+
+
+class Baseline(ABC):
+    """An Orchestrator that plays a question without a Conductor: in the same events, transcripts, bills and budgets.
+
+    Attributes:
+        name: what tables call it.
+        pool: the workers.
+    """
+
+    def __init__(self, pool: WorkerPool, name: str) -> None:
+        self.pool = pool
+        self.name = name
+
+    async def ask(
+        self, question: Question, *, budget: Budget | None = None, on_event: OnEvent | None = None, sample: int = 0
+    ) -> Episode:
+        """Answer one question; as for the Conductor's ``ask``, data errors end the episode and *stop* errors rise."""
+        return await Stage(self.pool, question, sample=sample, on_event=on_event).play(self.play, budget)
+
+    def replaying(self, journal: CompletionStore) -> Self:
+        """The same baseline, answering from a journal what is in it: paid for before, and not again."""
+        other = copy(self)
+        other.pool = self.pool.replaying(journal)
+        return other
+
+    @abstractmethod
+    async def play(self, stage: Stage) -> str | None:
+        """Play one question on a stage.
+
+        Returns:
+            The answer; None where the last round's error ends the episode.
+
+        Raises:
+            WorkflowError, WorkerError: the episode ends with it.
+        """
 
 
 def ordinal_in(pool: WorkerPool, worker: int | str) -> int:
@@ -57,34 +99,20 @@ def forgiving_pool(pool: WorkerPool) -> WorkerPool:
     return changed_pool(pool, lambda worker: worker.wrapped(_Forgiving))
 
 
-def spoken(transcript: Transcript) -> list[tuple[int, str]]:
-    """What the steps of a forgiving pool answered, as (step, text), refusals left out.
+async def spoken(stage: Stage, workflow: Workflow) -> dict[int, str] | None:
+    """What the steps of a workflow over a forgiving pool answer, by step, refusals left out; None where one failed.
 
     Raises:
         Refused: every one of them declined.
     """
-    said = [(index, text) for index, result in enumerate(transcript.results) if (text := _text(result)) is not None]
+    transcript = await stage.run(workflow)
+    if transcript.error is not None:
+        return None
+    texts = [result.completion.text if result.completion else DECLINED for result in transcript.results]
+    said = {step: text for step, text in enumerate(texts) if text != DECLINED}
     if not said:
         raise Refused("every worker declined to answer")
     return said
-
-
-def last_spoken(transcript: Transcript) -> str:
-    """What the last step of a forgiving pool answered.
-
-    Raises:
-        Refused: it declined.
-    """
-    text = _text(transcript.results[-1])
-    if text is None:
-        raise Refused("declined to answer")
-    return text
-
-
-def _text(result: StepResult) -> str | None:
-    if result.completion is None or result.completion.text == DECLINED:
-        return None
-    return result.completion.text
 
 
 class _Forgiving:
@@ -109,36 +137,6 @@ class _Forgiving:
         if fault is None or not caused_by_plan(fault):
             return completion
         return replace(completion, text=DECLINED, finish_reason="stop")
-
-
-def check_flag(where: str, value: object) -> None:
-    """Make sure that an option is true or false.
-
-    Raises:
-        ConfigError: it is neither.
-    """
-    if type(value) is not bool:
-        raise ConfigError(f"{where}: got {value!r}, expected true or false")
-
-
-def check_number(where: str, value: object) -> None:
-    """Make sure that an option is a finite number from 0.
-
-    Raises:
-        ConfigError: it is none.
-    """
-    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value < math.inf:
-        raise ConfigError(f"{where}: got {value!r}, expected a number from 0")
-
-
-def check_kind(where: str, value: object, kind: type) -> None:
-    """Make sure that an option is of a class of ours.
-
-    Raises:
-        ConfigError: it is not.
-    """
-    if not isinstance(value, kind):
-        raise ConfigError(f"{where}: got {value!r}, expected a {kind.__name__} or its file")
 
 
 def check_count(where: str, value: object, least: int) -> None:

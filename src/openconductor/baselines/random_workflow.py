@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import random
 
-from openconductor.baselines.playing import Baseline, Stage
-from openconductor.baselines.pools import check_count
+from openconductor.baselines.pools import Baseline, check_count
+from openconductor.episode import Stage
 from openconductor.gym.questions import read_question
 from openconductor.gym.sampling import random_workflow
 from openconductor.pool import WorkerPool
@@ -41,7 +41,7 @@ class RandomWorkflows(Baseline):
 
     async def play(self, stage: Stage) -> str | None:
         """One round, of the workflow that is drawn."""
-        return (await stage.run(self.workflow(stage.question, sample=stage.sample))).answer
+        return await stage.answer_by(self.workflow(stage.question, sample=stage.sample))
 
     def workflow(self, question: Question, *, sample: int = 0) -> Workflow:
         """The workflow that is drawn for a question."""
@@ -50,13 +50,8 @@ class RandomWorkflows(Baseline):
         asked = read_question(question) if isinstance(question, str) else None
         if asked is not None:
             return random_workflow(rng, asked, self.pool.ordinals, max_steps=self._max_steps)
-        return Workflow(
-            tuple(
-                Step(
-                    rng.choice(self.pool.ordinals),
-                    SOLVE_SUBTASK,
-                    tuple(earlier for earlier in range(index) if rng.random() < 0.5),
-                )
-                for index in range(rng.randint(1, self._max_steps))
-            )
-        )
+        steps: list[Step] = []
+        for index in range(rng.randint(1, self._max_steps)):
+            worker = rng.choice(self.pool.ordinals)
+            steps.append(Step(worker, SOLVE_SUBTASK, [earlier for earlier in range(index) if rng.random() < 0.5]))
+        return Workflow(tuple(steps))

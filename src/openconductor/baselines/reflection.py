@@ -7,10 +7,10 @@ Self-Refine's (Madaan et al. 2023, arXiv 2303.17651), without a separate turn of
 from __future__ import annotations
 
 from openconductor.baselines.instructions import ALONE, DONE, revise
-from openconductor.baselines.playing import Baseline, Stage
-from openconductor.baselines.pools import check_count, check_flag, ordinal_in
+from openconductor.baselines.pools import Baseline, check_count, ordinal_in
 from openconductor.baselines.single import alone
-from openconductor.errors import caused_by_plan
+from openconductor.episode import Stage
+from openconductor.errors import ConfigError, caused_by_plan
 from openconductor.pool import WorkerPool
 from openconductor.types import Message, Step, Workflow
 
@@ -34,14 +34,15 @@ class Reflection(Baseline):
     def __init__(self, pool: WorkerPool, worker: int | str, *, n: int = 5, may_stop: bool = False) -> None:
         self._worker = ordinal_in(pool, worker)
         check_count("Reflection.n", n, 1)
-        check_flag("Reflection.may_stop", may_stop)
+        if type(may_stop) is not bool:
+            raise ConfigError(f"Reflection.may_stop: got {may_stop!r}, expected true or false")
         super().__init__(pool, f"{pool[self._worker].name}, {n}x reflection")
         self._n = n
         self._may_stop = may_stop
 
     async def play(self, stage: Stage) -> str | None:
         """A first attempt, and the rounds of revision."""
-        answer = (await stage.run(alone(self._worker))).answer
+        answer = await stage.answer_by(alone(self._worker))
         if answer is None:
             return None
         instruction = revise(stage.question, may_stop=self._may_stop)
@@ -52,11 +53,7 @@ class Reflection(Baseline):
             if transcript.error is not None and not caused_by_plan(transcript.error):
                 return None
             revised = transcript.answer
-            if revised is None or (self._may_stop and _is_done(revised)):
-                return answer
+            if revised is None or (self._may_stop and revised.strip().strip(".!*\"'").upper() == DONE):
+                break
             answer = revised
         return answer
-
-
-def _is_done(reply: str) -> bool:
-    return reply.strip().strip(".!*\"'").upper() == DONE

@@ -40,9 +40,9 @@ from numpy.typing import NDArray
 
 from openconductor.baselines.collaboration import COLLABORATIONS, Collaboration, Trial, trials_of_workers
 from openconductor.baselines.observed import Observations, text_of
-from openconductor.baselines.playing import Baseline, Stage
-from openconductor.baselines.pools import check_count
+from openconductor.baselines.pools import Baseline, check_count
 from openconductor.baselines.single import alone
+from openconductor.episode import Stage
 from openconductor.errors import ConfigError
 from openconductor.pool import WorkerPool
 from openconductor.serialisation import dumps, load
@@ -168,8 +168,9 @@ class _Model:
         share = np.r_[right, 1 - right] * np.r_[weight, weight]  # a share of right answers counts as both
         share[[0, len(right)]] = np.maximum(share[[0, len(right)]], 1e-12)  # each of the two is there at least once
         kept = share > 0
+        both: Any = vstack([design, design])
         model = LogisticRegression(C=1.0, fit_intercept=False, max_iter=500, tol=tolerance)
-        model.fit(vstack([design, design])[kept], np.repeat([1, 0], len(right))[kept], sample_weight=share[kept])
+        model.fit(both[kept], np.repeat([1, 0], len(right))[kept], sample_weight=share[kept])
         return np.asarray(model.coef_[0] * scales, dtype=np.float64)
 
     def _choose_scale(self, questions: int, seed: int) -> float:
@@ -311,7 +312,7 @@ class RouterDC(_Router):
     async def play(self, stage: Stage) -> str | None:
         """One round of one step."""
         chosen = await asyncio.to_thread(self.choose, text_of(stage.question))
-        return (await stage.run(alone(self._names[chosen]))).answer
+        return await stage.answer_by(alone(self._names[chosen]))
 
 
 # ── a team ───────────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -403,7 +404,7 @@ class MASRouter(_Router):
     async def play(self, stage: Stage) -> str | None:
         """One round, of the collaboration that is chosen."""
         chosen, team = await asyncio.to_thread(self.choose, text_of(stage.question))
-        return (await stage.run(chosen.workflow([self._names[name] for name in team], stage.question))).answer
+        return await stage.answer_by(chosen.workflow([self._names[name] for name in team], stage.question))
 
 
 def _parts_of(one: Collaboration, team: Sequence[str]) -> dict[str, float]:

@@ -23,9 +23,9 @@ import numpy as np
 
 from openconductor.baselines.instructions import ALONE, is_answer
 from openconductor.baselines.observed import Observations, text_of
-from openconductor.baselines.playing import Baseline, Stage
-from openconductor.baselines.pools import check_count, forgiving_pool, spoken
+from openconductor.baselines.pools import Baseline, check_count, forgiving_pool, spoken
 from openconductor.baselines.routers import HASHED, TFIDF, Encoder, Floats, fit_encoder
+from openconductor.episode import Stage
 from openconductor.errors import ConfigError
 from openconductor.pool import WorkerPool
 from openconductor.types import Step, Workflow
@@ -83,10 +83,9 @@ class Smoothie(Baseline):
 
     async def play(self, stage: Stage) -> str | None:
         """One round, in which all workers answer side by side."""
-        transcript = await stage.run(self._workflow)
-        if transcript.error is not None:
+        said = await spoken(stage, self._workflow)
+        if said is None:
             return None
-        said = dict(spoken(transcript))
         answering = [place for place, text in said.items() if is_answer(stage.question, text)]
         answers = [said[place] if place in answering else None for place in range(len(self.pool))]
         noise = await asyncio.to_thread(self.noise, text_of(stage.question), answers)

@@ -144,7 +144,7 @@ def _ask(
     if not messages.is_interactive:
         return conductor.ask_sync(question, budget=budget, on_event=journal)
     from openconductor.cli.live import EpisodeView, bill, filling_in
-    from openconductor.emit import FanOut
+    from openconductor.episode import FanOut
     from openconductor.ledger import draw_up
 
     view = EpisodeView(question, conductor.pool, show_answer=False, simulated=simulated)

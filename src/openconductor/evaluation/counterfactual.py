@@ -20,8 +20,8 @@ from dataclasses import asdict, dataclass
 from statistics import fmean
 
 from openconductor.baselines.instructions import solve
-from openconductor.baselines.playing import Stage, perform
-from openconductor.errors import BudgetExceeded, GradingError
+from openconductor.episode import Stage
+from openconductor.errors import GradingError
 from openconductor.evaluation.edits import EDIT_KINDS, Edit, EditKind, Swap, edited, edits_of
 from openconductor.evaluation.headroom import estimate
 from openconductor.evaluation.records import Record
@@ -126,16 +126,9 @@ def pool_replay(
     """
 
     async def replay(problem: Problem, workflow: Workflow, repeat: int) -> float | None:
-        async def act(stage: Stage) -> str | None:
-            return (await stage.run(workflow)).answer
-
         number = repeat if sample is None else sample(problem, repeat)
-        try:
-            episode = await perform(act, pool, problem.question, budget=budget, on_event=on_event, sample=number)
-        except BudgetExceeded as error:
-            if error.episode is None or budget is None:
-                raise
-            episode = error.episode
+        stage = Stage(pool, problem.question, sample=number, on_event=on_event, spent="data")
+        episode = await stage.play(lambda stage: stage.answer_by(workflow), budget)
         grade = None
         if episode.answer is not None:
             try:

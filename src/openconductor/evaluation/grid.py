@@ -219,7 +219,6 @@ class _Hearing:
     """The sink of one cell: everything goes to the grid, and the place is left when the episode is over."""
 
     wants_text = False
-    wants_nested = True
     __slots__ = ("_episode", "_grid", "_place")
 
     def __init__(self, grid: Grid, place: _Place) -> None:

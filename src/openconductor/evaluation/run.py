@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from openconductor.errors import ConfigError
 from openconductor.protocols import Grader, Orchestrator
-from openconductor.reward import episode_reward, grade_answer
+from openconductor.reward import episode_correct, grade_answer
 from openconductor.types import Episode, Grade, Problem
 
 
@@ -33,13 +33,8 @@ class Outcome:
 
     @property
     def correct(self) -> bool | None:
-        """Whether it counts as right; None is undecided, for infrastructure never changes a score.
-
-        As the reward has it: an invalid plan and what a plan caused (a refusal) count as wrong; a failure of transport,
-        provider or grader does not count.
-        """
-        reward = episode_reward(self.episode, self.grade)
-        return None if reward is None else reward == 1.0
+        """Whether it counts as right; None is undecided (``reward.episode_correct``)."""
+        return episode_correct(self.episode, self.grade)
 
 
 async def evaluate(

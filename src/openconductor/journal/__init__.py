@@ -98,7 +98,6 @@ class Journal(JournalReader):
     """
 
     wants_text = False
-    wants_nested = True
 
     def __init__(
         self,

@@ -236,7 +236,6 @@ class _Hearing:
     journal: Journal
     purse: Purse | None
     wants_text = False
-    wants_nested = True
 
     def __call__(self, event: Event) -> None:
         self.journal(event)

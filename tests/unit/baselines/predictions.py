@@ -41,11 +41,11 @@ from workers import (
 
 from openconductor.baselines.collaboration import Explorer, Trial, trial_of
 from openconductor.baselines.consensus import Consensus
-from openconductor.baselines.context import LongContext
 from openconductor.baselines.moa import MixtureOfAgents
 from openconductor.baselines.observed import Observations
 from openconductor.baselines.reflection import Reflection
 from openconductor.baselines.routers import MASRouter, RouterDC
+from openconductor.baselines.single import LongContext
 from openconductor.baselines.smoothie import Smoothie
 from openconductor.evaluation.intervals import wilson_interval
 from openconductor.pool import WorkerPool

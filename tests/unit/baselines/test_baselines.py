@@ -190,6 +190,22 @@ async def test_a_transport_that_fails_is_never_passed_over(name: str) -> None:
     assert isinstance(episode.error, ServerFailed)
 
 
+async def test_an_answer_of_an_independent_last_step_does_not_hide_a_failure() -> None:
+    async def late(messages: list[Message]) -> str:
+        for _ in range(5):
+            await asyncio.sleep(0)
+        raise ServerFailed("no")
+
+    pool = WorkerPool([Worker(late, name="late"), Worker(echo_at_once, name="quick")])
+    apart = Workflow((Step(0, "First."), Step(1, "Second.")))
+    episode = await PlannedOrchestrator(pool, lambda _: apart).ask("Hello?")
+    assert episode.answer is None and isinstance(episode.error, ServerFailed)
+
+
+async def echo_at_once(messages: list[Message]) -> str:
+    return echo(messages)
+
+
 @EVERY
 async def test_an_error_that_stops_is_raised_with_its_episode(name: str) -> None:
     def locked(messages: list[Message]) -> str:

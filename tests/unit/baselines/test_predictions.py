@@ -17,10 +17,9 @@ from predictions import ASKED, LEVEL, SEEDS, Case, cases, questions_of
 from workers import by_count, fixed, merging, noisy, revising
 
 from openconductor.baselines.consensus import Consensus
-from openconductor.baselines.context import LongContext
 from openconductor.baselines.moa import MixtureOfAgents
 from openconductor.baselines.reflection import Reflection
-from openconductor.baselines.single import SingleWorker
+from openconductor.baselines.single import LongContext, SingleWorker
 from openconductor.baselines.smoothie import estimate_noise
 from openconductor.evaluation.intervals import wilson_interval
 from openconductor.pool import WorkerPool

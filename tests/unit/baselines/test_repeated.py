@@ -15,12 +15,11 @@ from workers import RIGHT, noisy
 
 from openconductor.baselines import make_baseline
 from openconductor.baselines.consensus import Consensus, answer_key, majority
-from openconductor.baselines.context import LongContext
 from openconductor.baselines.instructions import DONE, MERGE, REVISE, REVISE_OR_STOP
 from openconductor.baselines.moa import MixtureOfAgents
 from openconductor.baselines.pools import DECLINED
 from openconductor.baselines.reflection import Reflection
-from openconductor.baselines.single import SingleWorker
+from openconductor.baselines.single import LongContext, SingleWorker
 from openconductor.errors import ConfigError, ContextTooLong, Refused, ServerFailed
 from openconductor.gym.questions import draw_questions
 from openconductor.gym.workers import gym_pool

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from openconductor.executor import execute
+from openconductor.episode import execute
 from openconductor.gym.exact import (
     ALL,
     alone_accuracy,

@@ -11,8 +11,8 @@ from dataclasses import replace
 
 import pytest
 
+from openconductor.episode import execute
 from openconductor.errors import Refused
-from openconductor.executor import execute
 from openconductor.gym.exact import oracle_workflow
 from openconductor.gym.questions import GymQuestion, draw_questions, read_question
 from openconductor.gym.sampling import random_workflow
