@@ -32,7 +32,7 @@ BUDGET = {
     "evaluation": 3_300,
     "graders": 2_200,
     "gym": 1_100,
-    "journal": 1_300,
+    "journal": 655,
     "plots": 1_800,
     "providers": 3_900,
     "reporting": 2_100,

@@ -21,44 +21,64 @@ from openconductor.types import Episode, Message, Question, Round, StepResult
 if TYPE_CHECKING:
     from pydantic import TypeAdapter
 
+_UNICODE = json.JSONEncoder(ensure_ascii=False, sort_keys=True, separators=(",", ":")).encode
+_ASCII = json.JSONEncoder(sort_keys=True, separators=(",", ":")).encode
+
 T = TypeVar("T")
 Json = dict[str, object]
 _Entries = Mapping[tuple[int, int | None], Entry]
 
 
 def plain(value: object) -> object:
-    """The value in JSON's types: dict, list, str, int, float, bool, None; what is none of ours as its ``repr``."""
+    """The value in JSON's types: dict, list, str, int, float, bool, None."""
     if value is None or isinstance(value, str | bool | int | float):
         return value
-    if isinstance(value, Decimal):
-        return format(value, "f")
-    if isinstance(value, OpenConductorError):
-        known: Json = {"type": type(value).__name__, "message": str(value)}
-        if isinstance(value, WorkflowError):
-            known["reason"] = value.reason.value
-        return known | _only(value, "worker", "status") if isinstance(value, WorkerError) else known
-    if isinstance(value, Mapping):
-        return {str(name): plain(item) for name, item in cast("Mapping[object, object]", value).items()}
-    if isinstance(value, set | frozenset):
-        return sorted(map(plain, cast("set[object]", value)), key=repr)
     if isinstance(value, list | tuple):
         return [plain(item) for item in cast("Sequence[object]", value)]
-    if is_dataclass(value):
-        return {name: plain(getattr(value, name)) for name in _names(type(value))}
-    return repr(value)
+    if not isinstance(value, dict):
+        return plain(_simpler(value))
+    return {str(name): plain(item) for name, item in cast("dict[object, object]", value).items()}
 
 
 def dumps(value: object) -> str:
     """Canonical JSON of ``plain(value)``: names sorted, no spaces; ASCII only where it holds a lone surrogate."""
     value = plain(value)
-    text = json.dumps(value, ensure_ascii=False, sort_keys=True, separators=(",", ":"))
+    text = _UNICODE(value)
     if text.isascii():
         return text
     try:
         text.encode()
     except UnicodeEncodeError:
-        return json.dumps(value, sort_keys=True, separators=(",", ":"))
+        return _ASCII(value)
     return text
+
+
+def compact(value: object) -> str:
+    """JSON of the value, in the order of its fields; many times as fast as ``dumps``."""
+    import pydantic_core
+
+    try:
+        return pydantic_core.to_json(value, fallback=_simpler).decode()
+    except ValueError:  # a lone surrogate
+        return dumps(value)
+
+
+def _simpler(value: object) -> object:
+    """A value that JSON does not know as one of a type nearer to JSON's; what is none of ours as its ``repr``."""
+    if is_dataclass(value):
+        return {name: getattr(value, name) for name in _names(type(value))}
+    if isinstance(value, Decimal):
+        return format(value, "f")
+    if isinstance(value, Mapping):
+        return dict(cast("Mapping[object, object]", value))
+    if isinstance(value, set | frozenset):
+        return sorted(cast("set[object]", value), key=repr)
+    if not isinstance(value, OpenConductorError):
+        return repr(value)
+    known: Json = {"type": type(value).__name__, "message": str(value)}
+    if isinstance(value, WorkflowError):
+        known["reason"] = value.reason.value
+    return known | _only(value, "worker", "status") if isinstance(value, WorkerError) else known
 
 
 def load(kind: type[T], data: object) -> T:

@@ -19,9 +19,9 @@ from openconductor.evaluation.cells import Sheet
 from openconductor.evaluation.config import CONSTRAINED_TOKENS, GYM, ConstrainedTable, EvalConfig, LearnTable, TaskTable
 from openconductor.graders.code import CodeGrader
 from openconductor.gym.workers import gym_pool
-from openconductor.journal.text import dumps, loads
 from openconductor.pool import WorkerPool
 from openconductor.sandboxes import Sandbox, open_sandbox
+from openconductor.serialisation import dumps, plain
 from openconductor.tasks import Benchmark, load_task
 from openconductor.types import Problem
 from openconductor.worker import Worker
@@ -123,16 +123,7 @@ def describe_pool(pool: WorkerPool) -> list[Plain]:
             "price": None
             if worker.price is None
             else {k: format(v, "f") for k, v in asdict(worker.price).items() if v is not None},
-            "sampling": loads(
-                dumps(
-                    {
-                        "temperature": worker.sampling.temperature,
-                        "max_tokens": worker.sampling.max_tokens,
-                        "seed": worker.sampling.seed,
-                        "body": worker.sampling.body,
-                    }
-                )
-            ),
+            "sampling": plain(worker.sampling),
         }
         for ordinal, worker in pool
     ]

@@ -1,40 +1,36 @@
 """What a journal holds, read while it is written or long after: episodes, calls, outcomes, sums, completions by key.
 
-In: a journal's file. Out: frozen values. Sums count what was
-paid for: no call that was answered from a journal (``replayed``).
+In: a journal's file. Out: frozen values. Sums count what was paid for: no call that was answered from a journal
+(``replayed``).
 """
 
 from __future__ import annotations
 
+import json
 import sqlite3
 import threading
-from collections.abc import Generator, Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, fields
 from decimal import Decimal
-from itertools import chain
 from pathlib import Path
 from types import MappingProxyType, TracebackType
-from typing import Any, Self, cast
+from typing import Any, Self, TypeVar
 
 from openconductor.errors import JournalError
-from openconductor.journal.schema import explanation, open_for_reading, texts_of, turns_of
-from openconductor.journal.text import loads
-from openconductor.types import Completion, FinishReason, Message, Price, Question, Role, Sampling, Usage
+from openconductor.journal.file import explanation, open_for_reading
+from openconductor.serialisation import load
+from openconductor.types import Completion, Message, Price, Sampling, Usage, Workflow
 
+T = TypeVar("T")
+
+_JSON = ("question", "usage", "error", "workflow", "price", "request", "response", "record")  # columns
 _PAGE = 500  # rows read at a time, so that a slow reader does not hold up the writer's checkpoints
 
-_COMPLETION = "SELECT * FROM calls WHERE key = ? AND replayable ORDER BY number LIMIT 1"
-_EPISODES = "SELECT * FROM episodes WHERE number > ? ORDER BY number LIMIT ?"
-_OUTCOMES = "SELECT * FROM outcomes WHERE number > ? {last} ORDER BY number LIMIT ?"
 _LAST = "AND number = (SELECT max(number) FROM outcomes AS later WHERE later.key = outcomes.key)"
-_CALLS = """SELECT calls.*, episodes.id FROM calls JOIN episodes ON episodes.number = calls.episode
-    WHERE calls.number > ? {where} ORDER BY calls.number LIMIT ?"""
-_SUMS = """SELECT worker, outcome, dollars, count(*) AS calls, sum(input_tokens) AS input_tokens,
-    sum(cached_tokens) AS cached_tokens, sum(output_tokens) AS output_tokens,
-    sum(reasoning_tokens) AS reasoning_tokens, sum(unpriced_calls) AS unpriced_calls,
-    sum(work_seconds) AS work_seconds
-    FROM calls WHERE NOT replayed GROUP BY worker, outcome, dollars"""
+_COUNTS = tuple(one.name for one in fields(Usage) if one.name != "dollars")
+_SUMS = f"""SELECT worker, outcome, json_extract(usage, '$.dollars') AS paid, count(*) AS calls,
+    {", ".join(f"sum(json_extract(usage, '$.{name}')) AS {name}" for name in _COUNTS)}
+    FROM calls WHERE NOT replayed GROUP BY worker, outcome, paid"""  # noqa: S608 - our own names
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,8 +39,6 @@ class JournaledEpisode:
 
     Attributes:
         id: its id.
-        above: the id of the episode that it worked for; "" at the top.
-        path: the (round, step) of each call above it.
         sample: which repeat of its question it is.
         question: what was asked; None where content is not kept.
         started: seconds since 1970; None where its beginning was not heard of.
@@ -56,10 +50,8 @@ class JournaledEpisode:
     """
 
     id: str
-    above: str
-    path: tuple[tuple[int, int | None], ...]
     sample: int
-    question: Question | None
+    question: str | tuple[Message, ...] | None
     started: float | None
     outcome: str
     answer: str | None
@@ -169,55 +161,34 @@ class JournalReader:
 
         Only one that is kept as it came: a response that redaction changed, or that is not kept, is none.
         """
-        for row in self._rows(_COMPLETION, (key,)):
-            return _completion(row, self._texts([row]))
+        for row in self._rows("SELECT * FROM calls WHERE key = ? AND replayable ORDER BY number LIMIT 1", key):
+            return self._calls([row])[0].completion
         return None
 
     def episodes(self) -> Iterator[JournaledEpisode]:
-        """All episodes, nested ones too, in the order in which they began."""
-        for row in chain.from_iterable(self._pages(_EPISODES, ())):
-            yield JournaledEpisode(
-                row["id"],
-                row["above"] or "",
-                tuple((level[0], level[1]) for level in cast("list[list[Any]]", loads(row["path"] or "[]"))),
-                row["sample"] or 0,
-                None if row["question"] is None else _question(loads(row["question"])),
-                row["started"],
-                row["outcome"],
-                row["answer"],
-                row["error_type"],
-                row["error"],
-                _usage(row),
-                row["seconds"],
-            )
+        """All episodes, in the order in which they began."""
+        for rows in self._pages("SELECT * FROM episodes WHERE number > ?"):
+            for row in rows:
+                usage: dict[str, Any] = row["usage"] or {}
+                yield self._loaded(JournaledEpisode, row | _error(row) | {"usage": usage})
 
     def calls(self, episode: str | None = None) -> Iterator[JournaledCall]:
         """All calls, or those of the episode of this id, in the order in which they ended."""
-        where = "" if episode is None else "AND episodes.id = ?"
-        for row, texts in self._calls(_CALLS.format(where=where), () if episode is None else (episode,)):
-            messages, sampling = _request(row, texts)
-            yield JournaledCall(
-                row["id"],
-                row["round"],
-                row["step"],
-                row["attempt"],
-                row["worker"],
-                row["identity"],
-                row["outcome"],
-                row["key"],
-                row["request_hash"],
-                messages,
-                sampling,
-                _completion(row, texts),
-                row["error_type"],
-                row["error"],
-                row["status"],
-                _usage(row),
-                _price(row["price"]),
-                row["started"],
-                bool(row["nested"]),
-                bool(row["replayed"]),
-            )
+        query = "SELECT * FROM calls WHERE number > ?"
+        for rows in self._pages(query) if episode is None else self._pages(f"{query} AND episode = ?", episode):
+            yield from self._calls(rows)
+
+    def workflows(self) -> Iterator[tuple[int, int, Workflow]]:
+        """The valid workflows, but those that only accept, in the order of the episodes.
+
+        Each with its episode's number, from 1 in the order in which they began, and the last episode's number. None
+        where content is not kept.
+        """
+        query = """SELECT number, workflow, (SELECT max(number) FROM episodes) AS last
+            FROM rounds JOIN episodes ON id = episode
+            WHERE valid AND NOT accepted AND question IS NOT NULL ORDER BY number, round"""
+        for row in self._rows(query):
+            yield row["number"], row["last"], self._loaded(Workflow, row["workflow"])
 
     def outcomes(self, *, history: bool = False) -> Iterator[JournaledOutcome]:
         """What evaluations kept, in the order in which it was written.
@@ -225,122 +196,73 @@ class JournalReader:
         Args:
             history: whether to give all that a key ever had (a question that was judged again); else the last only.
         """
-        for row in chain.from_iterable(self._pages(_OUTCOMES.format(last="" if history else _LAST), ())):
-            yield JournaledOutcome(row["key"], cast("dict[str, Any]", loads(row["record"])), row["written"])
+        query = "SELECT * FROM outcomes WHERE number > ? "
+        for rows in self._pages(query if history else query + _LAST):
+            yield from (JournaledOutcome(row["key"], row["record"], row["written"]) for row in rows)
 
     def totals(self) -> Totals:
         """What was paid for, to the token and to the last digit of a dollar."""
         spent = Spending()
         by_worker: dict[str, Spending] = {}
         by_outcome: dict[str, Spending] = {}
-        for row in self._rows(_SUMS, ()):
-            dollars = Decimal(row["dollars"] or 0) * row["calls"]
-            part = Spending(row["calls"], _usage(row, dollars))
+        for row in self._rows(_SUMS):
+            counts = {name: row[name] for name in _COUNTS}
+            part = Spending(row["calls"], Usage(**counts, dollars=Decimal(row["paid"]) * row["calls"]))
             spent += part
             by_worker[row["worker"]] = by_worker.get(row["worker"], Spending()) + part
             by_outcome[row["outcome"]] = by_outcome.get(row["outcome"], Spending()) + part
         return Totals(spent, MappingProxyType(by_worker), MappingProxyType(by_outcome))
 
-    def export_parquet(self, folder: str | Path) -> list[Path]:
-        """Write one Parquet file a table into a folder; returns the files.
-
-        Decimals are strings, what is JSON in the journal is JSON there; rounds, steps and calls name their episode by
-        its id, and calls hold their texts.
-
-        Raises:
-            ConfigError: pyarrow is not installed.
-            JournalError: the journal cannot be read, or the folder not be written to.
-        """
-        from openconductor.journal.export import export_parquet
-
-        return export_parquet(self.path, Path(folder))
-
-    @contextmanager
-    def _alone(self) -> Generator[sqlite3.Connection]:
-        """The connection, for this thread alone."""
+    def _rows(self, query: str, *values: object) -> list[dict[str, Any]]:
+        """The rows of a query, their JSON read."""
         try:
             with self._reading:
-                yield self._connection
-        except sqlite3.Error as error:
+                rows = self._connection.execute(query, values).fetchall()
+            return [{name: _value(name, row[name]) for name in row.keys()} for row in rows]  # noqa: SIM118 - no dict
+        except (sqlite3.Error, ValueError) as error:
             raise JournalError(f"journal {self.path}: cannot be read: {explanation(error)}") from error
 
-    def _rows(self, query: str, values: tuple[object, ...]) -> list[sqlite3.Row]:
-        with self._alone() as connection:
-            return connection.execute(query, values).fetchall()
-
-    def _texts(self, calls: Sequence[sqlite3.Row]) -> dict[int, str]:
-        with self._alone() as connection:
-            return texts_of(connection, calls)
-
-    def _pages(self, query: str, values: tuple[object, ...]) -> Iterator[list[sqlite3.Row]]:
+    def _pages(self, query: str, *values: object) -> Iterator[list[dict[str, Any]]]:
+        """The rows of a query whose first condition is on ``number``, in its order."""
         last = 0
-        while rows := self._rows(query, (last, *values, _PAGE)):
+        while rows := self._rows(f"{query} ORDER BY number LIMIT {_PAGE}", last, *values):
             yield rows
             last = rows[-1]["number"]
 
-    def _calls(self, query: str, values: tuple[object, ...]) -> Iterator[tuple[sqlite3.Row, Mapping[int, str]]]:
-        """The calls, each with the texts that it names."""
-        for rows in self._pages(query, values):
-            texts = self._texts(rows)
-            for row in rows:
-                yield row, texts
+    def _calls(self, rows: list[dict[str, Any]]) -> list[JournaledCall]:
+        """The calls of some rows, with the texts that these name."""
+        turns = [turn for row in rows if row["request"] for turn in row["request"]["messages"]]
+        said = [row["response"][part] for row in rows if row["response"] for part in ("text", "reasoning")]
+        numbers = sorted({turn["content"] for turn in turns}.union(said))
+        query = "SELECT number, text FROM texts WHERE number IN (SELECT value FROM json_each(?))"
+        texts = {row["number"]: row["text"] for row in self._rows(query, json.dumps(numbers))}
+        for turn in turns:
+            turn["content"] = texts[turn["content"]]
+        return [self._call(row, texts) for row in rows]
+
+    def _call(self, row: dict[str, Any], texts: Mapping[int, str]) -> JournaledCall:
+        request: dict[str, Any] = row["request"] or {"messages": None, "sampling": None}
+        response: dict[str, Any] | None = row["response"]
+        if response is not None:
+            response |= {part: texts[response[part]] for part in ("text", "reasoning")} | {"usage": row["usage"]}
+            if (body := response["body_sent"]) and body.get("messages", ...) is None:
+                body["messages"] = [{"role": turn["role"], "content": turn["content"]} for turn in request["messages"]]
+        return self._loaded(JournaledCall, row | request | {"completion": response} | _error(row))
+
+    def _loaded(self, kind: type[T], data: Mapping[str, Any]) -> T:
+        try:
+            return load(kind, data)
+        except ValueError as error:
+            raise JournalError(f"journal {self.path}: cannot be read: {error}") from error
 
 
-def _completion(row: sqlite3.Row, texts: Mapping[int, str]) -> Completion | None:
-    if row["text"] is None:
-        return None
-    tools = loads(row["tool_calls"] or "[]")
-    body = _mapping(row["body_sent"])
-    if body is not None and "messages" in body and body["messages"] is None:
-        body["messages"] = [{"role": turn["role"], "content": texts[turn["content"]]} for turn in turns_of(row)]
-    return Completion(
-        texts[row["text"]],
-        texts.get(row["reasoning"], ""),
-        tuple(cast("list[dict[str, object]]", tools)) if isinstance(tools, list) else (),
-        _usage(row),
-        cast(FinishReason, row["finish_reason"]),
-        body,
-    )
+def _value(name: str, value: Any) -> Any:
+    """What a column holds: its JSON read; a text that is bytes, for UTF-8 cannot hold it, as text."""
+    if name in _JSON and value is not None:
+        return json.loads(value)
+    return value.decode("utf-8", "surrogatepass") if isinstance(value, bytes) else value
 
 
-def _request(row: sqlite3.Row, texts: Mapping[int, str]) -> tuple[tuple[Message, ...] | None, Sampling | None]:
-    request = _mapping(row["request"])
-    if request is None:
-        return None, None
-    turns = [
-        {**turn, "content": texts[turn["content"]]}
-        | ({"parts": loads(texts[turn["parts"]])} if "parts" in turn else {})
-        for turn in turns_of(row)
-    ]
-    return _messages(turns), Sampling(**request["sampling"])
-
-
-def _mapping(text: str | None) -> dict[str, Any] | None:
-    """The mapping of a JSON text; None where there is none, or what should be one was written as something else."""
-    value = None if text is None else loads(text)
-    return cast("dict[str, Any]", value) if isinstance(value, dict) else None
-
-
-def _question(value: object) -> Question:
-    return value if isinstance(value, str) else _messages(cast("list[dict[str, Any]]", value))
-
-
-def _messages(turns: list[dict[str, Any]]) -> tuple[Message, ...]:
-    return tuple(Message(cast(Role, turn["role"]), turn["content"], tuple(turn.get("parts", ()))) for turn in turns)
-
-
-def _price(text: str | None) -> Price | None:
-    value = _mapping(text)
-    return None if value is None else Price(**{name: Decimal(amount) for name, amount in value.items()})
-
-
-def _usage(row: sqlite3.Row, dollars: Decimal | None = None) -> Usage:
-    return Usage(
-        int(row["input_tokens"] or 0),
-        int(row["cached_tokens"] or 0),
-        int(row["output_tokens"] or 0),
-        int(row["reasoning_tokens"] or 0),
-        Decimal(row["dollars"] or 0) if dollars is None else dollars,
-        int(row["unpriced_calls"] or 0),
-        row["work_seconds"] or 0.0,
-    )
+def _error(row: Mapping[str, Any]) -> dict[str, Any]:
+    error: dict[str, Any] = row["error"] or {}
+    return {"error_type": error.get("type"), "error": error.get("message"), "status": error.get("status")}

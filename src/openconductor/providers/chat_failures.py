@@ -26,7 +26,7 @@ from openconductor.errors import (
     ServerFailed,
     WorkerError,
 )
-from openconductor.journal.privacy import MARK, forms, secrets_of_environment
+from openconductor.privacy import MARK, forms, secrets_of_environment
 
 Json = Mapping[str, object]
 

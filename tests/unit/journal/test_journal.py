@@ -21,7 +21,7 @@ from openconductor import Conductor, Worker, WorkerPool
 from openconductor.errors import ConfigError, JournalError, ServerFailed, WorkerError
 from openconductor.events import Answered, Asked
 from openconductor.journal import Journal
-from openconductor.types import Completion, Episode, Message, Price, Sampling, Usage
+from openconductor.types import Completion, Episode, Message, Price, Sampling, Step, Usage, Workflow
 
 
 @pytest.fixture
@@ -46,9 +46,8 @@ async def test_an_answered_episode_stands_in_the_file_when_ask_returns(path: Pat
             ("w0", 0, 0, "answered"),
             ("w1", 0, 1, "answered"),
         ]
-    assert rows(path, "SELECT workers, access, subtasks, valid, accepted, text FROM rounds") == [
-        ("[0,1]", "[[],[0]]", '["Think.","Say it."]', 1, 0, PLAN)
-    ]
+        assert list(journal.workflows()) == [(1, 1, Workflow((Step(0, "Think."), Step(1, "Say it.", (0,)))))]
+    assert rows(path, "SELECT valid, accepted, text FROM rounds") == [(1, 0, PLAN)]
     assert rows(path, "SELECT step, worker, answered_by, outcome, subtask FROM steps ORDER BY step") == [
         (0, 0, 0, "answered", "Think."),
         (1, 1, 1, "answered", "Say it."),
@@ -109,9 +108,9 @@ async def test_what_failed_is_named_and_what_was_not_reached_has_its_row(path: P
 async def test_an_invalid_plan_is_kept_with_its_reason(path: Path) -> None:
     with Journal(path) as journal:
         await ask(journal, plan="I would rather not.")
-    assert rows(path, "SELECT valid, reason, error_type, text FROM rounds") == [
-        (0, "missing_list", "WorkflowError", "I would rather not.")
-    ]
+    assert rows(
+        path, "SELECT valid, json_extract(error, '$.type'), json_extract(error, '$.reason'), text FROM rounds"
+    ) == [(0, "WorkflowError", "missing_list", "I would rather not.")]
 
 
 async def test_an_accepting_round_is_kept_as_one(path: Path) -> None:
@@ -120,7 +119,7 @@ async def test_an_accepting_round_is_kept_as_one(path: Path) -> None:
     conductor = Conductor(planner, pool=pool_of(Talker(says("Two.")), Talker(says("4"))), max_rounds=2)
     with Journal(path) as journal:
         await conductor.ask("What is 2 + 2?", on_event=journal)
-    assert rows(path, "SELECT round, accepted, workers FROM rounds") == [(0, 0, "[0,1]"), (1, 1, "[]")]
+    assert rows(path, "SELECT round, accepted FROM rounds") == [(0, 0), (1, 1)]
 
 
 async def test_a_step_that_another_worker_answered_says_so(path: Path) -> None:
@@ -144,7 +143,7 @@ async def test_an_episode_that_was_cut_off_is_unfinished_and_keeps_its_calls(pat
 async def test_a_call_comes_back_from_the_file_as_it_was(path: Path) -> None:
     image = {"type": "image_url", "image_url": MappingProxyType({"url": "data:,x"})}
     messages = (Message("system", "Be brief.\x00"), Message("user", "Sëe \ud800 “this”:\n", (image,)))
-    sampling = Sampling(0.2, 9, 7, {"effort": "minimal", "top_p": Decimal("0.10"), "stop": ["\n"]})
+    sampling = Sampling(0.2, 9, 7, {"effort": "minimal", "top_p": 0.1, "stop": ["\n"]})
     said = Completion(
         'Fi"ne\\\n',
         "thought \udfff",
@@ -182,7 +181,8 @@ async def test_a_body_that_repeats_the_messages_is_kept_whole_and_written_once(p
         found = journal.find_completion(key_for(event))
         assert found is not None
         assert found.body_sent == sent
-    assert rows(path, "SELECT body_sent FROM calls") == [('{"messages":null,"model":"m","stream":true}',)]
+    kept = rows(path, "SELECT json_extract(response, '$.body_sent') FROM calls")
+    assert kept == [('{"model":"m","messages":null,"stream":true}',)]
 
 
 async def test_a_text_that_many_calls_saw_is_written_once(path: Path) -> None:
@@ -212,8 +212,7 @@ async def test_texts_that_were_forgotten_are_written_again(path: Path, monkeypat
 
 
 async def test_numbers_and_bodies_that_no_file_can_hold_break_nothing(path: Path) -> None:
-    body: dict[str, Any] = {"n": object(), 3: "three"}
-    body["self"] = body
+    body: dict[Any, Any] = {"n": object(), 3: "three", "x": "\udc00"}
     odd = one_call(usage=Usage(10**30, -(10**30), 5), sampling=Sampling(body=body))
     with Journal(path) as journal:
         journal(Asked("e1", 0, 0.0, "\ud800"))
@@ -233,7 +232,6 @@ async def test_a_call_of_an_episode_that_began_unheard_is_kept_and_has_no_key(pa
         journal.flush()
         assert journal.find_completion(key_for(event)) is None
         assert [call.key for call in journal.calls("e1")] == [None]
-        assert [one.outcome for one in journal.episodes()] == ["unfinished"]
 
 
 async def test_an_id_that_was_heard_before_keeps_its_row(path: Path) -> None:
@@ -243,24 +241,7 @@ async def test_an_id_that_was_heard_before_keeps_its_row(path: Path) -> None:
                 journal(Asked("e1", 0, 0.0, "Q"))
                 journal(one_call())
     assert rows(path, "SELECT count(*) FROM episodes") == [(1,)]
-    joined = "SELECT count(*) FROM calls JOIN episodes ON episodes.number = calls.episode"
-    assert rows(path, joined) == [(4,)]
-
-
-async def test_episodes_that_were_forgotten_meanwhile_keep_their_calls(
-    path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("openconductor.journal._OPEN_EPISODES", 2)
-    monkeypatch.setattr("openconductor.journal.writing._OPEN_EPISODES", 2)
-    with Journal(path) as journal:
-        for number in range(5):
-            journal(Asked(f"e{number}", 0, 0.0, "Q", number))
-        for number in range(5):
-            journal(one_call(episode=f"e{number}"))
-        journal.flush()
-        keyed = [(call.episode, call.key is not None) for call in journal.calls()]
-        assert len(list(journal.episodes())) == 5
-    assert keyed == [("e0", False), ("e1", False), ("e2", False), ("e3", True), ("e4", True)]
+    assert rows(path, "SELECT count(*) FROM calls JOIN episodes ON id = episode") == [(4,)]
 
 
 async def test_many_episodes_at_once_are_told_apart(path: Path) -> None:
@@ -291,14 +272,13 @@ def test_reading_a_long_journal_leaves_out_nothing(path: Path) -> None:
 
 
 # ── what is found again ──────────────────────────────────────────────────────────────────────────────────────────────
-async def test_a_call_is_found_at_once_and_in_another_process_later(path: Path) -> None:
+async def test_a_call_is_found_when_it_is_on_the_disk_and_in_another_process_later(path: Path) -> None:
     event = one_call()
     with Journal(path) as journal:
         journal(Asked("e1", 0, 0.0, "Q", 2))
         journal(event)
-        assert journal.find_completion(key_for(event, sample=2)) == event.call.completion  # on its way
         journal.flush()
-        assert journal.find_completion(key_for(event, sample=2)) is not None  # on the disk
+        assert journal.find_completion(key_for(event, sample=2)) is not None
         assert journal.find_completion(key_for(event, sample=1)) is None
     with Journal.reading(path) as reader:
         found = reader.find_completion(key_for(event, sample=2, episode="another", attempt=4))
@@ -321,7 +301,6 @@ async def test_a_call_that_did_not_succeed_here_is_not_found(path: Path, changes
     with Journal(path) as journal:
         journal(Asked("e1", 0, 0.0, "Q"))
         journal(event)
-        assert journal.find_completion(key_for(event)) is None
         journal.flush()
         assert journal.find_completion(key_for(event)) is None
         assert len(list(journal.calls())) == 1
@@ -342,12 +321,10 @@ async def test_of_two_calls_of_one_key_the_first_is_found(path: Path) -> None:
         for episode, text in (("e1", "first"), ("e2", "second")):
             journal(Asked(episode, 0, 0.0, "Q"))
             journal(one_call(says(text), episode=episode))
-        key = key_for(one_call())
-        for _ in range(2):
-            found = journal.find_completion(key)
-            assert found is not None
-            assert found.text == "first"
-            journal.flush()
+        journal.flush()
+        found = journal.find_completion(key_for(one_call()))
+        assert found is not None
+        assert found.text == "first"
 
 
 async def test_a_replayed_call_is_written_and_not_counted_as_spent(path: Path) -> None:
@@ -388,12 +365,11 @@ async def test_a_closed_journal_says_so(path: Path) -> None:
     journal = Journal(path)
     journal.close()
     journal.close()
-    with pytest.raises(JournalError, match="closed"):
-        journal(one_call())
+    for use in (lambda: journal(one_call()), journal.flush, lambda: journal.put_outcome("k", {})):
+        with pytest.raises(JournalError, match="closed"):
+            use()
     with pytest.raises(JournalError, match="closed"):
         await journal.wait_durable()
-    with pytest.raises(JournalError, match="closed"):
-        journal.flush()
     with pytest.raises(JournalError):
         journal.totals()
 
@@ -457,8 +433,6 @@ async def test_an_outcome_is_durable_with_what_came_before_it(path: Path) -> Non
     await journal.wait_durable()
     assert rows(path, "SELECT key, record FROM outcomes") == [("k", '{"correct":true}')]
     journal.close()
-    with pytest.raises(JournalError, match="closed"):
-        journal.put_outcome("k", {})
 
 
 def test_what_content_may_be_is_said(path: Path) -> None:

@@ -1,0 +1,65 @@
+"""The name of a call: what is asked of whom, and where in which sample it stands. In: a call. Out: hexadecimal digits.
+
+A changed key means that everything that was ever paid for is paid for again: ``tests/unit/journal/test_keys.py`` pins
+two of them.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Sequence
+
+from openconductor.protocols import CallContext
+from openconductor.serialisation import dumps, plain
+from openconductor.types import Message, Sampling
+
+CallPath = Sequence[Sequence[int | None]]
+"""The (round, step) of each call above one, outermost first."""
+
+_CHUNK = 2047  # bytes; hashlib lets go of the interpreter from 2048 on, and the journal's thread waits to get it back
+
+
+def call_key(worker: str, identity: str, messages: Sequence[Message], sampling: Sampling, call: CallContext) -> str:
+    """Name a call: 32 hexadecimal digits.
+
+    Neither the attempt nor the episode's id counts: the same question asked again, by another process, makes the same
+    calls. Sixty-four samples of one question make sixty-four different ones.
+
+    Args:
+        worker: the worker's name.
+        identity: what stands behind that name.
+        messages: the turns.
+        sampling: how it is to sample, ``body`` included.
+        call: its round, step, sample and path count.
+    """
+    return key_of(request_hash(messages, sampling), worker, identity, (call.sample, call.round, call.step), call.path)
+
+
+def key_of(request: str, worker: str, identity: str, place: tuple[int, int, int | None], path: CallPath = ()) -> str:
+    """The key of a call of which the request's hash is known; ``place`` is its sample, round and step."""
+    return digest(ascii((request, worker, identity, *place, tuple(map(tuple, path)))))
+
+
+def request_hash(
+    messages: Sequence[Message], sampling: Sampling, text_digest: Callable[[str], str] | None = None
+) -> str:
+    """The digest of what was asked; ``text_digest`` is a ``digest`` that may remember those of the turns' texts."""
+    of = text_digest or digest
+    turns = [(turn.role, of(turn.content), digest(dumps(turn.parts)) if turn.parts else "") for turn in messages]
+    return digest(f"{turns!a}{dumps(set_fields(sampling))}")
+
+
+def set_fields(sampling: Sampling) -> dict[str, object]:
+    """How to sample, in JSON's types; what is left to the provider is left out."""
+    settings = {"temperature": sampling.temperature, "max_tokens": sampling.max_tokens, "seed": sampling.seed}
+    known: dict[str, object] = {name: value for name, value in settings.items() if value is not None}
+    return known | {"body": plain(sampling.body)} if sampling.body else known
+
+
+def digest(text: str) -> str:
+    """The BLAKE2b digest of a text, 32 hexadecimal digits."""
+    raw = text.encode("utf-8", "surrogatepass")
+    hashed = hashlib.blake2b(raw[:_CHUNK], digest_size=16)  # 2**64 calls until a collision is likely
+    for start in range(_CHUNK, len(raw), _CHUNK):
+        hashed.update(raw[start : start + _CHUNK])
+    return hashed.hexdigest()

@@ -1,0 +1,96 @@
+"""The journal's file: one writer, and files that are none of ours."""
+
+from __future__ import annotations
+
+import sqlite3
+import sys
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+sys.path.insert(0, str(Path(__file__).parent))
+from journaled import one_call, rows
+
+from openconductor.errors import JournalError
+from openconductor.journal import Journal
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "journal.sqlite"
+
+
+# ── one writer, other files ──────────────────────────────────────────────────────────────────────────────────────────
+def test_a_second_writer_is_refused_until_the_first_is_done(path: Path) -> None:
+    with Journal(path) as journal:
+        with pytest.raises(JournalError, match="another writer"):
+            Journal(path)
+        with pytest.raises(JournalError, match="another writer"):
+            Journal(path)
+        journal(one_call())
+        journal.flush()  # the refused ones did it no harm
+    Journal(path).close()
+
+
+@pytest.mark.parametrize("reading", [False, True], ids=["writing", "reading"])
+@pytest.mark.parametrize("kind", ["text", "other database", "earlier version", "later version", "folder"])
+def test_a_file_that_is_no_journal_of_ours_is_refused_and_left_alone(path: Path, kind: str, reading: bool) -> None:
+    expected = {
+        "text": "no SQLite file",
+        "other database": "something else",
+        "earlier version": "version 3, expected 4: an earlier OpenConductor wrote it, and that one",
+        "later version": "version 99, expected 4: a later OpenConductor",
+        "folder": "open|no such file",
+    }
+    if kind == "text":
+        path.write_text("Dear diary, " * 500)
+    elif kind == "folder":
+        path.mkdir()
+    elif kind == "earlier version":
+        with closing(sqlite3.connect(path)) as connection:
+            connection.executescript((Path(__file__).parent / "version_3.sql").read_text("utf-8"))
+    elif kind == "later version":
+        Journal(path).close()
+        rows(path, "PRAGMA user_version = 99")
+    else:
+        rows(path, "CREATE TABLE shopping (item TEXT)")
+    before = path.read_bytes() if path.is_file() else b""
+    with pytest.raises(JournalError, match=expected[kind]) as caught:
+        Journal.reading(path) if reading else Journal(path)
+    assert str(path) in str(caught.value)
+    assert path.is_dir() or path.read_bytes() == before
+
+
+def test_a_place_that_is_not_there_is_named(tmp_path: Path) -> None:
+    with pytest.raises(JournalError, match="nowhere"):
+        Journal(tmp_path / "nowhere" / "journal.sqlite")
+    with pytest.raises(JournalError, match="no such file"):
+        Journal.reading(tmp_path / "journal.sqlite")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_journal_that_was_closed_is_one_file(path: Path) -> None:
+    with Journal(path) as journal:
+        journal(one_call())
+    assert {file.name for file in path.parent.iterdir()} == {path.name, f"{path.name}-lock"}
+    assert Path(f"{path}-lock").stat().st_size == 0
+
+
+def test_a_journal_is_found_again_from_another_working_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    with Journal("journal.sqlite") as journal:
+        (tmp_path / "elsewhere").mkdir()
+        monkeypatch.chdir(tmp_path / "elsewhere")
+        journal(one_call())
+        journal.flush()
+        assert len(list(journal.calls())) == 1
+
+
+def test_a_path_may_hold_any_characters(tmp_path: Path) -> None:
+    path = tmp_path / "run #1?mode=memory & 100%.sqlite"
+    with Journal(str(path)) as journal:
+        journal(one_call())
+    assert path.is_file()
+    with Journal.reading(path) as reader:
+        assert len(list(reader.calls())) == 1
