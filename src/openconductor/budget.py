@@ -15,16 +15,18 @@ from contextlib import asynccontextmanager
 from contextvars import ContextVar, Token
 from decimal import Decimal
 from types import TracebackType
-from typing import Literal, Protocol
+from typing import TYPE_CHECKING, Literal
 
 from openconductor.errors import BudgetExceeded, CircuitOpen, ConfigError
 from openconductor.types import Budget, Usage
+
+if TYPE_CHECKING:
+    from openconductor.worker import Worker
 
 Limit = Literal["calls", "tokens", "dollars", "seconds"]
 
 _NO_LIMITS = Budget()
 _NOTHING = Usage()
-_NO_DOLLARS = Decimal(0)
 _CLOCK_SLACK_S = 0.001  # event loops call their timers a little early
 
 
@@ -38,46 +40,30 @@ class BudgetMeter:
     episode.
     """
 
-    __slots__ = (
-        "_budget",
-        "_calls",
-        "_dollars",
-        "_errors",
-        "_parent",
-        "_reserved_dollars",
-        "_reserved_tokens",
-        "_started",
-        "_tokens",
-        "_waiters",
-        "deadline",
-    )
-
     def __init__(self, budget: Budget, *, now: float, parent: PaidCall | None = None) -> None:
         _check(budget)
         self._budget = budget
         self._started = now
         self._parent = parent
-        self._calls = 0
-        self._tokens = 0
-        self._dollars = Decimal(0)
-        self._reserved_tokens = 0
-        self._reserved_dollars = Decimal(0)
-        self._waiters: list[asyncio.Future[None]] = []
-        inherited = parent.meter.deadline if parent is not None else None
-        own = None if budget.seconds is None else now + budget.seconds
-        self.deadline = min((d for d in (own, inherited) if d is not None), default=None)
-        """The event loop's time at which the budget's seconds end; None is never."""
+        self._meters: tuple[BudgetMeter, ...] = (self,) if parent is None else (*parent.meter._meters, self)
+        self._calls = self._tokens = self._held_tokens = 0
+        self._dollars = self._held_dollars = Decimal(0)
+        self._waiters: list[tuple[asyncio.AbstractEventLoop, asyncio.Event]] = []
         self._errors: list[BudgetExceeded] = []
+        ends = [] if budget.seconds is None else [now + budget.seconds]
+        ends += [parent.meter.deadline] if parent is not None and parent.meter.deadline is not None else []
+        self.deadline = min(ends, default=None)
+        """The event loop's time at which the budget's seconds end; None is never."""
 
     @property
     def limits_dollars(self) -> bool:
         """Whether this budget, or one that pays for it, limits dollars."""
-        return self._budget.dollars is not None or (self._parent is not None and self._parent.meter.limits_dollars)
+        return any(meter._budget.dollars is not None for meter in self._meters)
 
     @property
     def bounded(self) -> bool:
         """Whether anything at all is limited, here or by a budget that pays for this one."""
-        return self._budget != _NO_LIMITS or (self._parent is not None and self._parent.meter.bounded)
+        return any(meter._budget != _NO_LIMITS for meter in self._meters)
 
     async def call(self, most: Usage = _NOTHING) -> PaidCall:
         """Count one call, and reserve for it; waits where nothing but what calls in flight hold is in its way.
@@ -88,41 +74,45 @@ class BudgetMeter:
         Raises:
             BudgetExceeded: a limit is used up, or what is left is less than ``most``.
         """
-        while (crowded := self._crowded(most.tokens, most.dollars)) is not None:
-            waiter = asyncio.get_running_loop().create_future()
-            crowded._waiters.append(waiter)
-            await waiter
-        self._check_room(most.tokens, most.dollars)
-        self.add_calls(1)
-        self.reserve(most.tokens, most.dollars)
+        while crowded := [meter for meter in self._meters if meter._is_crowded(most)]:
+            waiter = asyncio.Event()
+            crowded[0]._waiters.append((asyncio.get_running_loop(), waiter))
+            await waiter.wait()
+        self.count_call(most)
+        self.hold(most.tokens, most.dollars)
         return PaidCall(self, most)
 
-    def count_call(self) -> None:
-        """Count one more attempt at a call that has its reservation, or refuse it.
+    def count_call(self, most: Usage = _NOTHING) -> None:
+        """Count one call, or one more attempt at a call that has its reservation.
 
         Raises:
-            BudgetExceeded: a limit is used up.
+            BudgetExceeded: a limit is used up, or what is left is less than ``most``.
         """
-        self._check_room(0, _NO_DOLLARS)
+        for meter in self._meters:
+            meter._check_room(most.tokens, most.dollars)
         self.add_calls(1)
 
-    def reserve(self, tokens: int, dollars: Decimal) -> None:
+    def add_calls(self, count: int) -> None:
+        """Count so many calls, without a look at the limit; a negative count takes back what was not sent."""
+        for meter in self._meters:
+            meter._calls += count
+
+    def hold(self, tokens: int, dollars: Decimal) -> None:
         """Hold tokens and dollars for a call in flight; negative ones give them back."""
-        self._reserved_tokens += tokens
-        self._reserved_dollars += dollars
-        if self._parent is not None:
-            self._parent.meter.reserve(tokens, dollars)
-        if tokens < 0 or dollars < 0:
-            waiters, self._waiters = self._waiters, []
-            for waiter in waiters:
-                waiter.get_loop().call_soon_threadsafe(_wake, waiter)
+        for meter in self._meters:
+            meter._held_tokens += tokens
+            meter._held_dollars += dollars
+            waiters, meter._waiters = meter._waiters, []
+            for loop, waiter in waiters:
+                loop.call_soon_threadsafe(waiter.set)
 
     def charge(self, usage: Usage) -> None:
         """Add what was used; never refuses (``check`` does), for what is used is used."""
         self._tokens += usage.tokens
         self._dollars += usage.dollars
         if self._parent is not None:
-            self._parent.charge_inner(usage)
+            self._parent.inside += usage
+            self._parent.meter.charge(usage)
 
     def check(self) -> None:
         """Stop where a limit has been passed.
@@ -130,13 +120,12 @@ class BudgetMeter:
         Raises:
             BudgetExceeded: more is used than was allowed.
         """
-        if self._parent is not None:
-            self._parent.meter.check()
-        budget = self._budget
-        if budget.tokens is not None and self._tokens > budget.tokens:
-            raise self.exceeded("tokens")
-        if budget.dollars is not None and self._dollars > budget.dollars:
-            raise self.exceeded("dollars")
+        for meter in self._meters:
+            budget = meter._budget
+            if budget.tokens is not None and meter._tokens > budget.tokens:
+                raise meter.exceeded("tokens")
+            if budget.dollars is not None and meter._dollars > budget.dollars:
+                raise meter.exceeded("dollars")
 
     def out_of_time(self) -> bool:
         """Whether the deadline has passed."""
@@ -144,20 +133,14 @@ class BudgetMeter:
 
     def exceeded(self, limit: Limit, *, wanted: object = 0) -> BudgetExceeded:
         """The error for one limit, remembered as ours; ``wanted`` is what a call that was refused may use."""
-        used: dict[Limit, object] = {
-            "calls": self._calls,
-            "tokens": self._tokens,
-            "dollars": self._dollars,
-            "seconds": f"{asyncio.get_running_loop().time() - self._started:.3f}",
-        }
+        used: object = getattr(self, f"_{limit}", None)
+        if limit == "seconds":
+            used = f"{asyncio.get_running_loop().time() - self._started:.3f}"
         allowed: object = getattr(self._budget, limit)
         whose = "the question's budget" if allowed is not None else "the budget of the question above"
-        unit = limit[:-1] if used[limit] == 1 else limit
-        message = f"{whose} is spent: {used[limit]} {unit} used" + (
-            f", {allowed} allowed" if allowed is not None else ""
-        )
-        if wanted:
-            message += f"; the next call may use {wanted} {limit}"
+        message = f"{whose} is spent: {used} {limit[:-1] if used == 1 else limit} used"
+        message += f", {allowed} allowed" if allowed is not None else ""
+        message += f"; the next call may use {wanted} {limit}" if wanted else ""
         error = BudgetExceeded(message, limit=limit)
         self._errors.append(error)
         return error
@@ -166,29 +149,14 @@ class BudgetMeter:
         """Whether an error is this budget's end, and not another one's; steps side by side may each meet it."""
         return any(error is one for one in self._errors)
 
-    def _crowded(self, tokens: int, dollars: Decimal, inside: Usage = _NOTHING) -> BudgetMeter | None:
-        """The meter, this one or one above, that lacks no more room than calls in flight hold.
-
-        ``inside`` is what the call that this one works for holds itself: a call inside it is paid from that.
-        """
-        if self._parent is not None:
-            above = self._parent.meter._crowded(tokens, dollars, self._parent.reserved)
-            if above is not None:
-                return above
-        budget = self._budget
-        if budget.tokens is not None:
-            used = self._tokens + tokens
-            if used <= budget.tokens < used + self._reserved_tokens - inside.tokens:
-                return self
-        if budget.dollars is not None:
-            spent = self._dollars + dollars
-            if spent <= budget.dollars < spent + self._reserved_dollars - inside.dollars:
-                return self
-        return None
+    def _is_crowded(self, most: Usage) -> bool:
+        """Whether this meter lacks no more room for a call than calls in flight hold."""
+        budget, tokens, dollars = self._budget, self._tokens + most.tokens, self._dollars + most.dollars
+        return (budget.tokens is not None and tokens <= budget.tokens < tokens + self._held_tokens) or (
+            budget.dollars is not None and dollars <= budget.dollars < dollars + self._held_dollars
+        )
 
     def _check_room(self, tokens: int, dollars: Decimal) -> None:
-        if self._parent is not None:
-            self._parent.meter._check_room(tokens, dollars)
         budget = self._budget
         if budget.calls is not None and self._calls >= budget.calls:
             raise self.exceeded("calls")
@@ -206,25 +174,21 @@ class BudgetMeter:
         if self.out_of_time():
             raise self.exceeded("seconds")
 
-    def add_calls(self, count: int) -> None:
-        """Count so many calls, without a look at the limit; a negative count takes back what was not sent."""
-        self._calls += count
-        if self._parent is not None:
-            self._parent.meter.add_calls(count)
-
 
 class PaidCall:
     """One reserved call, as a context manager around it: budgets opened inside are charged to this one, too.
 
     One that was not sent, because a circuit is open, is counted no more.
+
+    Attributes:
+        meter: what it is charged to.
+        inside: what budgets opened inside were charged, and the bill of this call has not yet been lessened by.
     """
 
-    __slots__ = ("_inner", "_sent", "_token", "meter", "reserved")
-
-    def __init__(self, meter: BudgetMeter, reserved: Usage = _NOTHING) -> None:
+    def __init__(self, meter: BudgetMeter, held: Usage = _NOTHING) -> None:
         self.meter = meter
-        self.reserved = reserved
-        self._inner = Usage()
+        self.inside = _NOTHING
+        self._held = held
         self._sent = False
         self._token: Token[PaidCall | None] | None = None
 
@@ -237,32 +201,22 @@ class PaidCall:
     ) -> None:
         if self._token is not None:
             _paying.reset(self._token)
-        self.meter.reserve(-self.reserved.tokens, -self.reserved.dollars)
-        if isinstance(error, CircuitOpen) and not self._sent:
+        self.release()
+        if isinstance(error, CircuitOpen) and not self._sent and self.inside == _NOTHING:
             self.meter.add_calls(-1)
+
+    def release(self) -> None:
+        """Give back what is held: the call has ended, or what is asked inside of it holds for itself."""
+        held, self._held = self._held, _NOTHING
+        if held is not _NOTHING:
+            self.meter.hold(-held.tokens, -held.dollars)
 
     def charge(self, usage: Usage) -> None:
         """Charge the bill of one attempt, less what was already charged from inside it."""
         self._sent = True
-        inner, self._inner = self._inner, Usage()
-        self.meter.charge(
-            Usage(
-                input_tokens=max(0, usage.input_tokens - inner.input_tokens),
-                output_tokens=max(0, usage.output_tokens - inner.output_tokens),
-                dollars=max(Decimal(0), usage.dollars - inner.dollars),
-            )
-        )
-
-    def charge_inner(self, usage: Usage) -> None:
-        """Charge what a budget opened inside this call has used."""
-        self._sent = True
-        self._inner += usage
-        self.meter.charge(usage)
-
-
-def _wake(waiter: asyncio.Future[None]) -> None:
-    if not waiter.done():
-        waiter.set_result(None)
+        inside, self.inside = self.inside, _NOTHING
+        tokens = max(0, usage.tokens - inside.tokens)
+        self.meter.charge(Usage(output_tokens=tokens, dollars=max(Decimal(0), usage.dollars - inside.dollars)))
 
 
 _paying: ContextVar[PaidCall | None] = ContextVar("openconductor_paying", default=None)
@@ -273,6 +227,8 @@ def open_meter(budget: Budget | None, *, now: float) -> BudgetMeter | None:
     parent = _paying.get()
     if budget is None and parent is None:
         return None
+    if parent is not None:
+        parent.release()
     return BudgetMeter(budget or _NO_LIMITS, now=now, parent=parent)
 
 
@@ -307,16 +263,7 @@ async def time_limit(meter: BudgetMeter | None) -> AsyncGenerator[None]:
         raise meter.exceeded("seconds") from error
 
 
-class _Priced(Protocol):
-    @property
-    def name(self) -> str: ...
-    @property
-    def price(self) -> object | None: ...
-    @property
-    def provider(self) -> object: ...
-
-
-def check_price(meter: BudgetMeter | None, worker: _Priced) -> None:
+def check_price(meter: BudgetMeter | None, worker: Worker) -> None:
     """Refuse to spend dollars, under a dollar budget, at an unknown price.
 
     An orchestrator as a worker has no price of its own: its workers are checked when it is asked.

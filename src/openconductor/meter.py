@@ -33,8 +33,6 @@ class Meter:
         timeout_s: total deadline of one attempt, in seconds from when it is sent.
     """
 
-    __slots__ = ("_blank", "_identity", "_name", "_nested", "_price", "_prices_itself", "_provider", "_timeout_s")
-
     def __init__(self, provider: Provider, *, name: str, price: Price | None, timeout_s: float | None) -> None:
         self._provider = provider
         self._name = name

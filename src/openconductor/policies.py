@@ -42,7 +42,7 @@ LONGEST_RETRY_AFTER_S = 60.0
 """A server that names a longer wait is not waited for."""
 
 LOOK_S = 0.5
-"""A call that waits for an open circuit looks again after a random half of this, or more."""
+"""A call that waits for an open circuit looks again after a random part of this."""
 
 FAILURES = 5
 QUIET_S = 1.0
@@ -88,8 +88,6 @@ class Circuit:
     What another attempt may heal counts as a failure of the worker, but for a rate limit; a server that rejects a
     request is alive. Calls that were cancelled or ended at the deadline of the whole question prove nothing.
     """
-
-    __slots__ = ("__weakref__", "_failures", "_last", "_next_try", "_succeeded", "down_since")
 
     def __init__(self) -> None:
         self._failures = 0
@@ -266,8 +264,6 @@ class Policies:
         circuit: likewise; None where nothing is behind a network.
     """
 
-    __slots__ = ("_circuit", "_limits", "_provider", "_retries")
-
     def __init__(self, provider: Provider, *, retries: int, limits: Limits, circuit: Circuit | None) -> None:
         self._provider = provider
         self._retries = retries
@@ -284,23 +280,26 @@ class Policies:
             CircuitOpen: the worker has failed too often just now, for longer than the caller is patient.
             BudgetExceeded: the question's budget has no room for a further attempt.
         """
-        heard = None if on_text is None else _Heard(on_text)
-        made = repeats = 0
-        begun: float | None = None  # when it first failed
+        made, first_failed, heard = 0, math.inf, False
+
+        def hear(text: str) -> None:
+            nonlocal heard
+            heard = heard or bool(text)
+            if on_text is not None:
+                on_text(text)
+
         while True:
             try:
-                return await self._call(messages, sampling, call, heard)
+                return await self._call(messages, sampling, call, hear if on_text is not None else None)
             except WorkerError as error:
-                begun = begun if begun is not None else _now()
-                down = self._circuit is not None and _is_down(error)
-                wait = self._wait(error, call, made if down else repeats, begun if down else None)
-                if wait is None or (heard is not None and heard.some):
+                first_failed = min(first_failed, _now())
+                wait = None if heard else self._wait(error, call, made, first_failed)
+                if wait is None:
                     raise
                 refused, unsent = isinstance(error, CircuitOpen), isinstance(error, Unreachable) and not error.sent
             await asyncio.sleep(wait)
             if not refused:
                 made += 1
-                repeats += not down
                 call = replace(call, attempt=call.attempt + 1)
                 if not unsent:
                     count_attempt()
@@ -333,42 +332,22 @@ class Policies:
         finally:
             limits.give_back(turn, sent=sent, used=used)
 
-    def _wait(self, error: WorkerError, call: CallContext, made: int, down_since: float | None) -> float | None:
-        """Seconds until the next attempt, after ``made`` of them; None where there is none."""
-        if not self._retries:
-            return None
-        now = asyncio.get_running_loop().time()
-        if isinstance(error, CircuitOpen):
-            wait = _jitter.uniform(0.5, 1.0) * LOOK_S
-        else:
-            wait = _jitter.uniform(0.0, min(LONGEST_WAIT_S, FIRST_WAIT_S * 2.0 ** min(made, 10)))
+    def _wait(self, error: WorkerError, call: CallContext, made: int, first_failed: float) -> float | None:
+        """Seconds until the next attempt, after ``made`` repeats; None where there is none."""
+        now, left = _now(), LONGEST_WAIT_S
         if not (error.retryable and made < self._retries):
-            if down_since is None or self._circuit is None:
+            if not self._retries or self._circuit is None or not _is_down(error):
                 return None
-            since = down_since if self._circuit.down_since is None else self._circuit.down_since
-            left = since + _patience.get() - now
+            left = (self._circuit.down_since or first_failed) + _patience.get() - now
             if left <= 0:
                 return None
-            wait = min(wait, left)
-        if isinstance(error, RateLimited | ServerFailed) and error.retry_after is not None:
-            if error.retry_after > LONGEST_RETRY_AFTER_S:
-                return None
-            wait += error.retry_after  # so that those whom it sent away together do not all come back together
+        named = (isinstance(error, RateLimited | ServerFailed) and error.retry_after) or 0.0
+        if named > LONGEST_RETRY_AFTER_S:
+            return None
+        longest = LOOK_S if isinstance(error, CircuitOpen) else FIRST_WAIT_S * 2.0 ** min(made, 10)
+        # Random beyond what a server names, too: those whom it sent away together do not all come back together.
+        wait = named + min(left, _jitter.uniform(0.0, min(LONGEST_WAIT_S, longest)))
         return wait if call.deadline is None or now + wait < call.deadline else None
-
-
-class _Heard:
-    """Hands text on, and notices that there was some."""
-
-    __slots__ = ("_on_text", "some")
-
-    def __init__(self, on_text: OnText) -> None:
-        self._on_text = on_text
-        self.some = False
-
-    def __call__(self, text: str) -> None:
-        self.some = self.some or bool(text)
-        self._on_text(text)
 
 
 def _is_down(error: WorkerError) -> bool:

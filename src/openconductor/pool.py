@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Self, cast
@@ -45,14 +45,8 @@ class WorkerPool:
             ConfigError: the file is wrong; the message names the file and the worker, and the nearest known key.
         """
         entries = load_toml(path, PoolFile, overrides).worker
-        workers: list[Worker] = []
-        for entry in entries:
-            try:
-                workers.append(entry.build())
-            except ConfigError as error:
-                raise ConfigError(f"{path}: {error}") from error
         try:
-            return cls(workers)
+            return cls([entry.build() for entry in entries])
         except ConfigError as error:
             raise ConfigError(f"{path}: {error}") from error
 
@@ -71,17 +65,11 @@ class WorkerPool:
             raise ConfigError(f"subset {list(ordinals)}: an ordinal twice, expected each once")
         if not ordinals:
             raise ConfigError("subset []: no worker, expected at least one ordinal")
-        smaller = object.__new__(WorkerPool)
-        chosen = {ordinal: self[ordinal] for ordinal in ordinals}
-        object.__setattr__(smaller, "_workers", MappingProxyType(dict(sorted(chosen.items()))))
-        return smaller
+        return _numbered({ordinal: self[ordinal] for ordinal in sorted(ordinals)})
 
     def replaying(self, journal: CompletionStore) -> WorkerPool:
         """The pool of the same workers, each answering from a journal what stands there (``Worker.replaying``)."""
-        other = object.__new__(WorkerPool)
-        workers = {ordinal: worker.replaying(journal) for ordinal, worker in self}
-        object.__setattr__(other, "_workers", MappingProxyType(workers))
-        return other
+        return _numbered({ordinal: worker.replaying(journal) for ordinal, worker in self})
 
     def ordinal_of(self, name: str) -> int:
         """The ordinal of the worker of this name.
@@ -119,6 +107,12 @@ class WorkerPool:
 
     def __repr__(self) -> str:
         return f"WorkerPool({', '.join(f'{ordinal}: {worker.name}' for ordinal, worker in self)})"
+
+
+def _numbered(workers: Mapping[int, Worker]) -> WorkerPool:
+    pool = object.__new__(WorkerPool)
+    object.__setattr__(pool, "_workers", MappingProxyType(dict(workers)))
+    return pool
 
 
 def _distinct(workers: Sequence[Worker]) -> list[Worker]:
@@ -183,31 +177,18 @@ class WorkerTable:
 
     def build(self) -> Worker:
         """The worker; raises ConfigError with its name."""
-        options: dict[str, object] = {
-            name: getattr(self, name) for name in _PROVIDER_KEYS if getattr(self, name) is not None
-        }
-        sampling = self.sampling
+        given = {key: value for key in _PROVIDER_KEYS if (value := getattr(self, key)) is not None}
         try:
-            for name in ("timeout_s", "read_timeout_s"):
-                if getattr(self, name) is not None and takes(self.provider, name):
-                    options[name] = getattr(self, name)
-            provider = create(self.provider, self.model, **options)
+            for key in ("timeout_s", "read_timeout_s"):
+                if getattr(self, key) is not None and takes(self.provider, key):
+                    given[key] = getattr(self, key)
+            provider = create(self.provider, self.model, **given)
         except ConfigError as error:
             raise ConfigError(f"worker {self.name!r}: {error}") from error
-        return Worker(
-            provider,
-            name=self.name,
-            description=self.description,
-            price=self.price,
-            tags=self.tags,
-            sampling=Sampling(sampling.temperature, sampling.max_tokens, sampling.seed, MappingProxyType(self.body)),
-            timeout_s=self.timeout_s,
-            read_timeout_s=self.read_timeout_s,
-            retries=self.retries,
-            max_concurrency=self.max_concurrency,
-            rpm=self.rpm,
-            tpm=self.tpm,
-        )
+        drawn = self.sampling
+        sampling = Sampling(drawn.temperature, drawn.max_tokens, drawn.seed, MappingProxyType(self.body))
+        shared = {one.name for one in fields(self)} & {one.name for one in fields(Worker)} - {"provider", "sampling"}
+        return Worker(provider, sampling=sampling, **{key: getattr(self, key) for key in shared})
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,7 +11,7 @@ import math
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from copy import copy
-from dataclasses import KW_ONLY, dataclass, field, replace
+from dataclasses import KW_ONLY, dataclass, field
 from decimal import Decimal, InvalidOperation
 from typing import Protocol, TypeVar, cast
 from weakref import WeakValueDictionary
@@ -76,33 +76,43 @@ class Worker:
     def __post_init__(self) -> None:
         if not isinstance(cast(object, self.name), str) or not self.name.strip():
             raise ConfigError(f"worker: name {self.name!r}, expected a name that is not blank")
-        for limit in ("timeout_s", "read_timeout_s"):
-            seconds: float | None = getattr(self, limit)
-            if seconds is not None and not 0 < seconds < math.inf:
-                raise ConfigError(f"worker {self.name!r}: {limit} {seconds!r}, expected seconds above 0")
-        for limit in ("max_concurrency", "rpm", "tpm"):
-            value: object = getattr(self, limit)
-            if value is not None and (type(value) is not int or value < 1):
-                raise ConfigError(f"worker {self.name!r}: {limit} {value!r}, expected a whole number from 1")
-        if self.retries is not None and (type(self.retries) is not int or self.retries < 0):
-            raise ConfigError(f"worker {self.name!r}: retries {self.retries!r}, expected a whole number from 0")
-        if isinstance(self.tags, str):
-            raise ConfigError(f"worker {self.name!r}: tags {self.tags!r}, expected a sequence of strings")
         try:
+            self._check()
             provider = resolve(self.provider, timeout_s=self.timeout_s, read_timeout_s=self.read_timeout_s)
             price = _price(self.price)
+            if price is not None and getattr(provider, "prices_itself", False):
+                raise ConfigError("a price, but an orchestrator costs what its workers cost")
+            if getattr(provider, "nests", False) and (self.max_concurrency or self.rpm or self.tpm):
+                # It could wait for itself, where its pool holds it again.
+                raise ConfigError("a limit, but an orchestrator is limited by its workers' limits")
         except ConfigError as error:
             raise ConfigError(f"worker {self.name!r}: {error}") from error
-        if price is not None and getattr(provider, "prices_itself", False):
-            raise ConfigError(f"worker {self.name!r}: a price, but an orchestrator costs what its workers cost")
-        if getattr(provider, "nests", False) and (self.max_concurrency or self.rpm or self.tpm):
-            # It could wait for itself, where its pool holds it again.
-            raise ConfigError(f"worker {self.name!r}: a limit, but an orchestrator is limited by its workers' limits")
         object.__setattr__(self, "provider", provider)
         object.__setattr__(self, "price", price)
         object.__setattr__(self, "tags", tuple(self.tags))
-        object.__setattr__(self, "_circuit", self._found_circuit(provider))
-        object.__setattr__(self, "_chain", self._composed(provider, price))
+        thing = self.name, self.identity or id(provider)  # an id stays its own as long as a chain holds its object
+        circuit = _shared(thing, Circuit) if getattr(provider, "remote", False) else None
+        object.__setattr__(self, "_circuit", circuit)
+        meter = Meter(provider, name=self.name, price=price, timeout_s=self.timeout_s)
+        retries = self.retries if self.retries is not None else 0 if circuit is None else REMOTE_RETRIES
+        settings = (self.max_concurrency, self.rpm, self.tpm)
+        chain: Provider = meter  # which is enough for a worker that runs here without limits
+        if circuit is not None or retries or any(settings):
+            limits = _shared((*thing, *settings), lambda: Limits(*settings))
+            chain = Policies(meter, retries=retries, limits=limits, circuit=circuit)
+        object.__setattr__(self, "_chain", chain)
+
+    def _check(self) -> None:
+        for name in ("timeout_s", "read_timeout_s"):
+            seconds: float | None = getattr(self, name)
+            if seconds is not None and not 0 < seconds < math.inf:
+                raise ConfigError(f"{name} {seconds!r}, expected seconds above 0")
+        for name, least in (("max_concurrency", 1), ("rpm", 1), ("tpm", 1), ("retries", 0)):
+            value: object = getattr(self, name)
+            if value is not None and (type(value) is not int or value < least):
+                raise ConfigError(f"{name} {value!r}, expected a whole number from {least}")
+        if isinstance(self.tags, str):
+            raise ConfigError(f"tags {self.tags!r}, expected a sequence of strings")
 
     async def complete(
         self, messages: Sequence[Message], *, call: CallContext, on_text: OnText | None = None
@@ -140,15 +150,17 @@ class Worker:
         return str(getattr(self.provider, "identity", ""))
 
     def most(self, messages: Sequence[Message]) -> Usage:
-        """The tokens and dollars that one call can use, as far as that is known: nothing without a token limit.
+        """The tokens and dollars that one call can use, as far as that is known; what it reads is guessed.
 
-        The input is guessed at four characters a token.
+        Without a token limit that is no token, and the dollars that reading and one written token cost: what no budget
+        is left for is refused before it is sent.
         """
-        read, written = most_tokens(messages, self.sampling)
-        if not written or getattr(self.provider, "nests", False):  # an orchestrator's workers reserve for themselves
+        if getattr(self.provider, "nests", False):  # an orchestrator's workers reserve for themselves
             return Usage()
-        usage = Usage(input_tokens=read, output_tokens=written)
-        return usage if self.price is None else replace(usage, dollars=self.price.dollars(usage))
+        read, written = most_tokens(messages, self.sampling)
+        least = Usage(read, 0, written) if written else Usage(max(read, 1), 0, 1)
+        dollars = Decimal(0) if self.price is None else self.price.dollars(least)
+        return Usage(read, 0, written, dollars=dollars) if written else Usage(dollars=dollars)
 
     def wrapped(self, wrap: Callable[[Provider], Provider]) -> Worker:
         """The same worker with one more wrapper around all that it has; limits and circuit stay shared."""
@@ -162,24 +174,6 @@ class Worker:
         A call of a worker that is an orchestrator is replayed as a whole; one that had not ended is made again.
         """
         return self.wrapped(lambda chain: Replay(chain, journal, self))
-
-    def _composed(self, provider: Provider, price: Price | None) -> Provider:
-        """The wrappers; a worker that runs here without limits needs the meter only."""
-        remote = self._circuit is not None
-        meter = Meter(provider, name=self.name, price=price, timeout_s=self.timeout_s)
-        retries = self.retries if self.retries is not None else REMOTE_RETRIES if remote else 0
-        settings = (self.max_concurrency, self.rpm, self.tpm)
-        if not (remote or retries or any(settings)):
-            return meter
-        limits = _shared((*self._thing(provider), *settings), lambda: Limits(*settings))
-        return Policies(meter, retries=retries, limits=limits, circuit=self._circuit)
-
-    def _found_circuit(self, provider: Provider) -> Circuit | None:
-        return _shared(self._thing(provider), Circuit) if getattr(provider, "remote", False) else None
-
-    def _thing(self, provider: Provider) -> tuple[object, ...]:
-        """What limits and circuit belong to. An object's id stays its own as long as a chain holds it, and a state."""
-        return self.name, self.identity or id(provider)
 
 
 class CompletionStore(Protocol):
@@ -198,8 +192,6 @@ class Replay:
     replayed call is reported (``CallEnded``) with what it cost when it was made, marked as replayed; ``on_text`` gets
     its text in one piece.
     """
-
-    __slots__ = ("_chain", "_journal", "_worker")
 
     def __init__(self, chain: Provider, journal: CompletionStore, worker: Worker) -> None:
         self._chain = chain
@@ -264,8 +256,7 @@ def _price(given: object) -> Price | None:
         return None
     if isinstance(given, Mapping):
         fields = cast("Mapping[str, object]", given)
-        wrong = sorted(set(fields) - {"input", "output", "cached"})
-        if wrong or not {"input", "output"} <= set(fields):
+        if set(fields) - {"input", "output", "cached"} or not {"input", "output"} <= set(fields):
             raise ConfigError(f"price {dict(fields)!r}, expected input, output and, if it differs, cached")
         try:
             given = Price(**{name: Decimal(str(value)) for name, value in fields.items() if value is not None})

@@ -112,6 +112,13 @@ async def test_no_dollars_at_all_still_pay_for_a_worker_that_is_free() -> None:
     assert (await execute(CHAIN, pool_of(Costly(), price=free), "Why?", budget=Budget(dollars=Decimal(0)))).answer
 
 
+async def test_no_dollars_at_all_refuse_a_worker_with_a_price_before_it_is_called() -> None:
+    costly = Costly()
+    with pytest.raises(BudgetExceeded, match="0 dollars used, 0 allowed; the next call may use 3 dollars"):
+        await execute(ONE_STEP, pool_of(costly, price=PRICE), "Why", budget=Budget(dollars=Decimal(0)))
+    assert costly.calls == 0
+
+
 async def test_a_dollar_budget_over_a_worker_without_a_price_is_refused_before_any_call() -> None:
     priced, unpriced = Costly(), Costly()
     pool = WorkerPool([Worker(priced, name="a", price=PRICE), Worker(unpriced, name="b")])

@@ -34,7 +34,7 @@ PROVIDERS: dict[str, str] = {
 }
 ENTRY_POINTS = "openconductor.providers"
 
-EXTRAS = {
+_EXTRAS = {
     "anthropic": "providers",
     "google": "providers",
     "mcp": "mcp",
@@ -42,7 +42,6 @@ EXTRAS = {
     "tiny": "gym",
     "transformers": "local",
 }
-"""The extra that brings what a provider imports."""
 
 WorkerFunction = Callable[[list[Message]], str | Awaitable[str]]
 ProviderLike = Provider | Orchestrator | WorkerFunction | str | Path
@@ -122,8 +121,9 @@ def _from_text(text: str | Path, seconds: Mapping[str, float | None]) -> Provide
         raise ConfigError(f"provider {str(text)!r}: no such folder; expected 'provider:model' or a folder{hint}")
     if not model.strip():
         raise ConfigError(f"provider {text!r}: no model; expected '{name}:model'")
-    options = {option: value for option, value in seconds.items() if value is not None and takes(name, option)}
-    return create(name, model, **options)
+    return create(
+        name, model, **{key: value for key, value in seconds.items() if value is not None and takes(name, key)}
+    )
 
 
 def _from_folder(folder: Path) -> Provider:
@@ -161,5 +161,5 @@ def _load(name: str) -> object:
 
 
 def _missing(name: str, error: ImportError) -> ConfigError:
-    wanted = f'"openconductor[{EXTRAS[name]}]"' if name in EXTRAS else (error.name or "what the error names")
+    wanted = f'"openconductor[{_EXTRAS[name]}]"' if name in _EXTRAS else (error.name or "what the error names")
     return ConfigError(f"provider {name!r}: {error}; expected its extra to be installed: pip install {wanted}")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import inspect
 from collections.abc import Awaitable, Callable, Sequence
-from contextlib import suppress
+from concurrent.futures import Future
 from contextvars import copy_context
 from threading import Thread
 
@@ -70,29 +70,18 @@ class FunctionProvider:
         return await answer if inspect.isawaitable(answer) else answer
 
     async def _in_thread(self, turns: list[Message]) -> object:
-        loop = asyncio.get_running_loop()
-        answer: asyncio.Future[object] = loop.create_future()
-
-        def settle(said: object, error: BaseException | None) -> None:
-            if answer.done():  # nobody waits any more
-                return
-            if error is None:
-                answer.set_result(said)
-            else:
-                answer.set_exception(error)
+        answer: Future[object] = Future()
+        answer.set_running_or_notify_cancel()  # so that its caller's end leaves it be
 
         def work() -> None:
-            said: object = None
-            failure: BaseException | None = None
             try:
-                said = self._function(turns)
+                answer.set_result(self._function(turns))
             except StopIteration as error:  # an asyncio future cannot hold one: the caller would wait for ever
                 failure = RuntimeError("StopIteration")
                 failure.__cause__ = error
+                answer.set_exception(failure)
             except BaseException as error:  # noqa: BLE001 - a user's function; raised again where its caller waits
-                failure = error
-            with suppress(RuntimeError):  # the loop has closed meanwhile
-                loop.call_soon_threadsafe(settle, said, failure)
+                answer.set_exception(error)
 
         Thread(target=copy_context().run, args=(work,), name=f"openconductor-{self._name}", daemon=True).start()
-        return await answer
+        return await asyncio.wrap_future(answer)

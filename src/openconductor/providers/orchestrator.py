@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from contextvars import ContextVar
 from dataclasses import replace
 
-from openconductor.errors import BudgetExceeded, EmptyResponse, OpenConductorError, WorkerError, WorkerTimeout
+from openconductor.errors import BudgetExceeded, EmptyResponse, WorkerError, WorkerTimeout
 from openconductor.protocols import CallContext, OnText, Orchestrator
 from openconductor.types import Budget, Completion, Episode, Message, Sampling
 
@@ -48,7 +48,8 @@ class OrchestratorProvider:
     ) -> Completion:
         """Ask the orchestrator; ``on_text`` gets the answer in one piece.
 
-        What is left until ``call.deadline`` is the inner episode's budget of seconds.
+        What is left until ``call.deadline`` is the inner episode's budget of seconds; of calls, tokens and dollars it
+        has what the budget of the call that it works for has left (``budget.open_meter``).
 
         Raises:
             WorkerError: the inner episode ended in one (raised as it is, with ``.episode``), its plan was no workflow,
@@ -63,45 +64,35 @@ class OrchestratorProvider:
                 "orchestrator?",
                 retryable=False,
             )
+        left = None if call.deadline is None else call.deadline - asyncio.get_running_loop().time()
+        if left is not None and left <= 0:
+            raise WorkerTimeout("the deadline had passed before the call began")
+        budget = None if left is None else Budget(seconds=left)
         token = _above.set(replace(call, depth=depth))
         try:
             episode = await self._orchestrator.ask(
-                tuple(messages), budget=_budget(call), on_event=call.on_event, sample=call.sample
+                tuple(messages), budget=budget, on_event=call.on_event, sample=call.sample
             )
         except BudgetExceeded as error:
-            if call.deadline is None or error.limit != "seconds":
+            if left is None or error.limit != "seconds":
                 raise
             raise WorkerTimeout(f"the inner episode did not end by the call's deadline: {error}") from error
         finally:
             _above.reset(token)
-        answer = _answer(episode)
+        if episode.answer is None or not episode.answer.strip():
+            raise _failure(episode)
         if on_text is not None:
-            on_text(answer)
-        return Completion(answer, usage=episode.usage)
+            on_text(episode.answer)
+        return Completion(episode.answer, usage=episode.usage)
 
 
-def _budget(call: CallContext) -> Budget | None:
-    if call.deadline is None:
-        return None
-    seconds = call.deadline - asyncio.get_running_loop().time()
-    if seconds <= 0:
-        raise WorkerTimeout("the deadline had passed before the call began")
-    return Budget(seconds=seconds)
-
-
-def _answer(episode: Episode) -> str:
-    """The episode's answer; what ended it otherwise, as a WorkerError that carries the episode."""
+def _failure(episode: Episode) -> WorkerError:
+    """What ended an episode without an answer, as a WorkerError that carries it."""
+    failure = episode.error
     if episode.answer is not None:
-        if episode.answer.strip():
-            return episode.answer
-        raise _carrying(EmptyResponse("the inner episode's answer is blank"), episode)
-    error = episode.error
-    if isinstance(error, WorkerError):
-        raise _carrying(error, episode)
-    raise _carrying(WorkerError(f"the inner episode ended without an answer: {error}"), episode) from error
-
-
-def _carrying(error: WorkerError, episode: Episode) -> OpenConductorError:
-    if error.episode is None:
-        error.episode = episode
-    return error
+        failure = EmptyResponse("the inner episode's answer is blank")
+    elif not isinstance(failure, WorkerError):
+        failure = WorkerError(f"the inner episode ended without an answer: {failure}")
+        failure.__cause__ = episode.error
+    failure.episode = failure.episode or episode
+    return failure
