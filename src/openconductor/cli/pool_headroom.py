@@ -50,8 +50,8 @@ def headroom(  # noqa: PLR0913, PLR0917 - the options of a command
     from openconductor.evaluation.headroom import headroom as measure
     from openconductor.evaluation.headroom import outcome_matrix
     from openconductor.evaluation.results import Results
-    from openconductor.reporting.rows import ADDS, pool_sections
-    from openconductor.reporting.rows import gain as gain_text
+    from openconductor.report.figures import ADDS, pool_sections
+    from openconductor.report.figures import gain as gain_text
 
     for one in gain or ():
         if not 0 < one <= 100:

@@ -19,7 +19,7 @@ from openconductor.errors import ConfigError
 if TYPE_CHECKING:
     from openconductor.evaluation.counterfactual import Counterfactuals
     from openconductor.evaluation.results import Results
-    from openconductor.reporting.report import Report
+    from openconductor.report.report import Report
 
 FREE = 200
 """Of so many questions plans are replayed where that is free, if nothing else is said: in the gym."""
@@ -66,7 +66,7 @@ def report(
     """
     from openconductor.evaluation.config import load_eval_config
     from openconductor.evaluation.results import Results
-    from openconductor.reporting.files import can_draw, chosen, refuse_other_questions, report_of, write_report
+    from openconductor.report.report import chosen, refuse_other_questions, report_of, write_report
 
     limit = dollars_of(dollars)
     if source.is_dir():
@@ -86,13 +86,13 @@ def report(
         files = write_report(made, folder, out or folder / "report", curves=training, results=results)
     if as_json:
         figures = {name: str(path) for name, path in files.figures.items()}
-        written = {"report": str(files.report), "page": str(files.page), "figures": figures}
+        written = {"report": str(files.report), "page": None if files.page is None else str(files.page), "figures": figures}
         console.show_json({**made.to_json(), "files": written})
     else:
         _show(made)
-    if not can_draw():
-        console.say("no figures: no matplotlib; expected the extra: pip install 'openconductor[plots]'")
-    console.say(f"wrote {files.page}, {files.report} and {len(files.figures)} figures")
+    if files.page is None:
+        console.say("no page and no figures; expected the extra: pip install 'openconductor[plots]'")
+    console.say(f"wrote {files.page or 'no page'}, {files.report} and {len(files.figures)} figures")
 
 
 # ── what is done first ───────────────────────────────────────────────────────────────────────────────────────────────
@@ -103,7 +103,7 @@ def _replay(
     import asyncio
 
     from openconductor.evaluation.config import GYM
-    from openconductor.reporting.report import replayed
+    from openconductor.report.replays import replayed
 
     if limit is None:
         free = results.config.pool == GYM and all(table.name == GYM for table in results.config.task)
@@ -118,7 +118,7 @@ def _replay(
 def _show(made: Report) -> None:
     from rich.text import Text
 
-    from openconductor.reporting.rows import heading, sections
+    from openconductor.report.figures import heading, sections
 
     screen = console.results()
     screen.print(Text(console.printable(made.verdict.line), style="bold"), soft_wrap=True)

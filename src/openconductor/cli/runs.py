@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from openconductor.evaluation.config import EvalConfig
     from openconductor.evaluation.grid import Progress
     from openconductor.evaluation.results import Results
-    from openconductor.reporting.sections import Section
+    from openconductor.report.figures import Section
 
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 BaseUrl = Annotated[str | None, typer.Option("--conductor-base-url", help="Where its API begins, /v1 included.")]

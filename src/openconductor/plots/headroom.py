@@ -1,3 +1,5 @@
+# matplotlib's types leave the keyword arguments of nearly every method open.
+# pyright: reportUnknownMemberType=false
 """How much of the oracle's headroom each system wins, and what is left: gain over the best single worker, and regret.
 
 In: the records of workers alone, of an oracle (else the best worker of each question in hindsight), and of systems to
@@ -13,25 +15,21 @@ from typing import TYPE_CHECKING
 from openconductor.evaluation.selection import Scores, corrected_oracle, naive_oracle
 from openconductor.evaluation.specs import ORACLE
 from openconductor.evaluation.statistics import Estimate, scores_by_problem
-from openconductor.plots import marks
 from openconductor.plots.estimates import accuracy_of, difference_of
-from openconductor.plots.looks import BLUE, INK, VERMILLION, Look
-from openconductor.plots.material import ALONE, ORACLES, Material
-from openconductor.plots.sheet import Key, Sheet, in_words, styled
-from openconductor.plots.words import labels, percentage, signed, spanned
+from openconductor.plots.material import ALONE, ORACLES, Material, label, labels, spanned
+from openconductor.plots.sheet import FAINT, INK, aside, finish, in_percent, in_rows, in_words, opened, point, styled
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 TITLE = "Headroom won, and regret"
 MOST = 16
-_GAIN, _LOSS, _REGRET = Look(BLUE), Look(VERMILLION, hatch="////"), Look("#DADADA")
-_BESIDE = (27, 54)
+"""The most systems that are drawn; those with the smallest gains are left out."""
 
 
 @dataclass(frozen=True, slots=True)
-class Headroom:
-    """The scale, and where each system stands on it; all in shares of the questions.
+class Won:
+    """What systems won of a pool's headroom.
 
     Attributes:
         best: the best worker alone, chosen on these same questions.
@@ -49,100 +47,84 @@ class Headroom:
     gains: Mapping[str, Estimate]
     regrets: Mapping[str, Estimate]
 
-    def captured(self, system: str) -> float | None:
-        """The share of the headroom that a system won (negative: worse than the best worker); None without any."""
-        return self.gains[system].value / self.room.value if self.room.value > 0 else None
 
-
-def plot(results: Material) -> Figure:
+def plot(material: Material) -> Figure:
     """Draw it; in words where there is nothing to compare with, or no headroom."""
-    found = measure(results)
+    found = measure(material)
     if isinstance(found, str):
         return in_words(TITLE, found)
-    systems = sorted(found.gains, key=lambda name: -found.gains[name].value)
+    room, gains, ours = found.room, found.gains, material.ours
+    systems = sorted(gains, key=lambda name: -gains[name].value)
     shown = systems[:MOST]
-    if results.ours in systems and results.ours not in shown:
-        shown[-1] = results.ours
-    label = labels([name.removeprefix(ALONE) for name in shown], longest=20)
+    if ours in systems and ours not in shown:
+        shown[-1] = ours
+    named = labels(name.removeprefix(ALONE) for name in shown)
+    values, places = [gains[name].value for name in shown], range(len(shown))
     with styled():
-        sheet = Sheet(TITLE, height=0.62 + 0.19 * len(shown))
-        (panel,) = sheet.panels
+        figure, (panel,) = opened(0.62 + 0.19 * len(shown))
+        missing = [max(0.0, room.value - value) for value in values]
+        panel.barh(places, missing, left=values, height=0.66, color=FAINT, label="regret")
+        gained, lost = [max(0.0, value) for value in values], [min(0.0, value) for value in values]
+        panel.barh(places, gained, height=0.66, color="#0072B2", label="gain")
+        if any(lost):
+            panel.barh(places, lost, height=0.66, color="#D55E00", hatch="////", edgecolor="white", label="loss")
         for place, name in enumerate(shown):
-            gain, captured = found.gains[name], found.captured(name)
-            marks.gain(panel, place, gain, found.room.value, (_GAIN if gain.value >= 0 else _LOSS, _REGRET), gid=name)
-            won = "–" if captured is None else percentage(captured, 0)
-            marks.beside(panel, place, (won, signed(100 * found.regrets[name].value)), _BESIDE)
-        marks.names(panel, "y", [label[name.removeprefix(ALONE)] for name in shown])
-        marks.headings(panel, ("won", "regret"), _BESIDE)
-        marks.upright(panel, 0.0, Look(INK), gid="best worker")
-        marks.upright(panel, found.room.value, Look(INK, dashes=(3.0, 1.5)), gid="oracle")
-        marks.percent(panel, "x", "gain over the best worker (points)")
-        keys = [
-            Key("gain", _GAIN, "area"),
-            Key("loss", _LOSS, "area"),
-            Key("regret", _REGRET, "area"),
-            Key("upper bound", Look(INK, dashes=(3.0, 1.5))),
+            point(panel, gains[name], place, {"color": INK, "marker": ""})
+        panel.axvline(0.0, color=INK, linewidth=0.8)
+        panel.axvline(room.value, color=INK, linewidth=0.8, linestyle=(0, (3, 1.5)), label="upper bound")
+        in_rows(panel, [named[name.removeprefix(ALONE)] for name in shown])
+        won = [f"{100 * value / room.value:.0f} %" if room.value > 0 else "–" for value in values]
+        aside(panel, 27, "won", won)
+        aside(panel, 54, "regret", [f"{100 * found.regrets[name].value:.1f}" for name in shown])
+        in_percent(panel, "x", "gain over the best worker (points)")
+        size, level = spanned(one.problems for one in gains.values()), f"{100 * found.best_accuracy.value:.1f} %"
+        said = [
+            f"Zero: the best worker alone, {label(found.best)}, {level} right, chosen on these same questions.",
+            f"Dashed: {found.oracle}, at {_points(room)}.",
+            "" if room.value > 0 else "There is no headroom: no share of it can be won.",
+            f"Bars: n = {size} questions that both decided; whiskers: 95 % intervals of the paired difference.",
+            "Won: share of the headroom; regret: points below the oracle.",
+            f"{label(ours)} regrets {_points(found.regrets[ours])}." if ours is not None and ours in gains else "",
+            f"Not shown: {len(systems) - MOST} systems with the smallest gains." if len(systems) > MOST else "",
         ]
-        return sheet.finish(_caption(found, results.ours, len(systems) - len(shown)), keys)
+        return finish(figure, TITLE, " ".join(filter(None, said)))
 
 
-def measure(results: Material) -> Headroom | str:
+def measure(material: Material) -> Won | str:
     """The headroom of a pool and what each system won of it, or why that cannot be said."""
-    if not results.records:
+    if not material.records:
         return "No record of an evaluation was given."
-    alone = {name: scores for name, records in results.alone.items() if (scores := scores_by_problem(records))}
+    alone = {name: scores for name, records in material.alone.items() if (scores := scores_by_problem(records))}
     if not alone:
         return (
             "No worker alone (a system worker:NAME) has a decided answer: there is nothing to measure a gain against."
         )
     best = max(alone, key=lambda name: accuracy_of(alone[name]).value)
-    oracle, bound = _bound(results, alone)
+    oracle, bound = _bound(material, alone)
     room = difference_of(bound, alone[best])
     if room is None:
-        return f"The best worker, {labels([best])[best]}, and {oracle} have no decided question in common."
-    judged = [name for name in results.by_system if name not in ORACLES and not name.startswith(ALONE)]
-    judged = judged or [f"{ALONE}{name}" for name in alone if name != best]
+        return f"The best worker, {label(best)}, and {oracle} have no decided question in common."
+    judged = [name for name in material.by_system if name not in ORACLES and not name.startswith(ALONE)]
     gains: dict[str, Estimate] = {}
     regrets: dict[str, Estimate] = {}
-    for name in judged:
-        scores = scores_by_problem(results.by_system[name])
+    for name in judged or [f"{ALONE}{name}" for name in alone if name != best]:
+        scores = scores_by_problem(material.by_system[name])
         gain, lack = difference_of(scores, alone[best]), difference_of(bound, scores)
         if gain is not None and lack is not None:
             gains[name], regrets[name] = gain, lack
     if not gains:
         return "No system but the best worker itself has a decided answer, so there is nothing to judge."
-    return Headroom(best, accuracy_of(alone[best]), oracle, room, gains, regrets)
+    return Won(best, accuracy_of(alone[best]), oracle, room, gains, regrets)
 
 
-def _bound(results: Material, alone: Mapping[str, Scores]) -> tuple[str, Scores]:
+def _bound(material: Material, alone: Mapping[str, Scores]) -> tuple[str, Scores]:
     """What bounds the scale: the true oracle, else the best worker of each question, without luck where that can be."""
-    if true := scores_by_problem(results.by_system.get(ORACLE, ())):
+    if true := scores_by_problem(material.by_system.get(ORACLE, ())):
         return "the oracle", true
     if corrected := corrected_oracle(alone):
         return "the best worker of each question, chosen on its other repeats", corrected
     return "the best worker of each question in hindsight, luck included", naive_oracle(alone)
 
 
-def _caption(found: Headroom, ours: str | None, left_out: int) -> str:
-    best, room = found.best_accuracy, found.room
-    size = spanned(gain.problems for gain in found.gains.values())
-    best_name = labels([found.best])[found.best]
-    said = [
-        f"Zero: the best worker alone, {best_name}, {percentage(best.value)} right, chosen on these same questions."
-    ]
-    said.append(f"Dashed: {found.oracle}, at {signed(100 * room.value)} points {_interval(room)}.")
-    if room.value <= 0:
-        said.append("There is no headroom: no share of it can be won.")
-    said.append(f"Bars: n = {size} questions that both decided; whiskers: 95 % intervals of the paired difference.")
-    said.append("Won: share of the headroom; regret: points below the oracle.")
-    if ours is not None and ours in found.regrets:
-        lack = found.regrets[ours]
-        said.append(f"{labels([ours])[ours]} regrets {signed(100 * lack.value)} points {_interval(lack)}.")
-    if left_out > 0:
-        said.append(f"Not shown: {left_out} systems with the smallest gains.")
-    return " ".join(said)
-
-
-def _interval(estimate: Estimate) -> str:
-    """An interval in points."""
-    return f"[{signed(100 * estimate.low)}, {signed(100 * estimate.high)}]"
+def _points(one: Estimate) -> str:
+    return f"{100 * one.value:.1f} points [{100 * one.low:.1f}, {100 * one.high:.1f}]"

@@ -14,7 +14,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import fmean
-from typing import Any
+from typing import Any, NamedTuple
 
 from openconductor.errors import ConfigError
 from openconductor.evaluation.intervals import mean_interval
@@ -88,10 +88,8 @@ def read_curve(path: Path | str) -> tuple[Iteration, ...]:
 def _iteration(record: Mapping[str, Any]) -> Iteration:
     rollouts, masked = int(record["rollouts"]), int(record["masked"])
     shares = {str(name): float(share) for name, share in record["worker_share"].items()}
-    counts = {str(name): int(count) for name, count in record["topology"].items()}
-    decided = rollouts > masked
+    decided, stepped = rollouts > masked, any(shares.values())
     validity = float(record["validity"]) if decided else None
-    stepped = any(shares.values())
     return Iteration(
         number=int(record["iteration"]),
         rollouts=rollouts,
@@ -101,16 +99,19 @@ def _iteration(record: Mapping[str, Any]) -> Iteration:
         given_valid=float(record["accuracy_given_valid"]) if validity else None,
         routing_entropy=float(record["routing_entropy_bits"]) if stepped else None,
         worker_share=shares if stepped else {},
-        topology=counts,
+        topology={str(name): int(count) for name, count in record["topology"].items()},
     )
 
 
-@dataclass(frozen=True, slots=True)
-class Smoothed:
-    """A curve's trailing mean at one iteration, and the half width of its 95 % interval (None: too few values)."""
+class Smoothed(NamedTuple):
+    """A curve's trailing mean at one iteration, and its 95 % interval (NaN: too few values for one)."""
 
     mean: float
-    half: float | None
+    low: float
+    high: float
+
+
+_GAP = Smoothed(float("nan"), float("nan"), float("nan"))
 
 
 def window_of(count: int) -> int:
@@ -118,26 +119,19 @@ def window_of(count: int) -> int:
     return max(1, min(WINDOW, count // 5))
 
 
-def smoothed(values: Sequence[float | None], window: int) -> list[Smoothed | None]:
-    """The mean of the last ``window`` values at each place, gaps left out; None where all of them are gaps.
+def smoothed(values: Sequence[float | None], window: int) -> list[Smoothed]:
+    """The mean of the last ``window`` values at each place, gaps left out; NaN where all of them are gaps.
 
     The interval is Student's over the values in the window, taken as independent: it says how sure the level is, not
     how far single iterations lie apart. Where the curve rises or falls within the window it is wider than need be.
 
-    >>> [one and one.mean for one in smoothed([1.0, None, 3.0], 2)]
+    >>> [one.mean for one in smoothed([1.0, None, 3.0], 2)]
     [1.0, 1.0, 3.0]
     """
-    found: list[Smoothed | None] = []
+    found: list[Smoothed] = []
     for end in range(1, len(values) + 1):
         known = [value for value in values[max(0, end - window) : end] if value is not None]
-        if not known:
-            found.append(None)
-            continue
-        half = _half(known) if len(known) >= FEWEST else None
-        found.append(Smoothed(fmean(known), half))
+        mean = fmean(known) if known else _GAP.mean
+        ends = mean_interval(known) if len(known) >= FEWEST else _GAP[1:]
+        found.append(Smoothed(mean, *ends))
     return found
-
-
-def _half(values: Sequence[float]) -> float:
-    low, high = mean_interval(values)
-    return (high - low) / 2

@@ -1,25 +1,26 @@
-"""What figures are drawn from: an evaluation's records, a training's curve, names.
+# matplotlib's types leave the keyword arguments of nearly every method open.
+# pyright: reportUnknownMemberType=false
+"""What figures are drawn from: an evaluation's records, a training's curve, names; and what most figures ask of it.
 
-In: Records, a curve, the workers' names. Out: a Material, which every figure takes, and what most figures ask of it:
-which system is the Conductor, which is a worker alone, which rows a figure by task and kind has.
+In: Records, a curve, the workers' names. Out: a Material, which every figure takes: which system is the Conductor,
+which is a worker alone, how each is drawn, how records are parted by task and kind.
 """
 
 from __future__ import annotations
 
 import re
+import unicodedata
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
-from typing import get_args
+from functools import cache, cached_property
+from typing import Any
 
 from openconductor.evaluation.records import Record
 from openconductor.evaluation.specs import CONDUCTOR, HINDSIGHT, ORACLE, WORKER
 from openconductor.gym.questions import KINDS
-from openconductor.measures import Topology
 from openconductor.plots.iterations import Iteration
-from openconductor.plots.looks import OURS, Look, look
-from openconductor.plots.words import labels
+from openconductor.plots.sheet import Look, styled
 from openconductor.types import Workflow
 
 ALONE = f"{WORKER}:"
@@ -27,23 +28,12 @@ ALONE = f"{WORKER}:"
 ORACLES = (ORACLE, HINDSIGHT)
 """Systems that know the answers: bounds of the scale, never competitors."""
 BOUNDS = (*ORACLES, "best_fixed", "random")
-SHAPES: tuple[Topology, ...] = get_args(Topology)
 MOST_PARTS = 12
 """The most rows or columns of a figure by kind; the smallest kinds beyond are put together."""
 _EASY_TO_HARD: tuple[Sequence[str], ...] = (KINDS, ("easy", "medium", "hard"))
-
-
-@dataclass(frozen=True, slots=True)
-class Row:
-    """The records of one row of a figure: a task, a kind, or a kind of a task."""
-
-    name: str
-    records: tuple[Record, ...]
-
-    @property
-    def questions(self) -> int:
-        """How many different questions there are."""
-        return len({(record.task, record.problem) for record in self.records})
+_COLOURS = ("#0072B2", "#E69F00", "#009E73", "#D55E00", "#56B4E9", "#CC79A7", "#595959")  # yellow is lost on paper
+_MARKERS = "os^DvPX<p>"
+_LINES: tuple[Any, ...] = ("-", (0, (4, 1.5)), (0, (1.2, 1.2)), (0, (5, 1.2, 1.2, 1.2)))
 
 
 @dataclass(frozen=True)
@@ -63,12 +53,12 @@ class Material:
     system: str | None = None
 
     @cached_property
-    def by_system(self) -> dict[str, tuple[Record, ...]]:
+    def by_system(self) -> dict[str, list[Record]]:
         """The records of each system, in the order in which the systems first come."""
         found: dict[str, list[Record]] = {}
         for record in self.records:
             found.setdefault(record.system, []).append(record)
-        return {system: tuple(records) for system, records in found.items()}
+        return found
 
     @cached_property
     def ours(self) -> str | None:
@@ -78,22 +68,18 @@ class Material:
         return CONDUCTOR if CONDUCTOR in self.planning else next(iter(self.planning), None)
 
     @cached_property
-    def planning(self) -> tuple[str, ...]:
+    def planning(self) -> list[str]:
         """The systems that plan, those whose planner could never be reached among them."""
-        return tuple(
+        return [
             name
             for name, records in self.by_system.items()
             if name == CONDUCTOR or any(one.planned for record in records for one in record.rounds)
-        )
+        ]
 
     @cached_property
-    def alone(self) -> dict[str, tuple[Record, ...]]:
+    def alone(self) -> dict[str, list[Record]]:
         """The records of each worker alone, by the worker's name."""
-        return {
-            system.removeprefix(ALONE): records
-            for system, records in self.by_system.items()
-            if system.startswith(ALONE)
-        }
+        return {name.removeprefix(ALONE): of for name, of in self.by_system.items() if name.startswith(ALONE)}
 
     @cached_property
     def names(self) -> tuple[str, ...]:
@@ -113,86 +99,38 @@ class Material:
         return look(self.names.index(name))
 
     def look_of_system(self, system: str) -> Look:
-        """How a system is drawn: ours a star, a worker alone as that worker is, everything else hollow.
+        """How a system is drawn: ours a black star, a worker alone as that worker is, everything else hollow.
 
         The looks of other systems follow on those of the workers, so no two share colour and marker.
         """
         if system == self.ours:
-            return OURS
+            return {"color": "black", "marker": "*", "markersize": 6.0, "zorder": 4}
         if system.startswith(ALONE):
             return self.look_of_worker(system.removeprefix(ALONE))
         others = [name for name in self.by_system if name != self.ours and not name.startswith(ALONE)]
-        return look(len(self.names) + others.index(system)).unfilled
+        return {**look(len(self.names) + others.index(system)), "markerfacecolor": "none", "markersize": 6.0}
 
+    def no_workflow(self) -> str:
+        """Why there is no workflow of ours to draw; "" where there is one."""
+        if not self.records:
+            return "No record of an evaluation was given."
+        if self.ours is None:
+            return "No system of this evaluation plans workflows: it holds workers alone and baselines."
+        records = self.by_system[self.ours]
+        if any(first_workflows(records).values()):
+            return ""
+        wrote = sum(record.valid is not None for record in records)
+        return f"None of the {wrote:,} texts that {label(self.ours)} wrote is a workflow."
 
-@dataclass(frozen=True, slots=True)
-class Columns:
-    """How records are parted by task and kind.
-
-    Attributes:
-        names: of the parts, in order; at most twelve.
-        place: where each pair of task and kind belongs.
-    """
-
-    names: tuple[str, ...]
-    place: Mapping[tuple[str, str], int]
-
-    def split(self, records: Iterable[Record]) -> list[tuple[Record, ...]]:
-        """The records of each part; one of a task and kind that was not parted is left out."""
-        found: list[list[Record]] = [[] for _ in self.names]
-        for record in records:
-            place = self.place.get((record.task, record.kind))
-            if place is not None:
-                found[place].append(record)
-        return [tuple(part) for part in found]
-
-
-def columns_of(records: Iterable[Record]) -> Columns:
-    """The parts of records: by kind where they are of one task, else by task and kind, or by task if that is too many.
-
-    Returns:
-        At most twelve parts, from easy to hard where an order of the kinds is known; beyond them the smallest together.
-    """
-    questions = {(record.task, record.kind, record.problem): None for record in records}
-    sizes = Counter((task, kind) for task, kind, _ in questions)
-    tasks = list(dict.fromkeys(task for task, _ in sizes))
-    kinds = in_order({kind for _, kind in sizes})
-    pairs = sorted(sizes, key=lambda pair: (tasks.index(pair[0]), kinds.index(pair[1])))
-    if 1 < len(tasks) <= MOST_PARTS < len(pairs):
-        return Columns(tuple(tasks), {pair: tasks.index(pair[0]) for pair in pairs})
-    kept = pairs
-    if len(pairs) > MOST_PARTS:
-        largest = sorted(pairs, key=lambda pair: (-sizes[pair], pairs.index(pair)))[: MOST_PARTS - 1]
-        kept = [pair for pair in pairs if pair in largest]
-    named = labels([_name(*pair, of_many=len(tasks) > 1) for pair in kept])
-    others = (f"{len(pairs) - len(kept)} others",) if len(kept) < len(pairs) else ()
-    return Columns(
-        (*named.values(), *others), {pair: kept.index(pair) if pair in kept else len(kept) for pair in pairs}
-    )
-
-
-def rows(records: Sequence[Record]) -> list[Row]:
-    """The parts of ``columns_of``, each with its records."""
-    columns = columns_of(records)
-    return [Row(name, part) for name, part in zip(columns.names, columns.split(records), strict=True)]
-
-
-def in_order(kinds: Iterable[str]) -> list[str]:
-    """Kinds from easy to hard where that order is known, else by name, numbers in them by size.
-
-    >>> in_order(["hard", "easy"]), in_order(["level 10", "level 2"])
-    (['easy', 'hard'], ['level 2', 'level 10'])
-    """
-    kinds = set(kinds)
-    for known in _EASY_TO_HARD:
-        if kinds <= set(known):
-            return [kind for kind in known if kind in kinds]
-    return sorted(
-        kinds,
-        key=lambda kind: [
-            (part.isdecimal(), int(part) if part.isdecimal() else 0, part) for part in re.split("([0-9]+)", kind)
-        ],
-    )
+    def counted_workflows(self) -> str:
+        """What a figure of our workflows counts, and what it leaves out."""
+        records = self.by_system[self.ours or ""]
+        flows = first_workflows(records)
+        wrote = sum(record.valid is not None for record in records)
+        none = sum(record.valid is False for record in records)
+        said = f"{none:,} of {wrote:,} texts were none and are left out" if wrote else "nobody wrote them in words"
+        count = sum(map(len, flows.values()))
+        return f"{label(self.ours or '')}: n = {count:,} valid first workflows of {len(flows):,} questions; {said}."
 
 
 def first_workflows(records: Iterable[Record]) -> dict[tuple[str, str], list[Workflow]]:
@@ -206,7 +144,108 @@ def first_workflows(records: Iterable[Record]) -> dict[tuple[str, str], list[Wor
     return found
 
 
-def _name(task: str, kind: str, *, of_many: bool) -> str:
-    if of_many:
-        return f"{task}: {kind}" if kind else task
-    return kind or task
+# ── by task and kind ─────────────────────────────────────────────────────────────────────────────────────────────────
+def parts_of(records: Iterable[Record]) -> dict[tuple[str, str], str]:
+    """Which part of a figure each task and kind belongs to: its kind where there is one task, else task and kind.
+
+    Returns:
+        The parts' names, from easy to hard where an order of the kinds is known. At most twelve different ones: beyond
+        them each task is one part, or the smallest parts are one.
+    """
+    questions = dict.fromkeys((one.task, one.kind, one.problem) for one in records)
+    sizes = Counter((task, kind) for task, kind, _ in questions)
+    tasks = list(dict.fromkeys(task for task, _ in sizes))
+    kinds = in_order({kind for _, kind in sizes})
+    pairs = sorted(sizes, key=lambda pair: (tasks.index(pair[0]), kinds.index(pair[1])))
+    if 1 < len(tasks) <= MOST_PARTS < len(pairs):
+        return {pair: label(pair[0]) for pair in pairs}
+    kept = pairs
+    if len(pairs) > MOST_PARTS:
+        largest = sorted(pairs, key=lambda pair: (-sizes[pair], pairs.index(pair)))[: MOST_PARTS - 1]
+        kept = [pair for pair in pairs if pair in largest]
+    names = {pair: (f"{pair[0]}: {pair[1]}" if pair[1] and len(tasks) > 1 else pair[1] or pair[0]) for pair in kept}
+    short = labels(list(names.values()))
+    others = f"{len(pairs) - len(kept)} others"
+    return {pair: short[name] for pair, name in names.items()} | {one: others for one in pairs if one not in kept}
+
+
+def split(records: Iterable[Record], parts: Mapping[tuple[str, str], str]) -> dict[str, list[Record]]:
+    """The records of each part; those of a task and kind that was not parted are left out."""
+    found: dict[str, list[Record]] = {name: [] for name in parts.values()}
+    for record in records:
+        if (record.task, record.kind) in parts:
+            found[parts[record.task, record.kind]].append(record)
+    return found
+
+
+def in_order(kinds: Iterable[str]) -> list[str]:
+    """Kinds from easy to hard where that order is known, else by name, numbers in them by size.
+
+    >>> in_order(["hard", "easy"]), in_order(["level 10", "level 2"])
+    (['easy', 'hard'], ['level 2', 'level 10'])
+    """
+    kinds = set(kinds)
+    for known in _EASY_TO_HARD:
+        if kinds <= set(known):
+            return [kind for kind in known if kind in kinds]
+    return sorted(kinds, key=lambda kind: [(part.isdecimal(), part.zfill(20)) for part in re.split("([0-9]+)", kind)])
+
+
+# ── looks and names ──────────────────────────────────────────────────────────────────────────────────────────────────
+def look(place: int) -> Look:
+    """How the series at a place is drawn; the first seventy differ in colour and marker taken together.
+
+    >>> len({(one["color"], one["marker"]) for one in map(look, range(70))})
+    70
+    """
+    return {
+        "color": _COLOURS[place % len(_COLOURS)],
+        "marker": _MARKERS[place % len(_MARKERS)],
+        "linestyle": _LINES[place // len(_COLOURS) % len(_LINES)],
+    }
+
+
+def label(name: str) -> str:
+    """A name as figures write it: on one line, without letters that the font lacks, its middle left out if it is long.
+
+    Names of models share their beginnings and differ at their ends, so most of the end is kept.
+
+    >>> label("a-very-long-model-name-2026-11-21-instruct")
+    'a-ver…-11-21-instruct'
+    """
+    plain = "".join(one if unicodedata.category(one)[0] != "C" else " " for one in name)
+    known = "".join(
+        one if ord(one) in _letters() else one.encode("ascii", "backslashreplace").decode() for one in plain
+    )
+    text = " ".join(known.split()).lstrip("_") or "(no name)"  # matplotlib leaves out labels that begin with _
+    return text if len(text) <= 22 else f"{text[:5]}…{text[-15:]}"
+
+
+def labels(names: Iterable[str]) -> dict[str, str]:
+    """The label of each name, never two alike."""
+    found: dict[str, str] = {}
+    for name in dict.fromkeys(names):
+        short, number = label(name), 2
+        while short in found.values():
+            short, number = f"{label(name)} ({number})", number + 1
+        found[name] = short
+    return found
+
+
+def spanned(counts: Iterable[int]) -> str:
+    """The smallest and the largest of some counts; one of them where they are the same.
+
+    >>> spanned([100, 100]), spanned([1000, 30])
+    ('100', '30 to 1,000')
+    """
+    sizes = sorted(set(counts))
+    return " to ".join(f"{size:,}" for size in dict.fromkeys((sizes[0], sizes[-1])))
+
+
+@cache
+def _letters() -> frozenset[int]:
+    """The code points that the font of figures can draw."""
+    with styled():  # matplotlib is there
+        from matplotlib import font_manager
+
+    return frozenset(font_manager.get_font(font_manager.findfont("DejaVu Sans")).get_charmap())

@@ -9,28 +9,52 @@ from __future__ import annotations
 
 import io
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, cast
 
 from openconductor.errors import ConfigError
 from openconductor.evaluation.records import Record
-from openconductor.plots import FIGURES, OF_TRAINING
-from openconductor.plots.extra import require_extra
 from openconductor.plots.iterations import read_curve
 from openconductor.plots.material import Material
-from openconductor.plots.sheet import caption_of, message_of, styled, title_of
-from openconductor.plots.words import printable
+from openconductor.plots.sheet import styled, text_of
 from openconductor.registry import load_registered
 from openconductor.storage import make_folder, write_whole
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-Format = Literal["svg", "png"]
-FORMATS: tuple[Format, ...] = ("svg", "png")
-DOTS = 300
-"""Dots an inch of a PNG."""
-_MAKER = "OpenConductor"
+FIGURES: dict[str, str] = {
+    "accuracy_cost": "openconductor.plots.accuracy_cost:plot",
+    "headroom": "openconductor.plots.headroom:plot",
+    "worker_kind": "openconductor.plots.worker_kind:plot",
+    "workflow_length": "openconductor.plots.workflow_length:plot",
+    "topology_kind": "openconductor.plots.topology_kind:plot",
+    "worker_rounds": "openconductor.plots.worker_rounds:plot",
+    "training_accuracy": "openconductor.plots.training_accuracy:plot",
+    "format_gain": "openconductor.plots.format_gain:plot",
+    "worker_share": "openconductor.plots.worker_share:plot",
+}
+OF_TRAINING = frozenset({"training_accuracy", "format_gain", "worker_share"})
+"""The figures that are drawn from a curve; all others are drawn from records."""
+
+
+@dataclass(frozen=True, slots=True)
+class Picture:
+    """A figure that was written.
+
+    Attributes:
+        title: what it shows.
+        caption: what was counted, and what the intervals are; of an empty figure why there is nothing to draw.
+        empty: whether it says in words why there is nothing to draw.
+        svg, png: its files.
+    """
+
+    title: str
+    caption: str
+    empty: bool
+    svg: Path
+    png: Path
 
 
 def save_all(
@@ -40,7 +64,7 @@ def save_all(
     *,
     workers: Mapping[int, str] | None = None,
     system: str | None = None,
-) -> list[Path]:
+) -> dict[str, Picture]:
     """Draw every figure that there is material for, and write each as ``<name>.svg`` and ``<name>.png``.
 
     Args:
@@ -51,17 +75,14 @@ def save_all(
         system: which system they are about; by default ``conductor``, else the first that plans.
 
     Returns:
-        The files, figure by figure.
+        What was drawn, by the figure's name.
 
     Raises:
         ConfigError: matplotlib is not installed, the curve cannot be read, or there is neither a record nor a curve.
         JournalError: a file could not be written.
     """
-    folder = Path(folder)
-    written: list[Path] = []
-    for name, figure in draw_all(records, curves, workers=workers, system=system).items():
-        written += save(figure, folder, name)
-    return written
+    figures = draw_all(records, curves, workers=workers, system=system)
+    return {name: save(figure, folder, name) for name, figure in figures.items()}
 
 
 def draw_all(
@@ -72,46 +93,39 @@ def draw_all(
     system: str | None = None,
 ) -> dict[str, Figure]:
     """Every figure that there is material for, by name; arguments and errors as for ``save_all``."""
-    require_extra()
     if not records and curves is None:
         raise ConfigError("plots: got no record and no curve, expected one of them: an evaluation's or a training's")
-    results = Material(records, workers or {}, read_curve(curves) if curves is not None else (), system)
+    material = Material(records, workers or {}, read_curve(curves) if curves is not None else (), system)
     found: dict[str, Figure] = {}
     for name in FIGURES:
         if (curves is not None) if name in OF_TRAINING else records:
             plot = cast("Callable[[Material], Figure]", load_registered(FIGURES, name, what="figure"))
-            found[name] = plot(results)
+            found[name] = plot(material)
     return found
 
 
-def save(figure: Figure, folder: Path | str, name: str) -> list[Path]:
+def save(figure: Figure, folder: Path | str, name: str) -> Picture:
     """Write a figure as SVG and PNG.
 
     Raises:
         JournalError: a file could not be written.
     """
-    folder = Path(folder)
-    written: list[Path] = []
-    for form in FORMATS:
-        path = folder / f"{name}.{form}"
-        content = rendered(figure, form)
-        make_folder(folder)
-        write_whole(path, content)
-        written.append(path)
-    return written
+    svg, png = (Path(folder) / f"{name}.{form}" for form in ("svg", "png"))
+    make_folder(svg.parent)
+    write_whole(svg, rendered(figure, "svg"))
+    write_whole(png, rendered(figure, "png"))
+    return Picture(text_of(figure, "title"), _description(figure), bool(text_of(figure, "message")), svg, png)
 
 
-def rendered(figure: Figure, form: Format) -> bytes:
+def rendered(figure: Figure, form: Literal["svg", "png"]) -> bytes:
     """A figure as the bytes of a file, with title and caption in its metadata. No date, no version, no random id."""
-    about = {
-        "Title": title_of(figure),
-        "Description": " ".join(filter(None, (message_of(figure), caption_of(figure)))),
-    }
-    about |= {"Creator": _MAKER, "Date": None} if form == "svg" else {"Software": _MAKER}
-    for artist in figure.findobj():
-        if name := artist.get_gid():  # an id of an element, and no XML may hold control characters
-            artist.set_gid(printable(name))
+    about = {"Title": text_of(figure, "title"), "Description": _description(figure)}
+    about |= {"Creator": "OpenConductor", "Date": None} if form == "svg" else {"Software": "OpenConductor"}
     stream = io.BytesIO()
     with styled():
-        figure.savefig(stream, format=form, dpi=DOTS, metadata=about)
+        figure.savefig(stream, format=form, metadata=about)
     return stream.getvalue()
+
+
+def _description(figure: Figure) -> str:
+    return " ".join(filter(None, (text_of(figure, "message"), text_of(figure, "caption"))))

@@ -1,3 +1,5 @@
+# matplotlib's types leave the keyword arguments of nearly every method open.
+# pyright: reportUnknownMemberType=false
 """The share of each worker over the training (like the paper's Figure 7).
 
 In: the curve. Out: a Figure. The eight largest shares have lines of their own; those of all others are added up.
@@ -9,13 +11,10 @@ from collections.abc import Sequence
 from statistics import fmean
 from typing import TYPE_CHECKING
 
-from openconductor.plots import marks
-from openconductor.plots.iterations import Iteration, smoothed, window_of
-from openconductor.plots.looks import OTHERS
-from openconductor.plots.material import Material
-from openconductor.plots.over_training import counted, draw_means, explained, last_of, nothing, numbered, single
-from openconductor.plots.sheet import Key, Sheet, in_words, styled
-from openconductor.plots.words import labels, percentage
+from openconductor.plots.iterations import Iteration, window_of
+from openconductor.plots.material import Material, labels
+from openconductor.plots.over_training import draw, explained, nothing, numbered
+from openconductor.plots.sheet import GREY, finish, in_percent, in_words, opened, styled
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -25,59 +24,44 @@ NAMED = 8
 """The most workers with a line of their own."""
 
 
-def plot(results: Material) -> Figure:
+def plot(material: Material) -> Figure:
     """Draw it; in words where there is no curve, no workflow in it, or only one worker."""
-    curve = results.curve
-    why = nothing(results, [iteration.routing_entropy for iteration in curve])
-    if why:
+    curve = material.curve
+    if why := nothing(curve, [iteration.routing_entropy for iteration in curve]):
         return in_words(TITLE, why)
-    window = window_of(len(curve))
-    workers = _by_last_share(curve, window)
+    last = curve[-window_of(len(curve)) :]
+    names = dict.fromkeys(name for iteration in curve for name in iteration.worker_share)
+    workers = sorted(names, key=lambda name: -_mean(last, name))
     label = labels(workers)
     if len(workers) == 1:
-        return in_words(TITLE, f"There is one worker, {label[workers[0]]}: it has every step.", counted(curve))
+        return in_words(TITLE, f"There is one worker, {label[workers[0]]}: it has every step.", explained(curve))
+    named = workers
+    if len(workers) > NAMED:
+        named = sorted(workers, key=lambda name: -_mean(curve, name))[: NAMED - 1]
     with styled():
-        sheet = Sheet(TITLE, height=2.2)
-        (panel,) = sheet.panels
-        keys: list[Key] = []
-        for index, group in enumerate(_groups(curve, workers)):
-            alone = len(group) == 1
-            one = single(curve, results.look_of_worker(group[0]) if alone else OTHERS)
-            means = smoothed([_share(iteration, group) for iteration in curve], window)
-            draw_means(panel, curve, means, one, gid=group[0] if alone else "others", phase=index)
-            name = label[group[0]] if alone else f"{len(group)} others together"
-            keys.append(Key(f"{name} {percentage(last_of(means), 0)}", one))
-        marks.percent(panel, "y", "share of steps (%)")
-        marks.from_zero(panel)
+        figure, (panel,) = opened(2.2)
+        for place, name in enumerate(one for one in workers if one in named):
+            look = {**material.look_of_worker(name), "markersize": 3.4}
+            draw(panel, curve, _shares(curve, [name]), look, label=f"{label[name]} {{}}", place=place, dots=False)
+        if rest := [name for name in workers if name not in named]:
+            look, said = {"color": GREY, "linestyle": ":"}, f"{len(rest)} others together {{}}"
+            draw(panel, curve, _shares(curve, rest), look, label=said, place=NAMED, dots=False)
+        in_percent(panel, "y", "share of steps (%)")
+        top = panel.get_ylim()[1]
+        panel.set_ylim(-0.03 * top, top)
         numbered(panel, curve)
         caption = (
-            f"{counted(curve)} {explained(curve, dots=False)} Steps of valid workflows; each iteration counts the "
-            "same. In the legend: the last share. These are all steps that were planned, so there are no intervals."
+            f"{explained(curve, dots=False)} Steps of valid workflows; each iteration counts the same. In the legend: "
+            "the last share. These are all steps that were planned, so there are no intervals."
         )
-        return sheet.finish(caption, keys)
-
-
-def _groups(curve: Sequence[Iteration], workers: Sequence[str]) -> list[list[str]]:
-    """The workers with the largest shares each by itself, and all others as one group."""
-    if len(workers) <= NAMED:
-        return [[name] for name in workers]
-    named = sorted(workers, key=lambda name: -_mean(curve, name))[: NAMED - 1]
-    return [*([name] for name in workers if name in named), [name for name in workers if name not in named]]
-
-
-def _by_last_share(curve: Sequence[Iteration], window: int) -> list[str]:
-    """All workers, that with the largest share at the end first."""
-    names = dict.fromkeys(name for iteration in curve for name in iteration.worker_share)
-    return sorted(names, key=lambda name: -_mean(curve[-window:], name))
+        return finish(figure, TITLE, caption)
 
 
 def _mean(curve: Sequence[Iteration], name: str) -> float:
-    shares = [share for iteration in curve if (share := _share(iteration, [name])) is not None]
-    return fmean(shares) if shares else 0.0
+    known = [share for share in _shares(curve, [name]) if share is not None]
+    return fmean(known) if known else 0.0
 
 
-def _share(iteration: Iteration, group: Sequence[str]) -> float | None:
-    """The share of some workers together; None where there was no step."""
-    if not iteration.worker_share:
-        return None
-    return sum(iteration.worker_share.get(name, 0.0) for name in group)
+def _shares(curve: Sequence[Iteration], group: Sequence[str]) -> list[float | None]:
+    """The share of some workers together in each iteration; None where there was no step."""
+    return [sum(one.worker_share.get(name, 0.0) for name in group) if one.worker_share else None for one in curve]

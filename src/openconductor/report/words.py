@@ -5,12 +5,12 @@ In: estimates, differences. Out: short texts. Shares are percentages, difference
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 
 from openconductor.evaluation.statistics import Difference, Estimate
 
 NOTHING = "-"
-"""What stands for a figure that there is not."""
+"""Stands for a figure that there is not."""
 
 
 def percent(one: Estimate | None) -> str:
@@ -32,11 +32,12 @@ def share(one: Estimate | None) -> str:
     return NOTHING if one is None else f"{percent(one)} % ({interval(one)})"
 
 
-def number(one: Estimate | None, digits: int = 2) -> str:
-    """A number with its interval, in its own unit."""
+def number(one: Estimate | None, digits: int = 2, per: int = 1) -> str:
+    """A number with its interval, ``per`` times as large."""
     if one is None:
         return NOTHING
-    return f"{one.value:.{digits}f} ({one.low:.{digits}f} to {one.high:.{digits}f})"
+    value, low, high = (f"{per * end:.{digits}f}" for end in (one.value, one.low, one.high))
+    return f"{value} ({low} to {high})"
 
 
 def points(one: Difference | Estimate | None) -> str:
@@ -59,7 +60,7 @@ def signed(value: float) -> str:
 
 
 def below(lead: Difference) -> tuple[str, str]:
-    """A lead turned around, how many points it is below, and its interval."""
+    """A lead turned around: by how many points it is below, and its interval."""
     return f"{_points(-lead.value):.1f}", f"{_points(-lead.high):.1f} to {_points(-lead.low):.1f}"
 
 
@@ -95,6 +96,6 @@ def counted(count: int, one: str, several: str = "") -> str:
     return f"{count:,} {one if count == 1 else several or one + 's'}"
 
 
-def listed(names: Sequence[str]) -> str:
-    """Names in a row."""
-    return ", ".join(names)
+def about(what: str) -> str:
+    """What a plan is said to depend on: the ``kind`` of question, or which ``question`` it is."""
+    return "kind of question" if what == "kind" else "question"

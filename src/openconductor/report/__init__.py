@@ -4,7 +4,7 @@ In: the records of an evaluation, if wanted those of the untrained Conductor, a 
 with intervals, a verdict of one line with its reasons, as plain values, as text, and as one self-contained HTML page.
 """
 
-from openconductor.reporting.orchestration import Orchestration, orchestration
-from openconductor.reporting.verdict import Verdict, judge
+from openconductor.report.orchestration import Orchestration, orchestration
+from openconductor.report.verdict import Verdict, judge
 
 __all__ = ["Orchestration", "Verdict", "judge", "orchestration"]

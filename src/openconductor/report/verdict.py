@@ -29,8 +29,8 @@ from typing import Literal
 
 from openconductor.evaluation.headroom import questions_needed
 from openconductor.evaluation.statistics import Difference, Estimate
-from openconductor.reporting.orchestration import Level, Orchestration
-from openconductor.reporting.words import points, span
+from openconductor.report.orchestration import Level, Orchestration
+from openconductor.report.words import points, span
 
 Label = Literal[
     "orchestration gain",

@@ -1,7 +1,7 @@
-"""The whole report of a run's folder: its figures, its verdict, its pool's headroom, its training.
+"""Replays of a run's plans with one thing taken away at a time: what each step is worth.
 
-In: Results, and what else is known. Out: a Report. The replays behind ``--counterfactual`` are made here, too: in the
-gym exact and free, else over the run's own pool, where calls that were made before are found in the journals.
+In: Results and their folder. Out: Counterfactuals. In the gym replays are exact and free; elsewhere they go to the
+run's own pool, where calls that were made before are found in the journals.
 """
 
 from __future__ import annotations
@@ -11,7 +11,6 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from decimal import Decimal
 from pathlib import Path
-from typing import Any
 
 from openconductor.budget import PaidCall
 from openconductor.errors import ConfigError
@@ -27,114 +26,17 @@ from openconductor.evaluation.counterfactual import (
 )
 from openconductor.evaluation.folder import JOURNAL
 from openconductor.evaluation.grid import Purse
-from openconductor.evaluation.headroom import Headroom, headroom
 from openconductor.evaluation.inputs import load_pool, load_sheets
 from openconductor.evaluation.records import Record
 from openconductor.evaluation.results import Results
-from openconductor.evaluation.statistics import Key
 from openconductor.events import CallEnded, Event
 from openconductor.journal import Journal, JournalReader
-from openconductor.reporting.orchestration import Orchestration, orchestration
-from openconductor.reporting.training import Training, training
-from openconductor.reporting.verdict import Verdict, judge
 from openconductor.types import Budget, Completion, Problem, Workflow
 
 REPLAYS = "counterfactual.sqlite"
 """The journal of the calls that replays made, beside the run's own."""
 
 
-@dataclass(frozen=True, slots=True)
-class Report:
-    """What one run says about one system.
-
-    Attributes:
-        name: the run's.
-        setting: constrained or unconstrained.
-        missing: records that a whole evaluation would have beyond these.
-        orchestration: the figures.
-        verdict: what they say.
-        headroom: what the pool's workers leave to gain; None where none was asked alone.
-        training: what a training's curve says, where one was given.
-    """
-
-    name: str
-    setting: str
-    missing: int
-    orchestration: Orchestration
-    verdict: Verdict
-    headroom: Headroom | None = None
-    training: Training | None = None
-
-    def to_json(self) -> dict[str, Any]:
-        """One object of plain values: the verdict first, then the figures."""
-        verdict = self.verdict
-        return {
-            "name": self.name,
-            "setting": self.setting,
-            "missing": self.missing,
-            "verdict": verdict.label,
-            "line": verdict.line,
-            "reasons": list(verdict.reasons),
-            "answers": dict(verdict.answers),
-            **self.orchestration.to_json(),
-            "headroom": None if self.headroom is None else self.headroom.to_json(),
-            "training": None if self.training is None else self.training.to_json(),
-        }
-
-
-def make_report(
-    results: Results,
-    *,
-    system: str = "conductor",
-    before: Results | None = None,
-    training_folder: Path | None = None,
-    found: Counterfactuals | None = None,
-) -> Report:
-    """The report of a run.
-
-    Args:
-        results: of the evaluation.
-        system: which system is reported on.
-        before: an evaluation of the untrained Conductor on the same questions: of the system of this name, else of
-            ``conductor``.
-        training_folder: where the training's curve stands.
-        found: what replays have shown.
-
-    Raises:
-        ConfigError: there is no record of the system, before or after, or no curve.
-    """
-    seed = results.config.seed or 0
-    figures = orchestration(
-        results.records,
-        system=system,
-        before=() if before is None else _untrained(before, system),
-        workers=results.workers,
-        counterfactuals=found,
-        seed=seed,
-    )
-    if before is not None and figures.change is not None and not figures.change.questions:
-        raise ConfigError("before: none of its questions was asked here, expected an evaluation on the same questions")
-    return Report(
-        name=results.config.name,
-        setting=results.config.setting,
-        missing=results.missing,
-        orchestration=figures,
-        verdict=judge(figures),
-        headroom=headroom(results.records, seed=seed),
-        training=None if training_folder is None else training(training_folder),
-    )
-
-
-def _untrained(before: Results, system: str) -> tuple[Record, ...]:
-    records = before.of(system) or before.of("conductor")
-    if not records:
-        raise ConfigError(
-            f"before: no record of {system!r} or 'conductor', expected one of {', '.join(before.systems)}"
-        )
-    return records
-
-
-# ── replays ──────────────────────────────────────────────────────────────────────────────────────────────────────────
 async def replayed(
     results: Results,
     folder: Path,
@@ -199,7 +101,7 @@ async def replayed(
 
 def _some(records: tuple[Record, ...], limit: int | None) -> list[Record]:
     """The records of so many questions, evenly spread over all."""
-    keys: list[Key] = list(dict.fromkeys((record.task, record.problem) for record in records))
+    keys = list(dict.fromkeys((record.task, record.problem) for record in records))
     if limit is None or limit >= len(keys):
         return list(records)
     chosen = {keys[place * len(keys) // limit] for place in range(limit)}

@@ -24,9 +24,8 @@ from openconductor.evaluation.patterns import Pattern, Planned, first_patterns
 from openconductor.evaluation.records import MASKED, Record, Status
 from openconductor.evaluation.selection import BestSingle, Scores, best_single, corrected_oracle, naive_oracle
 from openconductor.evaluation.statistics import Difference, Estimate, difference, scores_by_problem
-from openconductor.reporting.change import Change, change, validity_by_problem
-from openconductor.reporting.effort import Effort, effort
-from openconductor.reporting.routing import Routing, routing
+from openconductor.report.rivals import Change, Effort, change, effort, validity_by_problem
+from openconductor.report.routing import Routing, routing
 
 ORACLES = ("oracle", "oracle_observed")
 """The oracles of an evaluation, the better known first."""
@@ -51,6 +50,11 @@ class Level:
     accuracy: Estimate | None
     lead: Difference | None
     strict: Difference | None = None
+
+    @property
+    def name(self) -> str:
+        """The system's name; of a worker alone the worker's."""
+        return self.system.removeprefix(WORKER)
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,7 +152,10 @@ class Orchestration:
         values["patterns"] = [
             {
                 **{name: value for name, value in asdict(one).items() if name != "example"},
-                "example": [[step.worker, step.subtask, _plain(step.access)] for step in one.example],
+                "example": [
+                    [step.worker, step.subtask, step.access if isinstance(step.access, str) else list(step.access)]
+                    for step in one.example
+                ],
             }
             for one in self.patterns
         ]
@@ -177,96 +184,65 @@ def orchestration(
     Raises:
         ConfigError: there is no record of the system.
     """
-    by_system = _by_system(records, system)
-    mine = by_system[system]
+    by_system: dict[str, list[Record]] = {}
+    for record in records:
+        by_system.setdefault(record.system, []).append(record)
+    if system not in by_system:
+        raise ConfigError(f"report: no record of {system!r}, expected one of {', '.join(by_system) or 'none'}")
+    mine, names = by_system[system], workers or {}
     scores = {name: scores_by_problem(of_one) for name, of_one in by_system.items()}
     ours = scores[system]
     alone = {name: each for name, each in scores.items() if name.startswith(WORKER) and each}
-    names = workers or {}
     best = best_single(alone, seed=seed)
-    bound, oracle = _oracle(scores, alone)
-    lucky = corrected_oracle(alone)
-    levels = {name: _level(name, by_system[name], mine, seed) for name in scores}
+    bound = next((name for name in ORACLES if scores.get(name)), None)
+    oracle = scores[bound] if bound is not None else naive_oracle(alone) or None
+    levels = {name: _level(name, of_one, mine, seed) for name, of_one in by_system.items()}
+
+    def level(name: str, theirs: Scores | None) -> Level | None:
+        return None if theirs is None else Level(name, _estimate(theirs), difference(ours, theirs, seed))
+
     return Orchestration(
         system=system,
         tasks=tuple(dict.fromkeys(record.task for record in mine)),
         questions=len({(record.task, record.problem) for record in mine}),
         repeats=max(Counter((record.task, record.problem) for record in mine).values()),
         counts={name: _statuses(of_one) for name, of_one in by_system.items()},
-        invalid=_reasons(mine),
+        invalid=dict(
+            Counter(one.rounds[0].reason for one in mine if one.status == "invalid" and one.rounds).most_common()
+        ),
         validity=_estimate(validity_by_problem(mine)),
         accuracy=_estimate(ours),
         given_valid=_estimate(scores_by_problem(record for record in mine if record.valid)),
         best_single=None if best is None else levels[best.name],
-        best_fitted=None if best is None else _of_scores(_favourite(best), best.fitted, ours, seed),
+        best_fitted=None if best is None else level(max(best.chosen, key=best.chosen.__getitem__), best.fitted),
         chosen={} if best is None else dict(best.chosen),
         random=levels.get("random"),
         best_fixed=levels.get("best_fixed"),
-        oracle=levels[bound] if scores.get(bound) else _of_scores(bound, oracle, ours, seed),
-        oracle_corrected=_of_scores("oracle_observed, corrected", lucky, ours, seed),
+        oracle=levels[bound] if bound is not None else level(ORACLES[1], oracle),
+        oracle_corrected=level("oracle_observed, corrected", corrected_oracle(alone)),
         captured=_captured(ours, best, oracle),
-        others=tuple(level for name, level in levels.items() if name not in {system, *LEVELS, *alone}),
+        others=tuple(one for name, one in levels.items() if name not in {system, *LEVELS, *alone}),
         workers={name.removeprefix(WORKER): levels[name] for name in alone},
         unasked=tuple(name for name in names.values() if f"{WORKER}{name}" not in alone),
         effort=None if best is None else effort(by_system, system, best.name, seed),
         routing=routing(mine, names, seed=seed),
         change=change(before, mine, workers=len(names), seed=seed) if before else None,
-        patterns=_patterns(mine),
+        patterns=first_patterns(
+            Planned(flow, 0, one.correct, f"{one.task}/{one.problem}") for one in mine for flow in one.workflows
+        ),
         counterfactuals=counterfactuals,
     )
-
-
-def _by_system(records: Iterable[Record], system: str) -> dict[str, list[Record]]:
-    found: dict[str, list[Record]] = {}
-    for record in records:
-        found.setdefault(record.system, []).append(record)
-    if system not in found:
-        raise ConfigError(f"report: no record of {system!r}, expected one of {', '.join(found) or 'none'}")
-    return found
-
-
-def _reasons(records: Sequence[Record]) -> dict[str, int]:
-    """Why plans were no workflows, the most frequent reason first."""
-    reasons = Counter(one.rounds[0].reason for one in records if one.status == "invalid" and one.rounds)
-    return dict(reasons.most_common())
-
-
-def _patterns(records: Sequence[Record]) -> tuple[Pattern, ...]:
-    return first_patterns(
-        Planned(workflow, 0, one.correct, f"{one.task}/{one.problem}") for one in records for workflow in one.workflows
-    )
-
-
-def _oracle(scores: Mapping[str, Scores], alone: Mapping[str, Scores]) -> tuple[str, Scores | None]:
-    """The oracle of the evaluation; where it has none, hindsight over the workers alone."""
-    for name in ORACLES:
-        if scores.get(name):
-            return name, scores[name]
-    return ORACLES[1], naive_oracle(alone) or None
-
-
-def _favourite(best: BestSingle) -> str:
-    return max(best.chosen, key=lambda name: best.chosen[name])
 
 
 def _level(name: str, theirs: Sequence[Record], ours: Sequence[Record], seed: int) -> Level:
     scores = scores_by_problem(theirs)
     level = Level(name, _estimate(scores), difference(scores_by_problem(ours), scores, seed))
-    if level.lead is None or not any(record.correct is None for record in (*ours, *theirs)):
+    if level.lead is None or all(record.correct is not None for record in (*ours, *theirs)):
         return level
-    return replace(level, strict=difference(_all_scores(ours), _all_scores(theirs), seed))
-
-
-def _of_scores(name: str, scores: Scores | None, ours: Scores, seed: int) -> Level | None:
-    return None if scores is None else Level(name, _estimate(scores), difference(ours, scores, seed))
-
-
-def _all_scores(records: Iterable[Record]) -> Scores:
-    """Scores by problem, what could not be decided as wrong."""
-    scores: dict[tuple[str, str], list[float]] = {}
-    for record in records:
-        scores.setdefault((record.task, record.problem), []).append(float(bool(record.correct)))
-    return scores
+    first, second = (
+        scores_by_problem(replace(one, correct=bool(one.correct)) for one in side) for side in (ours, theirs)
+    )
+    return replace(level, strict=difference(first, second, seed))
 
 
 def _estimate(scores: Scores) -> Estimate | None:
@@ -290,10 +266,5 @@ def _captured(ours: Scores, best: BestSingle | None, oracle: Scores | None) -> C
     room = fmean(bottoms)
     if room <= 0:
         return None
-    interval = ratio_interval(tops, bottoms)
-    low, high = interval if interval is not None else (None, None)
+    low, high = ratio_interval(tops, bottoms) or (None, None)
     return Captured(fmean(tops) / room, low, high, len(keys))
-
-
-def _plain(access: Sequence[object]) -> object:
-    return access if isinstance(access, str) else list(access)

@@ -1,0 +1,348 @@
+"""The whole report of a run's folder: its figures, its verdict, its pool's headroom, its training; and its files.
+
+In: the folder of an evaluation. Out: a Report, and beside it ``report/``: ``report.json``, figures, one page.
+
+Two evaluations are only compared where both asked the same questions of the same workers: ids alone do not tell, for
+another seed gives the same ids to other questions. So what the folders say of their inputs must be equal.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from importlib.util import find_spec
+from pathlib import Path
+from statistics import fmean
+from typing import Any, cast
+
+from openconductor.errors import ConfigError
+from openconductor.evaluation.association import Association, association
+from openconductor.evaluation.counterfactual import Counterfactuals
+from openconductor.evaluation.folder import read_folder
+from openconductor.evaluation.headroom import Headroom, headroom
+from openconductor.evaluation.intervals import mean_interval
+from openconductor.evaluation.journaled import journaled_plans
+from openconductor.evaluation.patterns import Diversity, Pattern, diversity, first_patterns
+from openconductor.evaluation.results import Results
+from openconductor.evaluation.specs import CONDUCTOR
+from openconductor.evaluation.statistics import Estimate
+from openconductor.plots.iterations import Iteration, read_curve, window_of
+from openconductor.report.orchestration import Orchestration, orchestration
+from openconductor.report.verdict import Verdict, judge
+from openconductor.storage import make_folder, write_whole
+
+EXTRA = "plots"
+"""Brings matplotlib and Jinja2: figures, and the page."""
+_JOURNAL = "journal.sqlite"
+_WORKER = ("ordinal", "name", "identity", "sampling")
+"""What tells workers apart, but for their prices."""
+
+
+@dataclass(frozen=True, slots=True)
+class Course:
+    """One measure at the beginning and at the end of a training; None where it could not be measured there."""
+
+    begin: Estimate | None
+    end: Estimate | None
+
+
+@dataclass(frozen=True, slots=True)
+class Training:
+    """What a training's curve says: form, skill and routing at its beginning and its end.
+
+    Rollouts are sampled on training questions, so nothing here is a result on held-out ones, and the verdict does not
+    rest on it. Intervals are over iterations: they say how sure the level is, not how a repeated training would end.
+
+    Attributes:
+        iterations: how many there were.
+        window: how many of them the beginning, and the end, are.
+        validity, given_valid, accuracy: shares.
+        routing_entropy: bits.
+        shapes: the effective number of shapes of workflows.
+        diversity_and_accuracy: how the number of shapes goes with accuracy; None where that cannot be said.
+        diversity: strategies and patterns in each tenth of the training, where a journal holds its plans.
+        patterns: the first distinct patterns, from the same journal.
+    """
+
+    iterations: int
+    window: int
+    validity: Course
+    given_valid: Course
+    accuracy: Course
+    routing_entropy: Course
+    shapes: Course
+    diversity_and_accuracy: Association | None
+    diversity: tuple[Diversity, ...] = ()
+    patterns: tuple[Pattern, ...] = ()
+
+    def to_json(self) -> dict[str, object]:
+        """The same as plain values."""
+        names = ("pattern", "strategy", "first", "count")
+        return {**asdict(self), "patterns": [{name: getattr(one, name) for name in names} for one in self.patterns]}
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """What one run says about one system.
+
+    Attributes:
+        name: the run's.
+        setting: constrained or unconstrained.
+        missing: records that a whole evaluation would have beyond these.
+        orchestration: the figures.
+        verdict: what they say.
+        headroom: what the pool's workers leave to gain; None where none was asked alone.
+        training: what a training's curve says, where one was given.
+    """
+
+    name: str
+    setting: str
+    missing: int
+    orchestration: Orchestration
+    verdict: Verdict
+    headroom: Headroom | None = None
+    training: Training | None = None
+
+    def to_json(self) -> dict[str, Any]:
+        """One object of plain values: the verdict first, then the figures."""
+        verdict = self.verdict
+        return {
+            "name": self.name,
+            "setting": self.setting,
+            "missing": self.missing,
+            "verdict": verdict.label,
+            "line": verdict.line,
+            "reasons": list(verdict.reasons),
+            "answers": dict(verdict.answers),
+            **self.orchestration.to_json(),
+            "headroom": None if self.headroom is None else self.headroom.to_json(),
+            "training": None if self.training is None else self.training.to_json(),
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class Written:
+    """The files of a report.
+
+    Attributes:
+        report: its values, as JSON.
+        page: the HTML page, which needs no other file; None without the extra ``plots``.
+        figures: the SVG files by the figures' names; none without the extra. PNG files lie beside them.
+    """
+
+    report: Path
+    page: Path | None
+    figures: Mapping[str, Path]
+
+
+# ── what a report is made of ─────────────────────────────────────────────────────────────────────────────────────────
+def report_of(
+    folder: Path,
+    *,
+    system: str | None = None,
+    before: Path | None = None,
+    training_folder: Path | None = None,
+    found: Counterfactuals | None = None,
+    results: Results | None = None,
+) -> Report:
+    """The report of an evaluation's folder.
+
+    Args:
+        folder: the evaluation's.
+        system: which system is reported on; by default ``conductor``, else the first one that plans.
+        before: the folder of an evaluation of the untrained Conductor, on the same questions and workers.
+        training_folder: a training's run, or its ``curves.jsonl``.
+        found: what replays have shown (``replays.replayed``).
+        results: what the folder holds, where it is loaded already.
+
+    Raises:
+        ConfigError: a folder holds no evaluation, the system is not in it, or the other folder asked other questions.
+        JournalError: a journal cannot be read.
+    """
+    results = results or Results.load(folder)
+    if before is not None:
+        refuse_other_questions(folder, before)
+    return make_report(
+        results,
+        system=chosen(results, system),
+        before=None if before is None else Results.load(before),
+        training_folder=training_folder,
+        found=found,
+    )
+
+
+def make_report(
+    results: Results,
+    *,
+    system: str = CONDUCTOR,
+    before: Results | None = None,
+    training_folder: Path | None = None,
+    found: Counterfactuals | None = None,
+) -> Report:
+    """The report of a run.
+
+    Args:
+        results: of the evaluation.
+        system: which system is reported on.
+        before: an evaluation of the untrained Conductor on the same questions: of the system of this name, else of
+            ``conductor``.
+        training_folder: where the training's curve is.
+        found: what replays have shown.
+
+    Raises:
+        ConfigError: there is no record of the system, before or after, or no curve.
+    """
+    seed = results.config.seed or 0
+    earlier = () if before is None else before.of(system) or before.of(CONDUCTOR)
+    if before is not None and not earlier:
+        raise ConfigError(
+            f"before: no record of {system!r} or 'conductor', expected one of {', '.join(before.systems)}"
+        )
+    figures = orchestration(
+        results.records, system=system, before=earlier, workers=results.workers, counterfactuals=found, seed=seed
+    )
+    if figures.change is not None and not figures.change.questions:
+        raise ConfigError("before: none of its questions was asked here, expected an evaluation on the same questions")
+    return Report(
+        name=results.config.name,
+        setting=results.config.setting,
+        missing=results.missing,
+        orchestration=figures,
+        verdict=judge(figures),
+        headroom=headroom(results.records, seed=seed),
+        training=None if training_folder is None else training(training_folder),
+    )
+
+
+def chosen(results: Results, system: str | None) -> str:
+    """The system that is reported on: the one that is named, else ``conductor``, else the first that plans.
+
+    Raises:
+        ConfigError: the named one has no record, or none plans.
+    """
+    there = [name for name in results.systems if results.of(name)]
+    if system is not None:
+        if system not in there:
+            raise ConfigError(
+                f"system: got {system!r}, expected one of {', '.join(there) or 'none: no record is there'}"
+            )
+        return system
+    if CONDUCTOR in there:
+        return CONDUCTOR
+    planning = [name for name in there if any(one.planned for record in results.of(name) for one in record.rounds)]
+    if not planning:
+        raise ConfigError(
+            f"report: no system here writes plans, expected one, or --system with one of {', '.join(there) or 'none'}"
+        )
+    return planning[0]
+
+
+def training(folder: Path) -> Training:
+    """Read a training's folder, or its ``curves.jsonl``.
+
+    Raises:
+        ConfigError: there is no curve.
+        JournalError: its journal cannot be read.
+    """
+    curve = read_curve(folder)
+    window = window_of(len(curve))
+
+    def course(measure: Callable[[Iteration], float | None]) -> Course:
+        values = [measure(iteration) for iteration in curve]
+        return Course(_level(values[:window]), _level(values[len(values) - window :]))
+
+    journal = folder / _JOURNAL
+    plans = list(journaled_plans(journal)) if journal.is_file() else []
+    return Training(
+        iterations=len(curve),
+        window=window,
+        validity=course(lambda one: one.validity),
+        given_valid=course(lambda one: one.given_valid),
+        accuracy=course(lambda one: one.accuracy),
+        routing_entropy=course(lambda one: one.routing_entropy),
+        shapes=course(lambda one: one.diversity),
+        diversity_and_accuracy=association([one.diversity for one in curve], [one.accuracy for one in curve]),
+        diversity=diversity(plans),
+        patterns=first_patterns(plans),
+    )
+
+
+def _level(values: Sequence[float | None]) -> Estimate | None:
+    known = [value for value in values if value is not None]
+    if not known:
+        return None
+    low, high = mean_interval(known) if len(known) > 1 else (known[0], known[0])
+    return Estimate(fmean(known), low, high, len(known))
+
+
+# ── two evaluations ──────────────────────────────────────────────────────────────────────────────────────────────────
+def refuse_other_questions(folder: Path, before: Path) -> None:
+    """Make sure that two evaluations asked the same questions of the same workers.
+
+    Raises:
+        ConfigError: they did not; the message says what differs.
+    """
+    now, then = _inputs(folder), _inputs(before)
+    tasks, others = now["tasks"], then["tasks"]
+    shared = [name for name in tasks if name in others]
+    if not shared:
+        raise ConfigError(f"before: got tasks {', '.join(others)}, expected those of {folder}: {', '.join(tasks)}")
+    for name in shared:
+        if tasks[name].get("digest") != others[name].get("digest"):
+            raise ConfigError(
+                f"before: task {name}: got {others[name].get('problems')} other questions than the "
+                f"{tasks[name].get('problems')} of {folder}; expected the same: one split, limit and seed for both"
+            )
+    ours, theirs = ([[one.get(name) for name in _WORKER] for one in inputs["workers"]] for inputs in (now, then))
+    if ours != theirs:
+        raise ConfigError(
+            f"before: got other workers than {folder} has, expected the same pool and setting: else nobody can tell "
+            "the Conductor's gain from the pool's"
+        )
+
+
+def _inputs(folder: Path) -> Mapping[str, Any]:
+    _, environment = read_folder(folder)
+    inputs = environment.get("inputs")
+    if not (isinstance(inputs, dict) and "tasks" in inputs and "workers" in inputs):
+        raise ConfigError(f"{folder}: its environment.json says nothing of its inputs, expected an evaluation's folder")
+    return cast("Mapping[str, Any]", inputs)
+
+
+# ── its files ────────────────────────────────────────────────────────────────────────────────────────────────────────
+def write_report(
+    report: Report, folder: Path, out: Path, *, curves: Path | None = None, results: Results | None = None
+) -> Written:
+    """Write a report's files.
+
+    Args:
+        report: the report.
+        folder: the evaluation's that it was made of, for the figures and for what the page says of the run.
+        out: the folder; made where it is not there. Files of the same names are replaced.
+        curves: a training's run folder or curve, for its figures.
+        results: what the evaluation's folder holds, where it is loaded already.
+
+    Raises:
+        ConfigError: the curve cannot be read.
+        JournalError: a file could not be written.
+    """
+    results = results or Results.load(folder)
+    _, environment = read_folder(folder)
+    values, page = out / "report.json", out / "report.html"
+    make_folder(out)
+    write_whole(values, json.dumps(report.to_json(), indent=2, ensure_ascii=False, allow_nan=False) + "\n")
+    if not can_draw():
+        return Written(values, None, {})
+    from openconductor.plots import save_all
+    from openconductor.report.page import write_page
+
+    about = report.orchestration.system
+    drawn = save_all(results.records, out / "figures", curves, workers=results.workers, system=about)
+    write_page(report, drawn, page, results=results, environment=environment)
+    return Written(values, page, {name: picture.svg for name, picture in drawn.items()})
+
+
+def can_draw() -> bool:
+    """Whether the extra ``plots`` is installed."""
+    return all(find_spec(name) is not None for name in ("matplotlib", "jinja2"))
