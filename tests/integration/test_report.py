@@ -14,7 +14,7 @@ from openconductor import cli
 from openconductor.evaluation.counterfactual import Options
 from openconductor.evaluation.results import Results
 from openconductor.journal import JournalReader
-from openconductor.reporting.report import replayed
+from openconductor.report.replays import replayed
 
 pytest.importorskip("numpy")
 pytest.importorskip("safetensors")
@@ -48,7 +48,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(autouse=True)
 def without_figures(monkeypatch: pytest.MonkeyPatch) -> None:
     """Drawing takes seconds, and the run above has drawn everything."""
-    monkeypatch.setattr("openconductor.reporting.files.can_draw", lambda: False)
+    monkeypatch.setattr("openconductor.report.report.can_draw", lambda: False)
 
 
 def read(capsys: pytest.CaptureFixture[str], *words: str) -> dict[str, Any]:
@@ -83,7 +83,7 @@ def test_the_verdict_is_the_first_line(run: Path, capsys: pytest.CaptureFixture[
     out, err = capsys.readouterr()
     assert out.startswith(LABELS)
     assert "Where it stands" in out
-    assert "report.html" in err
+    assert "report.json" in err
     assert "\x1b[" not in out, "no colour where no terminal is"
 
 
@@ -91,7 +91,7 @@ def test_json_is_the_report_file_and_says_where_the_files_are(run: Path, capsys:
     values = read(capsys, "report", str(run))
     files = values.pop("files")
     assert values == json.loads(Path(files["report"]).read_text())
-    assert Path(files["page"]).is_file()
+    assert files["page"] is None, "without the extra there is neither a page nor a figure"
     assert values["questions"] == 48
     assert values["counterfactuals"]["replays"] > 48, "in the gym replays are free, so they are made"
     assert values["change"] is None
@@ -111,7 +111,7 @@ def test_any_system_can_be_reported_on_and_the_files_go_where_they_are_told_to(
     values = read(capsys, *words)
     assert values["system"] == "best_fixed"
     assert values["verdict"] != "orchestration gain", "a constant plan orchestrates nothing"
-    assert (tmp_path / "there" / "report.html").is_file()
+    assert (tmp_path / "there" / "report.json").is_file()
 
 
 def test_the_same_evaluation_before_is_compared_with(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -163,7 +163,7 @@ def test_what_is_not_there_is_said(run: Path, tmp_path: Path, root: Path, capsys
 @pytest.fixture
 def paid(run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A copy of the run whose replays go to the workers, as those of any other pool do, and not to exact chances."""
-    monkeypatch.setattr("openconductor.reporting.report.GYM", "nowhere")
+    monkeypatch.setattr("openconductor.report.replays.GYM", "nowhere")
     return Path(shutil.copytree(run, tmp_path / "paid"))
 
 

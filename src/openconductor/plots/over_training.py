@@ -84,7 +84,8 @@ def draw(
         panel.plot(numbers, single, ".", color=look["color"], markersize=1.6, markeredgewidth=0, alpha=0.3)
         panel.fill_between(numbers, *ends, color=look["color"], alpha=0.2, linewidth=0)
     own: Look = {"marker": "o" if len(curve) == 1 else "", "markersize": 3.4, **look}
-    own["markevery"] = (0.02 * place, 0.15) if len(curve) > 1 else 1
+    step = max(1, len(curve) // 7)
+    own["markevery"] = (place * step // 8, step)
     last = f"{100 * known[-1]:.1f} %" if known else "-"
     panel.plot(numbers, [one.mean for one in means], label=label.format(last), **own)
     return [known[0], known[-1]] if known else []

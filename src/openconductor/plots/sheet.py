@@ -151,18 +151,11 @@ def in_rows(panel: Axes, names: Sequence[str]) -> None:
 
 def aside(panel: Axes, end: float, heading: str, texts: Sequence[str]) -> None:
     """A column of short texts to the right of the panel's rows, which ends so many points from the panel's edge."""
-    for place, text in enumerate((heading, *texts), start=-1):
-        panel.annotate(
-            text,
-            (1.0, place),
-            xycoords=panel.get_yaxis_transform(),
-            xytext=(end, 0),
-            textcoords="offset points",
-            ha="right",
-            va="center",
-            fontsize=_SMALL,
-            color=INK if place >= 0 else GREY,
-        )
+    own: Look = {"textcoords": "offset points", "ha": "right", "fontsize": _SMALL}
+    panel.annotate(heading, (1.0, 1.0), xycoords="axes fraction", xytext=(end, 2), va="bottom", color=GREY, **own)
+    for place, text in enumerate(texts):
+        beside = panel.get_yaxis_transform()
+        panel.annotate(text, (1.0, place), xycoords=beside, xytext=(end, 0), va="center", color=INK, **own)
 
 
 def point(panel: Axes, x: float | Cost | Estimate, y: float | Cost | Estimate, look: Look, label: str = "") -> None:

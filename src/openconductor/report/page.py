@@ -117,7 +117,7 @@ def render(
         address=_address,
     )
     # No HTML may hold control characters or lone surrogates.
-    return re.sub("[\x00-\x08\x0b-\x1f\x7f-\x9f\ud800-\udfff]", "\ufffd", text)
+    return re.sub("[\x00-\x08\x0b-\x1f\x7f-\x9f\ud800-\udfff]", "\ufffd", text.lstrip())
 
 
 def _address(picture: Picture) -> str:

@@ -1,16 +1,23 @@
-"""What figures ask of their material."""
+"""What figures ask of their material: who is who, parts, looks, names; and the curve of a training."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
+from itertools import pairwise
 from pathlib import Path
 
+import pytest
+
+from openconductor.errors import ConfigError
+from openconductor.evaluation.intervals import mean_interval
 from openconductor.evaluation.records import Record
-from openconductor.plots.iterations import read_curve
-from openconductor.plots.looks import OURS
-from openconductor.plots.material import Material, columns_of, in_order, rows
+from openconductor.gym.bundled import bundled_folder
+from openconductor.plots.iterations import read_curve, smoothed, window_of
+from openconductor.plots.material import Material, in_order, label, labels, look, parts_of, split
 
 Make = Callable[..., Record]
+Write = Callable[..., Path]
 
 
 def test_ours_is_the_conductor_else_the_first_that_plans(record: Make) -> None:
@@ -21,18 +28,21 @@ def test_ours_is_the_conductor_else_the_first_that_plans(record: Make) -> None:
     assert Material([other]).ours is None
 
 
-def test_a_worker_looks_the_same_in_records_and_curve(record: Make, write_curve: Callable[..., Path]) -> None:
-    curve = read_curve(write_curve({}))
-    records = [record("worker:bert", 0, True, [1]), record("conductor", 0, True, [1], planned=True)]
-    results = Material(records, {0: "anna", 1: "bert"}, curve)
-    assert results.names == ("anna", "bert")
-    assert results.look_of_system("worker:bert") == results.look_of_worker("bert")
-    assert results.look_of_system("conductor") == OURS
+def test_a_worker_looks_the_same_in_records_and_curve_and_other_systems_look_like_no_worker(
+    record: Make, write_curve: Write
+) -> None:
+    systems = ["conductor", "worker:anna", "worker:bert", "random", "best_fixed", "oracle"]
+    records = [record(system, 0, True, (0,), planned=system == "conductor") for system in systems]
+    material = Material(records, {0: "anna", 1: "bert"}, read_curve(write_curve({})))
+    assert material.names == ("anna", "bert")
+    assert material.look_of_system("worker:bert") == material.look_of_worker("bert")
+    looks = [material.look_of_system(system) for system in systems]
+    assert len({(one["color"], one["marker"]) for one in looks}) == len(systems)
+    assert ["markerfacecolor" in one for one in looks] == [False, False, False, True, True, True]
 
 
 def test_workers_without_a_name_are_called_by_their_number(record: Make) -> None:
-    results = Material([record("conductor", 0, True, [4, 2], planned=True)])
-    assert results.names == ("worker 2", "worker 4")
+    assert Material([record("conductor", 0, True, [4, 2], planned=True)]).names == ("worker 2", "worker 4")
 
 
 def test_kinds_stand_from_easy_to_hard_and_numbers_by_their_size() -> None:
@@ -40,29 +50,107 @@ def test_kinds_stand_from_easy_to_hard_and_numbers_by_their_size() -> None:
     assert in_order({"level 10", "level 9"}) == ["level 9", "level 10"]
 
 
-def test_one_task_is_parted_by_kind_and_several_by_task_and_kind(record: Make) -> None:
+def test_one_task_is_parted_by_kind_several_by_task_and_kind_and_many_by_task_alone(record: Make) -> None:
     records = [record("s", 0, True, kind="hard"), record("s", 1, True, kind="easy")]
-    assert [(row.name, row.questions) for row in rows(records)] == [("easy", 1), ("hard", 1)]
-    both = [*records, record("s", 0, True, task="u")]
-    assert columns_of(both).names == ("t: easy", "t: hard", "u")
-    assert columns_of([record("s", 0, True)]).names == ("t",)
+    parts = split(records, parts_of(records))
+    assert {name: len(part) for name, part in parts.items()} == {"easy": 1, "hard": 1}
+    assert list(parts_of([*records, record("s", 0, True, task="u")]).values()) == ["t: easy", "t: hard", "u"]
+    assert list(parts_of([record("s", 0, True)]).values()) == ["t"]
+    many = [record("s", kind, True, kind=f"k{kind}", task=task) for task in ("x", "y") for kind in range(10)]
+    assert {name: len(part) for name, part in split(many, parts_of(many)).items()} == {"x": 10, "y": 10}
 
 
 def test_of_many_kinds_the_smallest_are_put_together(record: Make) -> None:
     records = [record("s", f"{kind}/{copy}", True, kind=f"k{kind}") for kind in range(20) for copy in range(kind + 1)]
-    found = rows(records)
-    assert [row.name for row in found] == [f"k{kind}" for kind in range(9, 20)] + ["9 others"]
-    assert sum(row.questions for row in found) == len(records)
+    found = split(records, parts_of(records))
+    assert list(found) == [*(f"k{kind}" for kind in range(9, 20)), "9 others"]
+    assert sum(map(len, found.values())) == len(records)
 
 
-def test_many_kinds_of_several_tasks_are_parted_by_task_alone(record: Make) -> None:
-    records = [record("s", kind, True, kind=f"k{kind}", task=task) for task in ("x", "y") for kind in range(10)]
-    assert [(row.name, row.questions) for row in rows(records)] == [("x", 10), ("y", 10)]
+# ── looks and names ──────────────────────────────────────────────────────────────────────────────────────────────────
+def test_seventy_series_look_different_in_colours_that_all_can_tell_apart() -> None:
+    looks = [look(place) for place in range(70)]
+    assert len({(one["color"], one["marker"]) for one in looks}) == 70
+    assert all(one["color"] != other["color"] and one["marker"] != other["marker"] for one, other in pairwise(looks))
+    okabe_ito = {"#000000", "#E69F00", "#56B4E9", "#009E73", "#F0E442", "#0072B2", "#D55E00", "#CC79A7"}
+    assert {one["color"] for one in looks} <= {*okabe_ito, "#595959"}
 
 
-def test_other_systems_look_like_no_worker(record: Make) -> None:
-    systems = ["worker:anna", "worker:bert", "random", "best_fixed", "oracle"]
-    results = Material([record(system, 0, True, (0,)) for system in systems], {0: "anna", 1: "bert"})
-    looks = {(one.colour, one.marker) for one in map(results.look_of_system, systems)}
-    assert len(looks) == len(systems)
-    assert [results.look_of_system(system).hollow for system in systems] == [False, False, True, True, True]
+def test_long_names_keep_both_ends_and_stay_different() -> None:
+    names = [f"{'x' * 30}-{middle}-{'y' * 30}" for middle in ("one", "two", "three")]
+    found = labels(names)
+    assert len(set(found.values())) == 3
+    assert all(one.startswith("xxx") for one in found.values())
+    assert found[names[2]].endswith("yyy (3)")
+    modes = ["smoothie?mode=dependent", "smoothie?mode=independent"]
+    assert list(labels(modes).values()) == ["smoot…?mode=dependent", "smoot…ode=independent"]
+
+
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [
+        ("a\x1b[31m\nb\u202e", "a [31m b"),
+        ("\n\t", "(no name)"),
+        ("_private", "private"),
+        ("ä→ 通", "ä→ \\u901a"),
+        ("$a$", "$a$"),
+    ],
+)
+def test_a_name_is_written_on_one_line_in_letters_that_the_font_has(name: str, said: str) -> None:
+    assert label(name) == said
+
+
+# ── the curve ────────────────────────────────────────────────────────────────────────────────────────────────────────
+def test_the_record_of_the_bundled_training_is_read_whole() -> None:
+    curve = read_curve(bundled_folder() / "run")
+    assert [iteration.number for iteration in curve] == list(range(410))
+    assert curve[-1].accuracy == 0.7890625
+    assert curve[-1].worker_share["converter"] == pytest.approx(0.3032, abs=1e-4)
+
+
+def test_what_could_not_be_measured_is_a_gap_and_no_zero(write_curve: Write) -> None:
+    nothing = {"worker_share": {"anna": 0.0, "bert": 0.0}, "topology": {}, "routing_entropy_bits": 0.0}
+    zero = {"validity": 0.0, "accuracy": 0.0, "accuracy_given_valid": 0.0, **nothing}
+    masked, invalid = read_curve(write_curve({"masked": 64, **zero}, zero))
+    assert (masked.validity, masked.accuracy, masked.given_valid, masked.routing_entropy) == (None, None, None, None)
+    assert (invalid.validity, invalid.accuracy, invalid.given_valid, invalid.routing_entropy) == (0.0, 0.0, None, None)
+    assert masked.worker_share == invalid.worker_share == {}
+    assert masked.diversity is None
+
+
+def test_diversity_is_the_effective_number_of_shapes(write_curve: Write) -> None:
+    even, one = read_curve(write_curve({"topology": {"single": 3, "chain": 3, "dag": 3}}, {"topology": {"chain": 9}}))
+    assert (even.diversity, one.diversity) == (pytest.approx(3), 1)
+
+
+def test_a_line_that_is_being_written_is_left_out(write_curve: Write) -> None:
+    folder = write_curve({}, {})
+    with (folder / "curves.jsonl").open("a", encoding="utf-8") as stream:
+        stream.write('{"iteration": 2, "rollo')
+    assert len(read_curve(folder)) == 2
+    (folder / "curves.jsonl").write_text("")
+    assert read_curve(folder) == ()
+
+
+@pytest.mark.parametrize("line", ["{}", "[]", "not json", '{"iteration": 0, "rollouts": 1, "masked": null}'])
+def test_a_file_that_is_no_curve_is_an_error_that_names_the_line(tmp_path: Path, line: str) -> None:
+    with pytest.raises(ConfigError, match="expected the folder of a training"):
+        read_curve(tmp_path)
+    file = tmp_path / "curves.jsonl"
+    file.write_text(line + "\n", encoding="utf-8")
+    with pytest.raises(ConfigError, match="line 1: got"):
+        read_curve(file)
+
+
+def test_the_window_is_a_fifth_of_a_short_curve_and_twenty_of_a_long_one() -> None:
+    assert [window_of(count) for count in (1, 4, 10, 99, 100, 5000)] == [1, 1, 2, 19, 20, 20]
+
+
+def test_a_mean_looks_back_passes_over_gaps_and_has_students_interval_from_five_values_on() -> None:
+    means = [one.mean for one in smoothed([0.0, None, 1.0, 1.0, None, None, None], 2)]
+    assert means[:5] == [0.0, 0.0, 1.0, 1.0, 1.0]
+    assert all(map(math.isnan, means[5:]))
+    values = [0.1, 0.2, 0.4, 0.3, 0.5]
+    *few, last = smoothed(values, 5)
+    assert all(math.isnan(one.low) for one in few)
+    assert (last.low, last.high) == pytest.approx(mean_interval(values))

@@ -27,13 +27,11 @@ from openconductor.plots import (
     save,
     save_all,
     topology_kind,
-    words,
-    worker_rounds,
     workflow_length,
 )
 from openconductor.plots.iterations import read_curve
-from openconductor.plots.material import Material
-from openconductor.plots.sheet import MESSAGE, caption_of, message_of, title_of
+from openconductor.plots.material import Material, _letters
+from openconductor.plots.sheet import text_of
 
 Make = Callable[..., Record]
 NAMES = {0: "anna", 1: "bert"}
@@ -50,10 +48,17 @@ print("pyplot" if "matplotlib.pyplot" in sys.modules else "no pyplot")
 def test_every_figure_that_there_is_material_for_is_written_as_svg_and_png(
     evaluation: list[Record], tmp_path: Path
 ) -> None:
-    files = save_all(evaluation, tmp_path / "new" / "folder", bundled_folder() / "run", workers=NAMES)
-    assert [path.name for path in files] == [f"{name}.{form}" for name in FIGURES for form in ("svg", "png")]
-    assert {path.name for path in (tmp_path / "new" / "folder").iterdir()} == {path.name for path in files}
+    folder = tmp_path / "new" / "folder"
+    pictures = save_all(evaluation, folder, bundled_folder() / "run", workers=NAMES)
+    assert list(pictures) == list(FIGURES)
+    files = {path for picture in pictures.values() for path in (picture.svg, picture.png)}
+    assert {path.name for path in files} == {f"{name}.{form}" for name in FIGURES for form in ("svg", "png")}
+    assert set(folder.iterdir()) == files
     assert all(path.read_bytes().startswith(b"\x89PNG" if path.suffix == ".png" else b"<?xml") for path in files)
+    assert pictures["headroom"].title == "Headroom won, and regret"
+    assert pictures["headroom"].caption.startswith("Zero: the best worker alone, anna")
+    assert [name for name, picture in pictures.items() if picture.empty] == ["worker_rounds"]
+    assert pictures["worker_rounds"].caption.startswith("conductor was asked for one round only")
 
 
 def test_without_a_curve_only_the_evaluation_is_drawn_and_without_records_only_the_training(
@@ -91,7 +96,11 @@ def test_other_records_give_other_bytes(evaluation: list[Record], record: Make) 
 def test_two_processes_with_other_hash_seeds_draw_the_same_and_neither_needs_pyplot() -> None:
     seed = "2" if os.environ.get("PYTHONHASHSEED") == "1" else "1"
     other = subprocess.run(
-        [sys.executable, "-c", DRAW], capture_output=True, text=True, check=True, env={"PYTHONHASHSEED": seed}
+        [sys.executable, "-c", DRAW],
+        capture_output=True,
+        text=True,
+        check=True,
+        env={**os.environ, "PYTHONHASHSEED": seed},
     ).stdout
     figures = draw_all([], bundled_folder() / "run")
     here = [f"{name} {sha256(rendered(figure, 'svg')).hexdigest()}" for name, figure in figures.items()]
@@ -106,8 +115,8 @@ def test_a_file_names_neither_a_date_nor_a_version_and_carries_its_caption(evalu
     svg = rendered(figure, "svg").decode()
     assert "dc:date" not in svg
     assert mpl.__version__ not in svg.partition("<defs>")[0]
-    assert f"<title>{title_of(figure)}</title>" in svg
-    assert caption_of(figure)[:40] in svg
+    assert f"<title>{text_of(figure, 'title')}</title>" in svg
+    assert text_of(figure, "caption")[:40] in svg
     assert mpl.__version__.encode() not in rendered(figure, "png")
 
 
@@ -115,15 +124,6 @@ def test_a_name_with_control_characters_leaves_a_file_that_can_be_read(evaluatio
     odd = [record("moa:\x1b[31m<b>&\u202e", question, True, [0]) for question in range(4)]
     for plot in (headroom.plot, accuracy_cost.plot):
         ET.fromstring(rendered(plot(Material([*evaluation, *odd], NAMES)), "svg"))
-
-
-def test_a_figure_that_says_why_it_is_empty_says_so_in_its_file_too(evaluation: list[Record]) -> None:
-    figure = worker_rounds.plot(Material(evaluation, NAMES))
-    assert message_of(figure) == "conductor was asked for one round only, so there is none to compare with."
-    svg = rendered(figure, "svg").decode()
-    assert f"<dc:description>{message_of(figure)}" in svg
-    assert f'id="{MESSAGE}"' in svg
-    assert message_of(headroom.plot(Material(evaluation, NAMES))) == ""
 
 
 def test_the_users_own_settings_change_no_figure_and_stay_as_they_were(evaluation: list[Record]) -> None:
@@ -173,18 +173,11 @@ def test_without_matplotlib_an_error_names_the_command_that_installs_it(
 ) -> None:
     plots = [import_module(target.partition(":")[0]).plot for target in FIGURES.values()]
     results = Material(evaluation, NAMES, read_curve(bundled_folder() / "run"))
-    for module in ("matplotlib", "matplotlib.figure"):
+    for module in ("matplotlib", "matplotlib.style", "matplotlib.figure"):
         monkeypatch.setitem(sys.modules, module, None)
-    monkeypatch.setattr(words, "_KNOWN", [])
+    _letters.cache_clear()
     for plot in plots:
         with pytest.raises(ConfigError, match=r'pip install "openconductor\[plots\]"'):
             plot(results)
     with pytest.raises(ConfigError, match=r'pip install "openconductor\[plots\]"'):
         draw_all(evaluation)
-
-
-def test_the_shelf_has_no_name_that_it_does_not_have() -> None:
-    import openconductor.plots as shelf
-
-    with pytest.raises(AttributeError, match="has no attribute 'nothing'"):
-        shelf.nothing  # noqa: B018

@@ -12,10 +12,9 @@ sys.path.insert(0, str(Path(__file__).parent))
 from planted_records import Player, always, flat, play
 
 from openconductor.errors import ConfigError
-from openconductor.reporting import judge, orchestration
-from openconductor.reporting.report import Report
-from openconductor.reporting.rows import sections
-from openconductor.reporting.training import training
+from openconductor.report import judge, orchestration
+from openconductor.report.figures import sections
+from openconductor.report.report import Report, training
 
 
 def curve(folder: Path, iterations: int) -> Path:

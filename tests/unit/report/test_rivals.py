@@ -14,7 +14,7 @@ sys.path.insert(0, str(Path(__file__).parent))
 from planted_records import Player, always, flat, play
 
 from openconductor.evaluation.records import Record
-from openconductor.reporting.change import change
+from openconductor.report.rivals import change
 
 
 def learner(skill: float, invalid: float) -> dict[str, Player]:

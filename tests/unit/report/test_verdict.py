@@ -18,9 +18,9 @@ from openconductor.evaluation.counterfactual import Counterfactuals
 from openconductor.evaluation.intervals import cautious_mean
 from openconductor.evaluation.records import Record
 from openconductor.evaluation.statistics import Difference, difference, paired_bootstrap
-from openconductor.reporting import Verdict, judge, orchestration
-from openconductor.reporting.effort import vote
-from openconductor.reporting.verdict import BEST, COLLAPSE, DEPENDS, EQUAL_COST
+from openconductor.report import Verdict, judge, orchestration
+from openconductor.report.rivals import vote
+from openconductor.report.verdict import BEST, COLLAPSE, DEPENDS, EQUAL_COST
 
 ROUTED = by_kind([0], [0, 1], [2], [3, 0])
 POOL = {

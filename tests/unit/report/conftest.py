@@ -6,14 +6,14 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from decimal import Decimal
 from html.parser import HTMLParser
-from pathlib import Path
 
 import pytest
 
 from openconductor.evaluation.config import EvalConfig, TaskTable
 from openconductor.evaluation.records import Record, RoundRecord, Status
 from openconductor.evaluation.results import Results
-from openconductor.reporting.report import Report, make_report
+from openconductor.plots import Picture
+from openconductor.report.report import Report, make_report
 from openconductor.types import Price, Step, Usage, Workflow
 
 ENVIRONMENT = {
@@ -29,7 +29,7 @@ ENVIRONMENT = {
 }
 VOID = {"meta", "link", "img", "br", "hr", "input", "col"}
 Make = Callable[..., Results]
-Draw = Callable[..., Path]
+Draw = Callable[..., Picture]
 
 
 @dataclass
@@ -162,43 +162,37 @@ def make_results(
     return Results.of_records(config, records, workers=dict(enumerate(names)), prices=prices, expected={"gym": 12})
 
 
-@pytest.fixture
+@pytest.fixture(scope="session")
 def results() -> Make:
     """Makes the results of an evaluation."""
     return make_results
 
 
-@pytest.fixture
+@pytest.fixture(scope="session")
 def read() -> Callable[[str], Page]:
     """Reads a page."""
     return read_page
 
 
-@pytest.fixture
-def svg(tmp_path: Path) -> Draw:
-    """Writes an SVG like those of ``plots``."""
+@pytest.fixture(scope="session")
+def picture(tmp_path_factory: pytest.TempPathFactory) -> Draw:
+    """A figure that was written, as ``plots.save_all`` gives it."""
 
-    def write(name: str, *, title: str = "A title", caption: str = "n = 12 questions.", inside: str = "") -> Path:
-        about = 'xmlns:rdf="http://www.w3.org/1999/02/22-rdf-syntax-ns#" xmlns:dc="http://purl.org/dc/elements/1.1/"'
-        text = (
-            '<?xml version="1.0" encoding="utf-8"?>\n<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 9 9">'
-            f"<title>{title}</title><metadata><rdf:RDF {about}><dc:description>{caption}</dc:description></rdf:RDF>"
-            f'</metadata>{inside}<path d="M 0 0 L 9 9"/></svg>\n'
-        )
-        path = tmp_path / f"{name}.svg"
-        path.write_text(text, encoding="utf-8")
-        return path
+    def write(name: str, *, title: str = "A title", caption: str = "n = 12 questions.", empty: bool = False) -> Picture:
+        svg = tmp_path_factory.mktemp("figures") / f"{name}.svg"
+        svg.write_text('<svg xmlns="http://www.w3.org/2000/svg"><path d="M 0 0 L 9 9"/></svg>', encoding="utf-8")
+        return Picture(title, caption, empty, svg, svg.with_suffix(".png"))
 
     return write
 
 
-@pytest.fixture
+@pytest.fixture(scope="session")
 def environment() -> dict[str, object]:
     """What a run's folder says about where it was made."""
     return ENVIRONMENT
 
 
-@pytest.fixture
+@pytest.fixture(scope="session")
 def report() -> Report:
     """A report."""
     return make_report(make_results())

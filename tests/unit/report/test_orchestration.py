@@ -16,13 +16,12 @@ from planted_records import WORKERS, Player, alone, always, by_kind, flat, play
 from openconductor.errors import ConfigError
 from openconductor.evaluation.headroom import headroom
 from openconductor.evaluation.statistics import Estimate
-from openconductor.reporting import Orchestration, judge, orchestration
-from openconductor.reporting.effort import effort
-from openconductor.reporting.page.elements import element, markup
-from openconductor.reporting.page.glance import glance
-from openconductor.reporting.report import Report
-from openconductor.reporting.rows import gain, heading, pool_sections, sections
-from openconductor.reporting.words import points
+from openconductor.report import Orchestration, judge, orchestration
+from openconductor.report.figures import gain, heading, pool_sections, sections
+from openconductor.report.page import render
+from openconductor.report.report import Report
+from openconductor.report.rivals import effort
+from openconductor.report.words import points
 
 PLAYERS = {
     "conductor": Player(flat(0.8), by_kind([0], [0, 1], [2], [3, 0]), planned=True),
@@ -122,13 +121,11 @@ def test_a_conductor_of_which_nothing_was_decided_is_not_said_to_write_no_plans(
 def test_a_vote_far_from_the_systems_cost_is_not_called_one_at_equal_cost() -> None:
     dear = {**PLAYERS, "conductor": replace(PLAYERS["conductor"], dollars="0.05")}
     found = orchestration(play(dear, 1, questions=120), workers=WORKERS)
-    said = markup(element("table", *glance(found)))
-    assert "best worker's vote that is nearest in cost (anna alone, 0.20 times in dollars)" in said
-    assert "equal cost" not in said
+    said = render(report_of(found), {}).partition("Where it stands</h2>")[0]
+    assert "best worker&#39;s vote that is nearest in cost (anna alone, 0.20 times in dollars)" in said
+    assert "at about equal cost" not in said
     equal = orchestration(play(PLAYERS, 1, questions=120), workers=WORKERS)
-    assert "best worker at about equal cost (anna alone, 1.00 times in dollars)" in markup(
-        element("table", *glance(equal))
-    )
+    assert "best worker at about equal cost (anna alone, 1.00 times in dollars)" in render(report_of(equal), {})
 
 
 def test_a_regret_of_nothing_has_no_sign() -> None:
