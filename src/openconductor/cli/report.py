@@ -86,7 +86,11 @@ def report(
         files = write_report(made, folder, out or folder / "report", curves=training, results=results)
     if as_json:
         figures = {name: str(path) for name, path in files.figures.items()}
-        written = {"report": str(files.report), "page": None if files.page is None else str(files.page), "figures": figures}
+        written = {
+            "report": str(files.report),
+            "page": None if files.page is None else str(files.page),
+            "figures": figures,
+        }
         console.show_json({**made.to_json(), "files": written})
     else:
         _show(made)
