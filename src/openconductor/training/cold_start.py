@@ -1,28 +1,40 @@
-"""The cold start: supervised learning of syntax and copying on random valid workflows.
+"""Supervised learning of the tiny Conductor: before the first act of GRPO, and between the two.
 
-In: a fresh model. Out: one that writes valid workflows whose workers, wording, access and length are drawn at random,
-so it knows nothing about who is good (a run measures that: it scores like the random workflow).
+``cold_start``: a fresh model learns syntax and copying on random valid workflows. Their workers, wording, access and
+length are drawn at random, so it knows nothing about who is good (a run measures that: it scores like the random
+workflow). ``widen``: a Conductor that has learnt its workers learns its own workflows, most of them, at random and
+whatever the question, repeated in independent attempts that some worker compares. It then knows its workers, and knows
+nothing about when attempts pay and who compares well; a converged policy no longer tries such things by itself.
 """
 
 from __future__ import annotations
 
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator, Sequence
 
 import torch
-from torch.optim.lr_scheduler import LambdaLR
 from transformers import PreTrainedTokenizerFast, Qwen2ForCausalLM
 
-from openconductor.gym.questions import KINDS, Kind, draw_question
+from openconductor.errors import WorkflowError
+from openconductor.gym.questions import KINDS, GymQuestion, draw_question
 from openconductor.gym.sampling import random_workflow, write_thought
+from openconductor.gym.world import COMPARE
+from openconductor.parser import parse_workflow
 from openconductor.pool import WorkerPool
 from openconductor.prompt import render_workflow
 from openconductor.training.checkpoint import end_id, pad_id
 from openconductor.training.config import TrainConfig
-from openconductor.training.dataset import render_chat, write_prompt
+from openconductor.training.rollout import complete, write_prompt
+from openconductor.types import Step, Workflow
 
+KEPT = 0.3
+"""Share of the Conductor's own workflows that stay as they are."""
 _WARMUP = 50  # steps
-IGNORED = -100
+_SPARE = 20  # one more question in so many, for plans that cannot be read
+_IGNORED = -100  # the label of a token that is not learnt
+
+Row = tuple[list[int], list[int]]
+"""The token ids of a prompt and of its completion, the end included."""
 
 
 def cold_start(
@@ -31,50 +43,106 @@ def cold_start(
     pool: WorkerPool,
     config: TrainConfig,
     *,
-    on_step: Callable[[int, float], None] | None = None,
+    on_step: Callable[[int, float], None],
 ) -> None:
     """Train the model in place; ``on_step`` gets each step's index and loss (nats a token)."""
     settings = config.cold_start
     rng = random.Random(f"cold-start/{config.seed}")
-    optimizer = torch.optim.AdamW(model.parameters(), lr=settings.learning_rate, betas=(0.9, 0.98), weight_decay=0.01)
 
-    def factor(step: int) -> float:
-        return min((step + 1) / _WARMUP, 1.0) * max(0.02, 1 - step / settings.steps)
+    def batches() -> Iterator[list[Row]]:
+        for _ in range(settings.steps):
+            rows: list[Row] = []
+            for index in range(settings.batch):
+                question = draw_question("train", KINDS[index % len(KINDS)], rng)
+                workflow = random_workflow(rng, question, pool.ordinals, max_steps=config.rollout.max_steps)
+                rows.append(_row(tokenizer, write_prompt(tokenizer, question.text, config, pool), workflow, question))
+            yield rows
 
-    schedule = LambdaLR(optimizer, factor)
-    model.train()
-    for step in range(settings.steps):
-        rows = [_draw_row(rng, KINDS[index % len(KINDS)], tokenizer, pool, config) for index in range(settings.batch)]
-        loss = model(**collate(rows, pad=pad_id(tokenizer))).loss
-        optimizer.zero_grad()
-        loss.backward()
-        torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
-        optimizer.step()
-        schedule.step()
-        if on_step is not None:
-            on_step(step, float(loss.item()))
+    def rate(step: int) -> float:
+        return settings.learning_rate * min((step + 1) / _WARMUP, 1.0) * max(0.02, 1 - step / settings.steps)
+
+    _imitate(model, batches(), pad=pad_id(tokenizer), rate=rate, decay=0.01, on_step=on_step)
 
 
-def _draw_row(
-    rng: random.Random, kind: Kind, tokenizer: PreTrainedTokenizerFast, pool: WorkerPool, config: TrainConfig
-) -> tuple[list[int], list[int]]:
-    """The token ids of one prompt and of one random completion, its end included."""
-    question = draw_question("train", kind, rng)
-    workflow = random_workflow(rng, question, pool.ordinals, max_steps=config.rollout.max_steps)
-    prompt = write_prompt(tokenizer, render_chat(question.text, config, pool))
+def widen(model: Qwen2ForCausalLM, tokenizer: PreTrainedTokenizerFast, pool: WorkerPool, config: TrainConfig) -> None:
+    """Train the model in place on its own workflows, most of them varied; what it cannot plan is left out."""
+    settings, max_steps = config.widen, config.rollout.max_steps
+    rng = random.Random(f"widen/{config.seed}")
+    count = settings.steps * settings.batch
+    questions = [draw_question("train", KINDS[index % len(KINDS)], rng) for index in range(count + count // _SPARE)]
+    prompts = [write_prompt(tokenizer, question.text, config, pool) for question in questions]
+    completions = complete(
+        model, tokenizer, prompts, max_tokens=config.rollout.max_tokens, temperature=1.0, seed=config.seed
+    )
+    rows: list[Row] = []
+    for question, prompt, completion in zip(questions, prompts, completions, strict=True):
+        try:
+            plan = parse_workflow(completion.text, pool.ordinals, max_steps=max_steps)
+        except WorkflowError:
+            continue
+        if rng.random() >= KEPT:
+            plan = vary(plan, rng, pool.ordinals, max_steps=max_steps)
+        rows.append(_row(tokenizer, prompt, plan, question))
+    starts = [step * settings.batch for step in range(min(settings.steps, len(rows) // settings.batch))]
+    batches = (rows[start : start + settings.batch] for start in starts)
+
+    def rate(step: int) -> float:
+        return settings.learning_rate * max(0.05, 1 - step / settings.steps)
+
+    _imitate(model, batches, pad=pad_id(tokenizer), rate=rate, decay=0.0)
+
+
+def vary(plan: Workflow, rng: random.Random, ordinals: Sequence[int], *, max_steps: int) -> Workflow:
+    """The plan in a random number of independent attempts, then a comparison by a random worker.
+
+    A plan that has no room for a comparison stays as it is.
+    """
+    room = (max_steps - 1) // len(plan)
+    if room < 1:
+        return plan
+    steps: list[Step] = []
+    for attempt in range(rng.randint(1, room)):
+        start = attempt * len(plan)
+        steps += [
+            Step(step.worker, step.subtask, tuple(start + seen for seen in plan.visible(index)))
+            for index, step in enumerate(plan)
+        ]
+    return Workflow((*steps, Step(rng.choice(list(ordinals)), rng.choice(COMPARE), "all")))
+
+
+def _row(tokenizer: PreTrainedTokenizerFast, prompt: str, workflow: Workflow, question: GymQuestion) -> Row:
     completion = render_workflow(workflow, write_thought(workflow, question))
     return tokenizer.encode(prompt), [*tokenizer.encode(completion), end_id(tokenizer)]
 
 
-def collate(rows: list[tuple[list[int], list[int]]], *, pad: int) -> dict[str, torch.Tensor]:
-    """Pad rows on the right; tensors of shape (rows, longest), labels only on completions."""
-    longest = max(len(prompt) + len(completion) for prompt, completion in rows)
-    ids = torch.full((len(rows), longest), pad)
-    labels = torch.full((len(rows), longest), IGNORED)
-    mask = torch.zeros((len(rows), longest), dtype=torch.long)
-    for index, (prompt, completion) in enumerate(rows):
-        end = len(prompt) + len(completion)
-        ids[index, :end] = torch.tensor(prompt + completion)
-        labels[index, len(prompt) : end] = torch.tensor(completion)
-        mask[index, :end] = 1
-    return {"input_ids": ids, "labels": labels, "attention_mask": mask}
+def _imitate(
+    model: Qwen2ForCausalLM,
+    batches: Iterable[list[Row]],
+    *,
+    pad: int,
+    rate: Callable[[int], float],
+    decay: float,
+    on_step: Callable[[int, float], None] | None = None,
+) -> None:
+    """One step of supervised learning a batch, on the completions alone."""
+    optimizer = torch.optim.AdamW(model.parameters(), lr=rate(0), betas=(0.9, 0.98), weight_decay=decay)
+    model.train()
+    for step, rows in enumerate(batches):
+        for group in optimizer.param_groups:
+            group["lr"] = rate(step)
+        longest = max(len(prompt) + len(completion) for prompt, completion in rows)
+        ids = torch.full((len(rows), longest), pad)
+        labels = torch.full((len(rows), longest), _IGNORED)
+        mask = torch.zeros((len(rows), longest), dtype=torch.long)
+        for index, (prompt, completion) in enumerate(rows):
+            end = len(prompt) + len(completion)
+            ids[index, :end] = torch.tensor(prompt + completion)
+            labels[index, len(prompt) : end] = torch.tensor(completion)
+            mask[index, :end] = 1
+        loss = model(input_ids=ids, labels=labels, attention_mask=mask).loss
+        optimizer.zero_grad()
+        loss.backward()
+        torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        optimizer.step()
+        if on_step is not None:
+            on_step(step, float(loss.item()))

@@ -266,24 +266,25 @@ def differences(there: TrainConfig, here: TrainConfig) -> str:
 
 
 def _values(config: TrainConfig) -> dict[str, str]:
-    """Every value of a recipe by its dotted key, as TOML."""
+    """Every value of a recipe by its dotted key, as TOML: those outside tables first.
+
+    The values are texts, numbers, switches and lists of numbers, which JSON spells as TOML does.
+    """
     values = config.model_dump()
-    tables = {key: value for key, value in values.items() if isinstance(value, dict)}
-    return {key: _toml(value) for key, value in values.items() if key not in tables} | {
-        f"{name}.{key}": _toml(value) for name, table in tables.items() for key, value in table.items()
+    tables = {name: table for name, table in values.items() if isinstance(table, dict)}
+    return {key: json.dumps(value) for key, value in values.items() if key not in tables} | {
+        f"{name}.{key}": json.dumps(value) for name, table in tables.items() for key, value in table.items()
     }
 
 
 def dump_train_config(config: TrainConfig) -> str:
     """The whole recipe, defaults included, as TOML that loads to the same."""
-    values = config.model_dump(exclude_none=True)
-    tables = {key: value for key, value in values.items() if isinstance(value, dict)}
-    lines = [f"{key} = {_toml(value)}" for key, value in values.items() if key not in tables]
-    for name, table in tables.items():
-        lines += ["", f"[{name}]", *(f"{key} = {_toml(value)}" for key, value in table.items())]
+    lines: list[str] = []
+    here = ""
+    for key, value in _values(config).items():
+        table, _, name = key.rpartition(".")
+        if table != here:
+            lines += ["", f"[{table}]"]
+            here = table
+        lines.append(f"{name} = {value}")
     return "\n".join(lines) + "\n"
-
-
-def _toml(value: object) -> str:
-    # The values of a recipe are texts, numbers, switches and lists of numbers: JSON spells them as TOML does.
-    return json.dumps(value)

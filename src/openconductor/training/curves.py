@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter, defaultdict
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from statistics import fmean
@@ -48,23 +48,21 @@ def measure(rollouts: Sequence[Rollout], pool: WorkerPool, *, group: int = 1) ->
     ``accuracy_given_valid`` is None where no workflow is valid.
     """
     scored = [rollout for rollout in rollouts if rollout.reward is not None]
-    planned = [(rollout, rollout.workflow) for rollout in scored]
-    valid = [(rollout, workflow) for rollout, workflow in planned if workflow is not None]
+    valid = [(rollout.kind, workflow) for rollout in scored if (workflow := rollout.workflow) is not None]
     right = sum(rollout.reward == 1.0 for rollout in scored)
     count = max(1, len(scored))
     steps = [step for _, workflow in valid for step in workflow]
-    workers = Counter(pool[step.worker].name for step in steps)
+    workers = Counter(step.worker for step in steps)
     by_subtask: dict[str, Counter[int]] = defaultdict(Counter)
     for step in steps:
         by_subtask[step.subtask][step.worker] += 1
-    lengths: dict[str, list[int]] = defaultdict(list)
-    outcomes: dict[str, list[float]] = defaultdict(list)
-    for rollout, workflow in planned:
-        outcomes[rollout.kind].append(float(rollout.reward == 1.0))
-        if workflow is not None:
-            lengths[rollout.kind].append(len(workflow))
     groups = [rollouts[start : start + group] for start in range(0, len(rollouts), group)]
-    flat = sum(len({rollout.reward for rollout in members if rollout.reward is not None}) < 2 for members in groups)
+    flat = sum(len({rollout.reward for rollout in members} - {None}) < 2 for members in groups)
+    truncated = [
+        isinstance(error := rollout.episode.error, WorkflowError) and error.reason is WorkflowReason.TRUNCATED
+        for rollout in scored
+    ]
+    entropies = [entropy_bits(counts.values()) * counts.total() for counts in by_subtask.values()]
     return {
         "rollouts": len(rollouts),
         "masked": len(rollouts) - len(scored),
@@ -72,22 +70,22 @@ def measure(rollouts: Sequence[Rollout], pool: WorkerPool, *, group: int = 1) ->
         "validity": len(valid) / count,
         "accuracy": right / count,
         "accuracy_given_valid": right / len(valid) if valid else None,
-        "truncated": sum(_is_truncated(rollout.episode) for rollout in scored) / count,
+        "truncated": sum(truncated) / count,
         "groups_without_spread": flat / max(1, len(groups)),
         "routing_entropy_bits": entropy_bits(workers.values()),
-        "routing_entropy_by_subtask_bits": sum(
-            entropy_bits(counts.values()) * counts.total() for counts in by_subtask.values()
-        )
-        / max(1, len(steps)),
-        "worker_share": {worker.name: workers[worker.name] / max(1, len(steps)) for _, worker in pool},
+        "routing_entropy_by_subtask_bits": sum(entropies) / max(1, len(steps)),
+        "worker_share": {worker.name: workers[ordinal] / max(1, len(steps)) for ordinal, worker in pool},
         "topology": dict(Counter(topology(workflow) for _, workflow in valid)),
-        "steps_by_kind": {kind: fmean(values) for kind, values in sorted(lengths.items())},
-        "accuracy_by_kind": {kind: fmean(values) for kind, values in sorted(outcomes.items())},
+        "steps_by_kind": _means((kind, len(workflow)) for kind, workflow in valid),
+        "accuracy_by_kind": _means((rollout.kind, float(rollout.reward == 1.0)) for rollout in scored),
     }
 
 
-def _is_truncated(episode: Episode) -> bool:
-    return isinstance(episode.error, WorkflowError) and episode.error.reason is WorkflowReason.TRUNCATED
+def _means(values: Iterable[tuple[str, float]]) -> dict[str, float]:
+    by_kind: Mapping[str, list[float]] = defaultdict(list)
+    for kind, value in values:
+        by_kind[kind].append(value)
+    return {kind: fmean(of_kind) for kind, of_kind in sorted(by_kind.items())}
 
 
 @dataclass(slots=True)
@@ -105,15 +103,14 @@ class Curve:
     def open(cls, path: Path, *, done: int, after: int = 0) -> Curve:
         """Open the curve of an act that has done ``done`` iterations; later records are cut off."""
         records: list[Record] = []
-        if path.is_file():
-            for line in path.read_text(encoding="utf-8").splitlines():
-                try:
-                    record = json.loads(line)
-                except json.JSONDecodeError:
-                    break  # the line that a kill left unfinished
-                if record["iteration"] >= after + done:
-                    break
-                records.append(record)
+        for line in path.read_text(encoding="utf-8").splitlines() if path.is_file() else ():
+            try:
+                record = json.loads(line)
+            except json.JSONDecodeError:
+                break  # the line that a kill left unfinished
+            if record["iteration"] >= after + done:
+                break
+            records.append(record)
         write_whole(path, "".join(json.dumps(record) + "\n" for record in records))
         return cls(path, records, after)
 
@@ -129,27 +126,26 @@ def warnings(records: Sequence[Record]) -> list[str]:
     """What the last window of a curve should make one worry about; looked at once a window."""
     if len(records) < 2 * _WINDOW or len(records) % _WINDOW:
         return []
-    before, after = records[-2 * _WINDOW : -_WINDOW], records[-_WINDOW:]
+    windows = records[-2 * _WINDOW : -_WINDOW], records[-_WINDOW:]
+
+    def means(key: str) -> list[float]:
+        return [fmean(value for record in window if (value := record[key]) is not None) for window in windows]
 
     found: list[str] = []
-    valid_before, valid_after = _mean(before, "validity"), _mean(after, "validity")
+    valid_before, valid_after = means("validity")
     # Only where each window holds a valid workflow; where one holds none, nothing is known of its skill.
     if valid_before > 0 and valid_after > valid_before + _RISE:
-        right_before, right_after = _mean(before, "accuracy_given_valid"), _mean(after, "accuracy_given_valid")
+        right_before, right_after = means("accuracy_given_valid")
         if right_after <= right_before + _RISE:
             found.append(
                 f"validity rises ({valid_before:.2f} -> {valid_after:.2f}) while accuracy given valid does not "
                 f"({right_before:.2f} -> {right_after:.2f}): format is being learnt, not orchestration"
             )
-    entropy_before, entropy_after = _mean(before, "routing_entropy_bits"), _mean(after, "routing_entropy_bits")
+    entropy_before, entropy_after = means("routing_entropy_bits")
     if entropy_after < 0.5 <= entropy_before:
         found.append(f"routing entropy fell to {entropy_after:.2f} bits: routing is collapsing onto one worker")
-    if _mean(after, "groups_without_spread") > 0.9:
+    if means("groups_without_spread")[1] > 0.9:
         found.append("more than 90 % of the groups have no spread of rewards: there is little left to learn from")
-    if _mean(after, "masked") > 0.2 * _mean(after, "rollouts"):
+    if means("masked")[1] > 0.2 * means("rollouts")[1]:
         found.append("more than 20 % of the rollouts are masked: look at the workers and the grader")
     return found
-
-
-def _mean(records: Sequence[Record], key: str) -> float:
-    return fmean(value for record in records if isinstance(value := record[key], (int, float)))

@@ -1,7 +1,7 @@
-"""What a training learns from and is measured on: problems with the kind they belong to.
+"""What a training learns from and is measured on.
 
-In: a recipe. Out: one list of examples for training (in order, iteration after iteration) and one held out, and who
-grades them. An example depends only on its index and the seed, so a resumed run sees what an uninterrupted one would
+In: a recipe. Out: one list of problems for training (in order, iteration after iteration) and one held out, and who
+grades them. A problem depends only on its index and the seed, so a resumed run sees what an uninterrupted one would
 have seen.
 """
 
@@ -10,10 +10,9 @@ from __future__ import annotations
 import random
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import cast
 
 from openconductor.errors import TaskError
-from openconductor.gym.questions import KINDS, GymQuestion, Kind, Split, draw_questions
+from openconductor.gym.questions import EQUAL_MIX, KINDS, Kind, draw_questions
 from openconductor.protocols import Grader
 from openconductor.tasks import load_task
 from openconductor.tasks.items import Benchmark
@@ -22,14 +21,6 @@ from openconductor.training.config import TrainConfig
 from openconductor.types import Problem
 
 HELD_OUT_SEED = 2_000_000  # no training draws with it
-
-
-@dataclass(frozen=True, slots=True)
-class Example:
-    """A problem and its kind (the gym's kinds; elsewhere the task's name)."""
-
-    problem: Problem
-    kind: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +61,12 @@ def load_questions(config: TrainConfig) -> Questions:
             f"held_out: {len(both)} of {len(tested)} questions are learnt from, too, such as {both[0].id!r}; expected "
             "another split, path or task (held_out.split, held_out.path, held_out.task)"
         )
-    return Questions(_graders(learning, measuring), learnt, tested)
+    if learning.name == measuring.name:
+        return Questions(learning.grader, learnt, tested)
+    graders: dict[str, Grader] = {}
+    for task in (learning, measuring):
+        graders |= task.grader.graders if isinstance(task.grader, MixGrader) else {task.name: task.grader}
+    return Questions(MixGrader(graders), learnt, tested)
 
 
 def _problems(task: Benchmark, split: str, section: str) -> Sequence[Problem]:
@@ -83,61 +79,40 @@ def _problems(task: Benchmark, split: str, section: str) -> Sequence[Problem]:
     return problems
 
 
-def _graders(*tasks: Benchmark) -> Grader:
-    """One judge for the problems of several tasks."""
-    if len({task.name for task in tasks}) == 1:
-        return tasks[0].grader
-    graders: dict[str, Grader] = {}
-    for task in tasks:
-        own = task.grader
-        graders |= own.graders if isinstance(own, MixGrader) else {task.name: own}
-    return MixGrader(graders)
+def kind_of(problem: Problem) -> str:
+    """What curves break results down by: the gym's kinds, elsewhere the task."""
+    return problem.kind if problem.task == "gym" else problem.task
 
 
-def training_examples(config: TrainConfig, questions: Questions, *, after: int = 0) -> list[Example]:
-    """``rollout.questions`` examples an iteration; those of the ``after`` iterations before are not drawn again."""
-    count = config.rollout.iterations * config.rollout.questions
+def training_problems(config: TrainConfig, questions: Questions, *, after: int = 0) -> list[Problem]:
+    """``rollout.questions`` problems an iteration; those of the ``after`` iterations before are not drawn again."""
+    iterations, each = config.rollout.iterations, config.rollout.questions
     if questions.learnt:
-        return _shuffled(config, questions.learnt, config.data.split, count)
-    examples: list[Example] = []
-    for iteration in range(config.rollout.iterations):
-        examples += gym_examples(
-            "train",
-            config.rollout.questions,
-            seed=config.data.seed,
-            mix=_mix(config, iteration),
-            start=(after + iteration) * config.rollout.questions,
+        return _shuffled(config, questions.learnt, config.data.split, iterations * each)
+    return [
+        question.problem()
+        for iteration in range(iterations)
+        for question in draw_questions(
+            "train", each, seed=config.data.seed, mix=_mix(config, iteration), start=(after + iteration) * each
         )
-    return examples
+    ]
 
 
-def held_out_examples(config: TrainConfig, questions: Questions) -> list[Example]:
-    """``held_out.questions`` examples that no training sees; all there are where a task has fewer."""
+def held_out_problems(config: TrainConfig, questions: Questions) -> list[Problem]:
+    """``held_out.questions`` problems that no training sees; all there are where a task has fewer."""
     count = config.held_out.questions
     if questions.held_out:
         return _shuffled(config, questions.held_out, config.held_out.split, min(count, len(questions.held_out)))
-    return gym_examples("test", count, seed=HELD_OUT_SEED)
+    return [question.problem() for question in draw_questions("test", count, seed=HELD_OUT_SEED)]
 
 
-def gym_examples(
-    split: Split, count: int, *, seed: int, mix: Mapping[Kind, float] | None = None, start: int = 0
-) -> list[Example]:
-    """Questions of the gym as examples."""
-    questions: list[GymQuestion] = draw_questions(split, count, seed=seed, mix=mix or _even(), start=start)
-    return [Example(question.problem(), question.kind) for question in questions]
-
-
-def _shuffled(config: TrainConfig, problems: Sequence[Problem], split: str, count: int) -> list[Example]:
+def _shuffled(config: TrainConfig, problems: Sequence[Problem], split: str, count: int) -> list[Problem]:
     """Problems shuffled by seed; walked through again when they run out."""
-    order, examples = list(problems), cast("list[Example]", [])
-    while len(examples) < count:
-        random.Random(f"{config.data.seed}/{split}/{len(examples)}").shuffle(order)
-        examples += [Example(problem, problem.task) for problem in order]
-    return examples[:count]
-
-
-def _even() -> dict[Kind, float]:
-    return dict.fromkeys(KINDS, 1.0)
+    order, chosen = list(problems), list[Problem]()
+    while len(chosen) < count:
+        random.Random(f"{config.data.seed}/{split}/{len(chosen)}").shuffle(order)
+        chosen += order
+    return chosen[:count]
 
 
 def _mix(config: TrainConfig, iteration: int) -> Mapping[Kind, float]:
@@ -145,7 +120,7 @@ def _mix(config: TrainConfig, iteration: int) -> Mapping[Kind, float]:
     easy = config.data.easy
     length = config.data.curriculum * config.rollout.iterations
     if not easy or iteration >= length:
-        return _even()
+        return EQUAL_MIX
     done = iteration / length
     total = sum(easy)
     return {kind: (1 - done) * weight / total + done / len(KINDS) for kind, weight in zip(KINDS, easy, strict=True)}

@@ -15,15 +15,9 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, cast
 
+import torch
 from datasets import Dataset
-from transformers import (
-    PreTrainedModel,
-    PreTrainedTokenizerBase,
-    TrainerCallback,
-    TrainerControl,
-    TrainerState,
-    TrainingArguments,
-)
+from transformers import PreTrainedModel, PreTrainedTokenizerBase, TrainerState
 from transformers.trainer_callback import PrinterCallback
 from trl import GRPOConfig, GRPOTrainer
 from trl.trainer.grpo_trainer import RewardFunc
@@ -32,10 +26,10 @@ from trl.trainer.utils import shutdown_event_loop_in_daemon
 from openconductor.errors import JournalError
 from openconductor.pool import WorkerPool
 from openconductor.reward import RewardFunction
-from openconductor.training.checkpoint import COMPLETE, end_id, storing
+from openconductor.training.checkpoint import COMPLETE, storing
 from openconductor.training.config import TrainConfig
 from openconductor.training.curves import Curve, Rollout, measure
-from openconductor.training.dataset import Row
+from openconductor.training.examples import kind_of
 from openconductor.types import Completion, Problem, Usage
 
 
@@ -86,6 +80,15 @@ class WorkflowReward:
 
     A failure of infrastructure is None (masked), never a number. Into the trainer only what stops a run is raised: a
     wrong key, a wrong setting, a failing disk.
+
+    Args:
+        score: the reward of one completion.
+        problems: what the rows' ``problem`` is an index into.
+        pool: the workers that curves name.
+        config: the recipe.
+        curve: what each batch's record is appended to.
+        end: the id of the token that ends a completion.
+        say: gets lines for people.
     """
 
     __name__ = "workflow"
@@ -93,6 +96,7 @@ class WorkflowReward:
     def __init__(
         self,
         score: RewardFunction,
+        problems: Sequence[Problem],
         pool: WorkerPool,
         config: TrainConfig,
         curve: Curve,
@@ -101,6 +105,7 @@ class WorkflowReward:
         say: Callable[[str], None],
     ) -> None:
         self._score = score
+        self._problems = problems
         self._pool = pool
         self._config = config
         self._curve = curve
@@ -114,10 +119,7 @@ class WorkflowReward:
         completions: Sequence[Sequence[dict[str, str]]],
         completion_ids: Sequence[Sequence[int]],
         *,
-        problem_id: Sequence[str],
-        question: Sequence[str],
-        reference: Sequence[str],
-        kind: Sequence[str],
+        problem: Sequence[int],
         trainer_state: TrainerState,
         log_metric: Callable[[str, float], None],
         **_: object,
@@ -125,19 +127,20 @@ class WorkflowReward:
         """One reward a completion, in order."""
         iteration = self._curve.after + int(trainer_state.global_step)
         group = self._config.rollout.completions
+        asked = [self._problems[index] for index in problem]
         played = [
             asyncio.ensure_future(
                 self._score(
-                    Problem(problem_id[index], question[index], reference[index], self._config.data.task),
+                    asked[index],
                     Completion(
                         completion[0]["content"],
-                        usage=Usage(output_tokens=len(completion_ids[index])),
-                        finish_reason="stop" if completion_ids[index][-1] == self._end else "length",
+                        usage=Usage(output_tokens=len(ids)),
+                        finish_reason="stop" if ids[-1] == self._end else "length",
                     ),
                     sample=iteration * group + index % group,
                 )
             )
-            for index, completion in enumerate(completions)
+            for index, (completion, ids) in enumerate(zip(completions, completion_ids, strict=True))
         ]
         try:
             scored = await asyncio.gather(*played)
@@ -146,7 +149,7 @@ class WorkflowReward:
                 one.cancel()
             await asyncio.gather(*played, return_exceptions=True)
             raise
-        rollouts = [Rollout(kind[index], one.reward, one.episode) for index, one in enumerate(scored)]
+        rollouts = [Rollout(kind_of(one), done.reward, done.episode) for one, done in zip(asked, scored, strict=True)]
         now = time.perf_counter()
         record = {"iteration": iteration, "seconds": now - self._clock, **measure(rollouts, self._pool, group=group)}
         self._clock = now
@@ -174,24 +177,37 @@ class WorkflowReward:
 
 
 class ConductorTrainer(GRPOTrainer):
-    """TRL's trainer with checkpoints that are whole or not there, and an end that leaves nothing open."""
+    """TRL's trainer with a KL term that fades, checkpoints that are whole or not there, and an end that leaves nothing.
+
+    TRL keeps its ``beta`` constant; here it falls in a straight line (explore near the start, then go where the reward
+    leads), and at 0 TRL skips the reference model's forward pass.
+    """
+
+    def __init__(self, config: TrainConfig, **options: Any) -> None:
+        super().__init__(**options)
+        self._kl = config.optim.kl
+        self._fades = max(config.optim.kl_until * config.rollout.iterations, 1e-9)
+        self.remove_callback(PrinterCallback)  # the curve says it all
+
+    def training_step(self, *args: Any, **options: Any) -> Any:
+        """TRL's, with the weight that the KL term has in this iteration."""
+        self.beta = self._kl * max(0.0, 1 - self.state.global_step / self._fades)
+        return super().training_step(*args, **options)
 
     def train(self, *args: Any, **options: Any) -> Any:
-        """Train, and close the event loop that the rewards ran on, with the workers' connections."""
+        """Train, and close the event loop that the rewards ran on, with the workers' connections.
+
+        TRL leaves its loop to the end of the process, where the connections on it can no longer be closed.
+        """
         try:
             return super().train(*args, **options)
         finally:
-            self._close_loop()
-
-    def _close_loop(self) -> None:
-        """TRL leaves its loop to the end of the process, where the connections on it can no longer be closed."""
-        loop, thread = self.async_loop, self.async_loop_thread
-        if loop.is_closed():
-            return
-        asyncio.run_coroutine_threadsafe(loop.shutdown_asyncgens(), loop).result()
-        atexit.unregister(shutdown_event_loop_in_daemon)
-        shutdown_event_loop_in_daemon(thread, loop)
-        loop.close()
+            loop, thread = self.async_loop, self.async_loop_thread
+            if not loop.is_closed():
+                asyncio.run_coroutine_threadsafe(loop.shutdown_asyncgens(), loop).result()
+                atexit.unregister(shutdown_event_loop_in_daemon)
+                shutdown_event_loop_in_daemon(thread, loop)
+                loop.close()
 
     def _save_checkpoint(self, model: Any, trial: Any) -> None:
         path = Path(self._get_output_dir(trial=trial)) / f"checkpoint-{self.state.global_step}"
@@ -204,47 +220,24 @@ class ConductorTrainer(GRPOTrainer):
             raise
 
 
-class FadingKL(TrainerCallback):
-    """Lets the KL term fall in a straight line: explore near the start, then go where the reward leads.
-
-    TRL keeps its ``beta`` constant; at 0 it skips the reference model's forward pass.
-    """
-
-    def __init__(self, config: TrainConfig) -> None:
-        self._start = config.optim.kl
-        self._length = config.optim.kl_until * config.rollout.iterations
-        self.trainer: GRPOTrainer | None = None
-
-    def on_step_begin(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: object) -> None:
-        """Set the weight of this iteration."""
-        if self.trainer is not None and self._start > 0:
-            self.trainer.beta = self._start * max(0.0, 1 - state.global_step / max(self._length, 1e-9))
-
-
-def build_trainer(
+def run_grpo(
     model: PreTrainedModel,
     tokenizer: PreTrainedTokenizerBase,
-    rows: Sequence[Row],
-    score: RewardFunction,
-    pool: WorkerPool,
+    prompts: Sequence[list[dict[str, str]]],
+    reward: WorkflowReward,
     config: TrainConfig,
-    *,
     folder: Path,
-    curve: Curve,
-    cpu: bool,
-    say: Callable[[str], None],
-) -> ConductorTrainer:
-    """TRL's trainer, ready to ``train()``."""
-    fading = FadingKL(config)
-    reward = WorkflowReward(score, pool, config, curve, end=end_id(tokenizer), say=say)
+    *,
+    checkpoint: Path | None,
+) -> None:
+    """Train the model in place, from a checkpoint in the folder on; prompt i is that of the reward's problem i."""
+    rows = [{"prompt": prompt, "problem": index} for index, prompt in enumerate(prompts)]
     trainer = ConductorTrainer(
+        config,
         model=model,
         reward_funcs=cast("RewardFunc", reward),
-        args=grpo_arguments(config, folder, cpu=cpu),
-        train_dataset=Dataset.from_list(list(rows)),
+        args=grpo_arguments(config, folder, cpu=not torch.cuda.is_available()),
+        train_dataset=Dataset.from_list(rows),
         processing_class=tokenizer,
-        callbacks=[fading],
     )
-    trainer.remove_callback(PrinterCallback)  # the curve says it all
-    fading.trainer = trainer
-    return trainer
+    trainer.train(resume_from_checkpoint=None if checkpoint is None else str(checkpoint))

@@ -14,9 +14,9 @@ import platform
 import time
 import warnings
 from collections.abc import Callable, Generator
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
-from importlib.metadata import PackageNotFoundError, version
+from importlib.metadata import distributions
 from pathlib import Path
 from typing import Any, cast
 
@@ -35,6 +35,7 @@ from openconductor.storage import write_whole
 from openconductor.training.checkpoint import (
     build_model,
     build_tokenizer,
+    end_id,
     is_complete,
     is_tiny,
     last_checkpoint,
@@ -42,14 +43,12 @@ from openconductor.training.checkpoint import (
     load_model,
     save_conductor,
 )
-from openconductor.training.cold_start import cold_start
+from openconductor.training.cold_start import cold_start, widen
 from openconductor.training.config import TrainConfig, differences, dump_train_config, load_train_config
 from openconductor.training.curves import Curve, Record, Rollout, measure
-from openconductor.training.dataset import training_rows
-from openconductor.training.examples import Questions, held_out_examples, load_questions, training_examples
-from openconductor.training.grpo import build_trainer
-from openconductor.training.policy import play
-from openconductor.training.widen import widen
+from openconductor.training.examples import Questions, held_out_problems, load_questions, training_problems
+from openconductor.training.grpo import WorkflowReward, run_grpo
+from openconductor.training.rollout import play, render_chat
 
 _PACKAGES = ("openconductor", "torch", "transformers", "trl", "accelerate", "tokenizers", "datasets")
 
@@ -98,16 +97,17 @@ def train(
     if config.widen.steps and config.data.task != "gym":
         raise ConfigError(f"widen.steps: got {config.widen.steps} with task {config.data.task!r}, expected the gym")
     questions = load_questions(config)
-    changed = _open_folder(config, folder, resume=resume)
-    if changed and on_progress is not None:
-        on_progress(changed)
+    say = on_progress or keep_quiet
+    if changed := _open_folder(config, folder, resume=resume):
+        say(changed)
     tiny = not config.model.base or is_tiny(config.model.base)
     if tiny:
         torch.set_num_threads(1)  # a tiny model is up to four times slower on several threads
-    with _journal(config, folder) as journal, patient(LONG_PATIENCE_S):
-        pool = gym_pool(config.seed)
-        if journal is not None:
-            pool = WorkerPool.from_toml(config.pool).replaying(journal)
+    # The journal holds what was paid for: a resumed run does not make its calls again. The gym's workers cost nothing
+    # and answer a repeated call alike, so nothing is written of them.
+    keeping = nullcontext() if config.pool == "gym" else Journal(folder / "journal.sqlite")
+    with keeping as journal, patient(LONG_PATIENCE_S):
+        pool = gym_pool(config.seed) if journal is None else WorkerPool.from_toml(config.pool).replaying(journal)
         score = RewardFunction(
             pool,
             questions.grader,
@@ -116,15 +116,7 @@ def train(
             grade_timeout_s=config.reward.grade_timeout_s,
             on_event=journal,
         )
-        return _run(Setup(config, folder, pool, questions, score, on_progress or keep_quiet), tiny=tiny)
-
-
-def _journal(config: TrainConfig, folder: Path) -> AbstractContextManager[Journal | None]:
-    """The journal of what is paid for: calls that it holds are not made again by a resumed run.
-
-    The gym's workers cost nothing and answer a repeated call alike, so nothing is written of them.
-    """
-    return nullcontext() if config.pool == "gym" else Journal(folder / "journal.sqlite")
+        return _run(Setup(config, folder, pool, questions, score, say), tiny=tiny)
 
 
 def _run(setup: Setup, *, tiny: bool) -> Record:
@@ -199,21 +191,18 @@ def _open_folder(config: TrainConfig, folder: Path, *, resume: bool) -> str:
 
 
 def _note_resumption(folder: Path) -> str:
-    """Put on record with what a run is gone on with, where that has changed; the curve may then differ."""
+    """Put on record with what a run is resumed, where that has changed; the curve may then differ."""
     path, now = folder / "environment.json", _environment()
-    begun: dict[str, Any]
     try:
-        begun = json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}
+        begun: dict[str, Any] = json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}
     except ValueError as error:
-        raise ConfigError(
-            f"run folder {folder}: environment.json is no JSON ({error}), expected a run's record"
-        ) from error
+        raise ConfigError(f"{path}: is no JSON ({error}), expected a run's record") from error
     resumed: list[dict[str, Any]] = begun.pop("resumed", [])
     latest = resumed[-1] if resumed else begun
     if latest == now:
         return ""
     write_whole(path, json.dumps({**begun, "resumed": [*resumed, now]}, indent=2) + "\n")
-    changed = ", ".join(name for name in now if name not in latest or latest[name] != now[name])
+    changed = ", ".join(name for name in now if latest.get(name) != now[name])
     return (
         f"resumed with another {changed} than before (environment.json): the curve may differ from an uninterrupted one"
     )
@@ -221,17 +210,11 @@ def _note_resumption(folder: Path) -> str:
 
 def _environment() -> dict[str, object]:
     """The versions and the machine that a run is made with."""
-    versions: dict[str, str] = {}
-    for package in _PACKAGES:
-        try:
-            versions[package] = version(package)
-        except PackageNotFoundError:
-            versions[package] = "not installed"
     return {
         "python": platform.python_version(),
         "system": f"{platform.system()} {platform.machine()}",
         "device": "cuda" if torch.cuda.is_available() else "cpu",
-        "versions": versions,
+        "versions": {found.name: found.version for found in distributions() if found.name in _PACKAGES},
         "source": source_hash(),
     }
 
@@ -298,19 +281,11 @@ def _act(
 ) -> PreTrainedModel:
     """One act; ``after`` counts the iterations of the one before. The model is trained in place, and returned."""
     checkpoint, done = last_checkpoint(folder)
-    trainer = build_trainer(
-        model,
-        tokenizer,
-        training_rows(training_examples(config, setup.questions, after=after), config, setup.pool),
-        setup.score,
-        setup.pool,
-        config,
-        folder=folder,
-        curve=Curve.open(setup.folder / "curves.jsonl", after=after, done=done),
-        cpu=not torch.cuda.is_available(),
-        say=setup.say,
-    )
-    trainer.train(resume_from_checkpoint=str(checkpoint) if checkpoint is not None else None)
+    problems = training_problems(config, setup.questions, after=after)
+    prompts = [render_chat(problem.question, config, setup.pool) for problem in problems]
+    curve = Curve.open(setup.folder / "curves.jsonl", after=after, done=done)
+    reward = WorkflowReward(setup.score, problems, setup.pool, config, curve, end=end_id(tokenizer), say=setup.say)
+    run_grpo(model, tokenizer, prompts, reward, config, folder, checkpoint=checkpoint)
     return model
 
 
@@ -323,10 +298,10 @@ def _measure(
     repeats: int = 1,
 ) -> Record:
     """Play held-out questions, ``repeats`` times each."""
-    examples = held_out_examples(setup.config, setup.questions)
+    problems = held_out_problems(setup.config, setup.questions)
     rollouts: list[Rollout] = []
     for seed in range(repeats):
         rollouts += play(
-            model, tokenizer, examples, setup.score, setup.pool, setup.config, temperature=temperature, seed=seed
+            model, tokenizer, problems, setup.score, setup.pool, setup.config, temperature=temperature, seed=seed
         )
     return measure(rollouts, setup.pool)

@@ -12,8 +12,7 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from statistics import median
 
@@ -28,14 +27,6 @@ from openconductor.training.run import keep_quiet
 
 CONTROLS = ("shuffled", "flipped")
 _POLL = 0.5  # seconds
-
-
-@dataclass(frozen=True, slots=True)
-class _Run:
-    """One run of the study: its recipe and its folder."""
-
-    config: TrainConfig
-    folder: Path
 
 
 def study(
@@ -72,75 +63,61 @@ def study(
     folder = Path(folder)
     folder.mkdir(parents=True, exist_ok=True)
     say = on_progress or keep_quiet
-    runs = [_Run(config.model_copy(update={"seed": seed}), folder / f"seed-{seed}") for seed in seeds]
-    if controls:
-        for control in CONTROLS:
-            reward = config.reward.model_copy(update={"control": control})
-            runs.append(_Run(config.model_copy(update={"seed": seeds[0], "reward": reward}), folder / control))
-    for run in runs:
-        _check_recipe(run)
-    _run_all(runs, jobs, say)
-    results = [json.loads((run.folder / "results.json").read_text(encoding="utf-8")) for run in runs]
-    summary = summarise(results, _levels(config.held_out.questions))
+    runs = {folder / f"seed-{seed}": config.model_copy(update={"seed": seed}) for seed in seeds}
+    for control in CONTROLS if controls else ():
+        reward = config.reward.model_copy(update={"control": control})
+        runs[folder / control] = config.model_copy(update={"seed": seeds[0], "reward": reward})
+    for run, recipe in runs.items():
+        stored = run / "config.toml"
+        if not stored.is_file() and not (run / "results.json").is_file():
+            continue
+        if changed := differences(load_train_config(stored), recipe):
+            raise ConfigError(
+                f"study: {run} holds a run of another recipe (config.toml: {changed}); expected the same recipe, or "
+                "another folder"
+            )
+    _run_all({run: recipe for run, recipe in runs.items() if not (run / "results.json").is_file()}, jobs, say)
+    results = [json.loads((run / "results.json").read_text(encoding="utf-8")) for run in runs]
+    levels = reference_levels(draw_questions("test", config.held_out.questions, seed=HELD_OUT_SEED))
+    summary = summarise(results, {"random": levels.random, "best_worker": levels.best_worker, "oracle": levels.oracle})
     write_whole(folder / "study.json", json.dumps(summary, indent=2) + "\n")
     return summary
 
 
-def _check_recipe(run: _Run) -> None:
-    """Make sure that what lies in a run's folder came of the recipe that the study would run there."""
-    stored = run.folder / "config.toml"
-    if not stored.is_file() and not (run.folder / "results.json").is_file():
-        return
-    if changed := differences(load_train_config(stored), run.config):
-        raise ConfigError(
-            f"study: {run.folder} holds a run of another recipe (config.toml: {changed}); expected the same recipe, or "
-            "another folder"
-        )
-
-
-def _run_all(runs: Sequence[_Run], jobs: int, say: Callable[[str], None]) -> None:
-    """Run the unfinished ones, ``jobs`` at a time; a failure ends those that run."""
-    waiting = [run for run in runs if not (run.folder / "results.json").is_file()]
-    running: list[tuple[_Run, subprocess.Popen[bytes]]] = []
+def _run_all(runs: Mapping[Path, TrainConfig], jobs: int, say: Callable[[str], None]) -> None:
+    """Train ``jobs`` at a time, each as a process of its own; a failure ends those that run."""
+    waiting = list(runs)
+    running: dict[Path, subprocess.Popen[bytes]] = {}
     try:
         while waiting or running:
             while waiting and len(running) < max(1, jobs):
                 run = waiting.pop(0)
-                running.append((run, _start(run)))
-                say(f"{run.folder.name}: started")
+                running[run] = _start(run, runs[run])
+                say(f"{run.name}: started")
             time.sleep(_POLL)
-            for run, process in list(running):
-                if process.poll() is None:
-                    continue
-                running.remove((run, process))
-                if process.returncode:
-                    log = run.folder.with_suffix(".log").read_text(encoding="utf-8", errors="replace")
-                    raise OpenConductorError(f"run {run.folder}: exit {process.returncode}: {log[-2000:]}")
-                say(f"{run.folder.name}: done")
+            for run in [run for run, process in running.items() if process.poll() is not None]:
+                if code := running.pop(run).returncode:
+                    log = run.with_suffix(".log").read_text(encoding="utf-8", errors="replace")
+                    raise OpenConductorError(f"run {run}: exit {code}: {log[-2000:]}")
+                say(f"{run.name}: done")
     finally:
-        for _, process in running:
+        for process in running.values():
             process.terminate()
             process.wait()
 
 
-def _start(run: _Run) -> subprocess.Popen[bytes]:
-    """A training as a process of its own, on one thread; what it says goes to a log beside its folder."""
-    recipe = run.folder.with_suffix(".toml")
-    write_whole(recipe, dump_train_config(run.config))
-    command = [sys.executable, "-m", "openconductor", "train", str(recipe), "--out", str(run.folder)]
-    if (run.folder / "config.toml").is_file():
+def _start(folder: Path, config: TrainConfig) -> subprocess.Popen[bytes]:
+    """A training on one thread; what it says goes to a log beside its folder."""
+    recipe = folder.with_suffix(".toml")
+    write_whole(recipe, dump_train_config(config))
+    command = [sys.executable, "-m", "openconductor", "train", str(recipe), "--out", str(folder)]
+    if (folder / "config.toml").is_file():
         command.append("--resume")
     environment = {**os.environ, "OMP_NUM_THREADS": "1", "TOKENIZERS_PARALLELISM": "false"}
-    with run.folder.with_suffix(".log").open("ab") as log:
+    with folder.with_suffix(".log").open("ab") as log:
         return subprocess.Popen(  # noqa: S603 - our own command line
             command, stdout=log, stderr=log, stdin=subprocess.DEVNULL, env=environment
         )
-
-
-def _levels(count: int) -> dict[str, float]:
-    """The expected accuracies on the ``count`` questions that every run is measured on; random's is estimated."""
-    levels = reference_levels(draw_questions("test", count, seed=HELD_OUT_SEED))
-    return {"random": levels.random, "best_worker": levels.best_worker, "oracle": levels.oracle}
 
 
 def summarise(results: Sequence[Record], levels: dict[str, float]) -> Record:

@@ -11,8 +11,9 @@ import pytest
 from openconductor.errors import ConfigError, TaskError
 from openconductor.tasks.paper_mix import MixGrader
 from openconductor.training.config import TrainConfig
-from openconductor.training.examples import Example, held_out_examples, load_questions, training_examples
+from openconductor.training.examples import held_out_problems, kind_of, load_questions, training_problems
 from openconductor.training.study import study
+from openconductor.types import Problem
 
 
 def write(path: Path, numbers: range) -> None:
@@ -27,8 +28,8 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def first_line(example: Example) -> str:
-    return str(example.problem.question).splitlines()[0]  # behind it stands how answers are asked for
+def first_line(problem: Problem) -> str:
+    return str(problem.question).splitlines()[0]  # behind it stands how answers are asked for
 
 
 def recipe(folder: Path, **held_out: object) -> TrainConfig:
@@ -43,18 +44,18 @@ def recipe(folder: Path, **held_out: object) -> TrainConfig:
 
 def test_a_benchmark_is_walked_through_again_for_training(folder: Path) -> None:
     config = recipe(folder)
-    examples = training_examples(config, load_questions(config))
-    seen = Counter(first_line(example) for example in examples)
+    problems = training_problems(config, load_questions(config))
+    seen = Counter(first_line(problem) for problem in problems)
     assert seen.total() == 12
     assert set(seen.values()) == {2, 3}
     assert set(seen) == {f"What is {n} plus {n}?" for n in range(5)}
-    assert examples == training_examples(config, load_questions(config)), "a resumed run sees the same"
+    assert problems == training_problems(config, load_questions(config)), "a resumed run sees the same"
 
 
 @pytest.mark.parametrize(("count", "given"), [(2, 2), (3, 3), (400, 3)])
 def test_no_held_out_question_counts_twice(folder: Path, count: int, given: int) -> None:
     config = recipe(folder, questions=count)
-    held_out = [first_line(example) for example in held_out_examples(config, load_questions(config))]
+    held_out = [first_line(problem) for problem in held_out_problems(config, load_questions(config))]
     assert len(held_out) == len(set(held_out)) == given
     assert set(held_out) <= {f"What is {n} plus {n}?" for n in range(5, 8)}
 
@@ -75,8 +76,8 @@ def test_another_task_may_be_held_out_and_each_has_its_own_grader(folder: Path) 
     questions = load_questions(config)
     assert isinstance(questions.grader, MixGrader)
     assert set(questions.grader.graders) == {"gsm8k", "math500"}
-    assert {example.kind for example in held_out_examples(config, questions)} == {"math500"}
-    assert {example.kind for example in training_examples(config, questions)} == {"gsm8k"}
+    assert {kind_of(problem) for problem in held_out_problems(config, questions)} == {"math500"}
+    assert {kind_of(problem) for problem in training_problems(config, questions)} == {"gsm8k"}
 
 
 def test_absent_data_say_which_of_the_two_they_are(folder: Path) -> None:

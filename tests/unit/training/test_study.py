@@ -49,7 +49,7 @@ def test_a_run_that_fails_ends_the_study_with_what_it_said(tmp_path: Path) -> No
         {"model": {"base": ""}, "cold_start": {"steps": 0}, "rollout": {"max_tokens": 72}}
     )
     with pytest.raises(OpenConductorError, match=r"cold_start\.steps"):
-        study(broken, tmp_path / "study", seeds=[1, 2], controls=False, jobs=2)
+        study(broken, tmp_path / "study", seeds=[1], controls=False)
     assert not (tmp_path / "study" / "study.json").exists()
 
 
