@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from pathlib import Path
 
 import pytest
@@ -44,12 +45,15 @@ def test_controls_are_compared_with_their_own_cold_start_and_count_as_no_seed() 
     assert summary["controls_over_start"] == {"shuffled": pytest.approx(1.1), "flipped": 0.0}
 
 
-def test_a_run_that_fails_ends_the_study_with_what_it_said(tmp_path: Path) -> None:
-    broken = TrainConfig.model_validate(
-        {"model": {"base": ""}, "cold_start": {"steps": 0}, "rollout": {"max_tokens": 72}}
-    )
-    with pytest.raises(OpenConductorError, match=r"cold_start\.steps"):
-        study(broken, tmp_path / "study", seeds=[1], controls=False)
+def test_a_run_that_fails_ends_the_study_with_what_it_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    program = tmp_path / "program"
+    program.write_text('#!/bin/sh\ncase "$*" in *seed-1*) echo "no room left" >&2; exit 3;; esac\nexec sleep 60\n')
+    program.chmod(0o755)
+    monkeypatch.setattr(sys, "executable", str(program))
+    said: list[str] = []
+    with pytest.raises(OpenConductorError, match=r"seed-1: exit 3: no room left"):
+        study(TrainConfig(), tmp_path / "study", seeds=[1, 2, 3], controls=False, on_progress=said.append)
+    assert said == ["seed-1: started", "seed-2: started"], "and seed 2 has been ended"
     assert not (tmp_path / "study" / "study.json").exists()
 
 
