@@ -52,6 +52,7 @@ _REWRITES: tuple[tuple[re.Pattern[str], str], ...] = tuple(
         (r"\\degrees?(?![a-zA-Z])|\^\s*\{\s*\\circ\s*\}|\^\s*\\circ(?![a-zA-Z])", r"^\\circ "),
         (r"(?<=\d)\s*[xX]\s*(?=10\s*\^)", r"\\times "),
         (r"\*\*", "^"),
+        (r"(?<![\w.^{])(\d+)\s*\((\d+)\)", r"\1\\cdot (\2)"),
         (r"\\(pm|mp)\s*\*", r"\\\1 "),
         (r"\*", r"\\cdot "),
         (r"(?<![a-zA-Z\\])(?:infinity|inf|oo)(?![a-zA-Z])", r"\\infty "),

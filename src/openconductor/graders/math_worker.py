@@ -13,7 +13,7 @@ have no order, and an item of theirs counts as a whole. What they hold is math-v
 because the other way accepted something wrong:
 
 - decimals are read as exact quotients, and numbers are compared at 50 digits, relative to their size;
-- what it calls equal is tried once more at a point (it takes 1e-20x and 3e-20x for the same);
+- formulas have to agree at a point first (it takes 1e-20x and 3e-20x for the same);
 - an equation to zero does not answer "0" (it takes the right side of ``x+y=0``), and equations without a solution are
   not all the same;
 - a derivative of an unknown is an unknown of its own (it reads dy/dx as 0, and y' as y);
@@ -91,7 +91,7 @@ def read(text: str):
     if brackets == r"\{\}":
         return _group("set", _items(inner))
     if brackets and len(items := _items(inner)) > 1:
-        return _group(brackets.replace(r"\langle\rangle", "()"), items)
+        return _group("()" if brackets == r"\langle\rangle" or len(items) > 2 else brackets, items)
     if _SIGNS.search(text):
         signs = {"pm": "+-", "mp": "-+"}
         return _group("list", [_SIGNS.sub(lambda sign, n=n: signs[sign[1]][n], text) for n in (0, 1)])
@@ -234,7 +234,9 @@ def _as_set(node) -> sympy.Set | None:
             parts = [_as_set(item) for item in node.items]
             return None if None in parts else sympy.Union(*parts)
         start, end = map(sympy.simplify, node.items)
-        return sympy.Interval(start, end, node.kind[0] == "(", node.kind[1] == ")") if start < end else None
+        shape = sympy.Interval(start, end, node.kind[0] == "(", node.kind[1] == ")")
+        brackets = ("(" if shape.left_open else "[") + (")" if shape.right_open else "]")  # infinity belongs to none
+        return shape if start < end and node.kind == brackets else None
     except (ValueError, TypeError, AttributeError, NotImplementedError):
         return None
 
@@ -256,29 +258,34 @@ def _same_formula(gold, answer, tolerance: float | None) -> bool:
         return _stands_for(gold, answer, tolerance)
     if str(gold) == str(answer) == "E" and gold != answer:  # a capital, and the base of the natural logarithm
         return False
-    if equations and _is_multiple(gold, answer):
-        return True
+    if equations:
+        return _same_equation(gold, answer)
     if isinstance(gold, sympy.Expr) and isinstance(answer, sympy.Expr) and not _same_at_a_point(gold, answer):
         return False
-    if not verify(gold, answer, float_rounding=DIGITS, allow_set_relation_comp=True, timeout_seconds=None):
-        return False
-    return not equations or bool(sympy.solve(gold, gold.free_symbols))  # two without a solution are not the same
+    return _verified(gold, answer)
 
 
-def _is_multiple(gold, answer) -> bool:
-    """Whether an equation is the other times a number."""
-    if not all(isinstance(side, sympy.Expr) for side in (*gold.args, *answer.args)) or answer.lhs == answer.rhs:
+def _verified(gold, answer) -> bool:
+    return verify(gold, answer, float_rounding=DIGITS, allow_set_relation_comp=True, timeout_seconds=None)
+
+
+def _same_equation(gold, answer) -> bool:
+    """Whether one is the other times a number, or both have the same solutions, and have any."""
+    if not all(isinstance(side, sympy.Expr) for side in (*gold.args, *answer.args)):
+        return _verified(gold, answer)
+    wanted, got = gold.lhs - gold.rhs, answer.lhs - answer.rhs
+    if wanted.free_symbols != got.free_symbols or got == 0:
         return False
-    ratio = sympy.simplify((gold.lhs - gold.rhs) / (answer.lhs - answer.rhs))
-    return bool(ratio.is_number and ratio.is_nonzero)
+    ratio = sympy.simplify(wanted / got)
+    if ratio.is_number and ratio.is_nonzero:
+        return True
+    return _verified(gold, answer) and bool(sympy.solve(gold, gold.free_symbols))
 
 
 def _same_at_a_point(gold, answer) -> bool:
     """Whether two formulas have one value where each letter is some number, as far as they have any there."""
-    if gold.has(sympy.UnevaluatedExpr) or answer.has(
-        sympy.UnevaluatedExpr
-    ):  # a percent sign, which math-verify forgives
-        return True
+    if gold.has(sympy.UnevaluatedExpr) or answer.has(sympy.UnevaluatedExpr):
+        return True  # a percent sign, which math-verify forgives
     letters = sorted(gold.free_symbols | answer.free_symbols, key=str)
     point = {letter: sympy.Rational(17 + 2 * place, 11 + place) for place, letter in enumerate(letters)}
     values = gold.subs(point), answer.subs(point)
