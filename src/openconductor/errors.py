@@ -80,12 +80,14 @@ class WorkerError(OpenConductorError, RuntimeError):
 
     ``.retryable`` says whether the same call may succeed when it is made again. ``.usage`` is what the failed call is
     known to have used; None is not known, unless ``unbilled`` (or a status from 400 on) says that nothing was done.
-    ``.sent`` says whether the request had gone out to a server that has not answered: it may have worked on it.
+    ``.retry_after`` is in seconds, where the server named it. ``.sent`` says whether the request had gone out to a
+    server that has not answered: it may have worked on it.
     """
 
     outcome: ClassVar[str] = "failed"
     """The name of this kind of failure in the journal."""
     default_retryable: ClassVar[bool] = True
+    default_status: ClassVar[int | None] = None
     unbilled: bool = False
     sent: bool = False
 
@@ -97,11 +99,13 @@ class WorkerError(OpenConductorError, RuntimeError):
         status: int | None = None,
         retryable: bool | None = None,
         usage: Usage | None = None,
+        retry_after: float | None = None,
     ) -> None:
         super().__init__(message)
         self.message = message
         self.worker = worker
-        self.status = status
+        self.status = self.default_status if status is None else status
+        self.retry_after = retry_after
         self.retryable = self.default_retryable if retryable is None else retryable
         self.usage = usage
 
@@ -114,18 +118,7 @@ class RateLimited(WorkerError):
 
     outcome = "rate_limited"
     unbilled = True
-
-    def __init__(
-        self,
-        message: str,
-        *,
-        worker: str = "",
-        status: int | None = 429,
-        retryable: bool | None = None,
-        retry_after: float | None = None,
-    ) -> None:
-        super().__init__(message, worker=worker, status=status, retryable=retryable)
-        self.retry_after = retry_after
+    default_status = 429
 
 
 class WorkerTimeout(WorkerError, TimeoutError):
@@ -158,18 +151,7 @@ class ServerFailed(WorkerError):
 
     outcome = "server_failed"
     unbilled = True
-
-    def __init__(
-        self,
-        message: str,
-        *,
-        worker: str = "",
-        status: int | None = 500,
-        retryable: bool | None = None,
-        retry_after: float | None = None,
-    ) -> None:
-        super().__init__(message, worker=worker, status=status, retryable=retryable)
-        self.retry_after = retry_after
+    default_status = 500
 
 
 class TruncatedResponse(WorkerError):
@@ -216,10 +198,6 @@ class CircuitOpen(WorkerError):
     outcome = "circuit_open"
     default_retryable = False
     unbilled = True
-
-    def __init__(self, message: str, *, worker: str = "", retry_after: float | None = None) -> None:
-        super().__init__(message, worker=worker)
-        self.retry_after = retry_after
 
 
 class ContextTooLong(WorkerError):

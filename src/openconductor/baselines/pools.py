@@ -6,9 +6,10 @@ In: a pool. Out: ordinals, or a pool of the same ordinals.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from copy import copy
 from dataclasses import replace
+from functools import partial
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Self
 
@@ -22,6 +23,8 @@ from openconductor.worker import Worker
 
 if TYPE_CHECKING:
     from openconductor.worker import CompletionStore
+
+Around = Callable[[Callable[[], Awaitable[Completion]]], Awaitable[Completion]]
 
 DECLINED = "(This worker declined to answer.)"
 """What a refusal reads as in a forgiving pool."""
@@ -75,19 +78,32 @@ def ordinal_in(pool: WorkerPool, worker: int | str) -> int:
     return worker
 
 
-class _ChangedPool(WorkerPool):
-    """A pool whose workers another one's were made into; a class of its own, for only a pool sets its workers."""
-
-    __slots__ = ()
-
-    def __init__(self, pool: WorkerPool, change: Callable[[Worker], Worker]) -> None:
-        workers = {ordinal: change(worker) for ordinal, worker in pool}
-        object.__setattr__(self, "_workers", MappingProxyType(workers))
-
-
 def changed_pool(pool: WorkerPool, change: Callable[[Worker], Worker]) -> WorkerPool:
     """A pool of the same ordinals, each worker changed."""
-    return _ChangedPool(pool, change)
+    other = pool.subset(pool.ordinals)
+    object.__setattr__(other, "_workers", MappingProxyType({ordinal: change(worker) for ordinal, worker in pool}))
+    return other
+
+
+class _Around:
+    """A provider whose calls are made by a function, which is handed each as something to await."""
+
+    __slots__ = ("_around", "_provider")
+
+    def __init__(self, provider: Provider, around: Around) -> None:
+        self._provider = provider
+        self._around = around
+
+    async def complete(
+        self, messages: Sequence[Message], sampling: Sampling, *, call: CallContext, on_text: OnText | None = None
+    ) -> Completion:
+        """Complete the conversation, in whatever way the function does."""
+        return await self._around(partial(self._provider.complete, messages, sampling, call=call, on_text=on_text))
+
+
+def around(worker: Worker, way: Around) -> Worker:
+    """The same worker, each call made by ``way`` (a function of what to await for the completion)."""
+    return worker.wrapped(lambda provider: _Around(provider, way))
 
 
 def forgiving_pool(pool: WorkerPool) -> WorkerPool:
@@ -96,7 +112,7 @@ def forgiving_pool(pool: WorkerPool) -> WorkerPool:
     Where many answer side by side, one refusal then costs one vote and not the episode. What is billed and journaled
     stays: the failed call. A failure of transport or provider is raised as ever, for it must not change a score.
     """
-    return changed_pool(pool, lambda worker: worker.wrapped(_Forgiving))
+    return changed_pool(pool, lambda worker: around(worker, _forgive))
 
 
 async def spoken(stage: Stage, workflow: Workflow) -> dict[int, str] | None:
@@ -115,28 +131,17 @@ async def spoken(stage: Stage, workflow: Workflow) -> dict[int, str] | None:
     return said
 
 
-class _Forgiving:
-    """A provider whose refusals are words."""
-
-    __slots__ = ("_provider",)
-
-    def __init__(self, provider: Provider) -> None:
-        self._provider = provider
-
-    async def complete(
-        self, messages: Sequence[Message], sampling: Sampling, *, call: CallContext, on_text: OnText | None = None
-    ) -> Completion:
-        """Complete the conversation; raises what is not the question's own doing."""
-        try:
-            completion = await self._provider.complete(messages, sampling, call=call, on_text=on_text)
-        except WorkerError as error:
-            if not caused_by_plan(error):
-                raise
-            return Completion(DECLINED, usage=error.usage or Usage())
-        fault = find_fault(completion)
-        if fault is None or not caused_by_plan(fault):
-            return completion
-        return replace(completion, text=DECLINED, finish_reason="stop")
+async def _forgive(complete: Callable[[], Awaitable[Completion]]) -> Completion:
+    try:
+        completion = await complete()
+    except WorkerError as error:
+        if not caused_by_plan(error):
+            raise
+        return Completion(DECLINED, usage=error.usage or Usage())
+    fault = find_fault(completion)
+    if fault is None or not caused_by_plan(fault):
+        return completion
+    return replace(completion, text=DECLINED, finish_reason="stop")
 
 
 def check_count(where: str, value: object, least: int) -> None:

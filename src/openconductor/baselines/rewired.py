@@ -12,21 +12,19 @@ where the template knows them) ask the planner itself for less.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable
 from copy import copy
 from dataclasses import replace
-from functools import partial
 from typing import Literal, get_args
 
 from openconductor.baselines.instructions import solve
-from openconductor.baselines.pools import changed_pool, ordinal_in
+from openconductor.baselines.pools import around, changed_pool, ordinal_in
 from openconductor.conductor import Conductor
 from openconductor.errors import ConfigError, WorkflowError
 from openconductor.parser import parse_workflow
-from openconductor.pool import WorkerPool
 from openconductor.prompt import ExampleSet, render_workflow
-from openconductor.protocols import CallContext, OnEvent, OnText, Provider
-from openconductor.types import Budget, Completion, Episode, Message, Question, Sampling, Step, Workflow
+from openconductor.protocols import OnEvent
+from openconductor.types import Budget, Completion, Episode, Question, Step, Workflow
 from openconductor.worker import CompletionStore
 
 Access = Literal["planned", "none", "binary", "all"]
@@ -82,26 +80,34 @@ class Rewired:
     ) -> Episode:
         """Answer one question; as the Conductor's ``ask``, but for the plans."""
         conductor = copy(self._conductor)
+        turn = asyncio.Lock()
+
+        async def rewrite(complete: Callable[[], Awaitable[Completion]]) -> Completion:
+            completion = await complete()
+            try:
+                workflow = parse_workflow(completion.text, conductor.pool.ordinals, max_steps=conductor.max_steps)
+            except WorkflowError:  # no workflow, or one that accepts: the Conductor is to see it as it is
+                return completion
+            return replace(completion, text=render_workflow(self.rewire(workflow, question)))
+
+        async def in_turn(complete: Callable[[], Awaitable[Completion]]) -> Completion:
+            async with turn:  # the deadline of the call itself begins when it is sent
+                return await complete()
+
         if self._worker is not None or not self._subtasks or self._access != "planned":
-            read = partial(parse_workflow, workers=conductor.pool.ordinals, max_steps=conductor.max_steps)
-            change = partial(self.rewire, question=question)
-            conductor.asked = conductor.asked.wrapped(lambda planner: _Rewriting(planner, read, change))
+            conductor.asked = around(conductor.asked, rewrite)
         if self._sequential:
-            conductor.pool = _one_at_a_time(conductor.pool)
+            conductor.pool = changed_pool(conductor.pool, lambda worker: around(worker, in_turn))
         return await conductor.ask(question, budget=budget, on_event=on_event, sample=sample)
 
     def rewire(self, workflow: Workflow, question: Question) -> Workflow:
         """A plan, changed."""
-        return Workflow(
-            tuple(
-                Step(
-                    step.worker if self._worker is None else self._worker,
-                    step.subtask if self._subtasks else solve(question),
-                    _rewired_access(step, self._access),
-                )
-                for step in workflow
-            )
-        )
+        steps: list[Step] = []
+        for step in workflow:
+            access = {"none": (), "all": "all", "binary": "all" if step.access else ()}.get(self._access, step.access)
+            worker = step.worker if self._worker is None else self._worker
+            steps.append(Step(worker, step.subtask if self._subtasks else solve(question), access))
+        return Workflow(tuple(steps))
 
 
 def ablated(
@@ -156,64 +162,3 @@ def ablated(
     if one_worker is None and subtasks and changed == "planned" and not sequential:
         return other
     return Rewired(other, one_worker=one_worker, subtasks=subtasks, access=changed, sequential=sequential)
-
-
-def _rewired_access(step: Step, access: Access) -> Sequence[int] | Sequence[str] | Literal["all"]:
-    match access:
-        case "none":
-            return ()
-        case "all":
-            return "all"
-        case "binary":
-            return "all" if step.access else ()
-        case _:
-            return step.access
-
-
-class _Rewriting:
-    """A planner whose workflows are changed on the way out."""
-
-    __slots__ = ("_change", "_planner", "_read")
-
-    def __init__(
-        self, planner: Provider, read: Callable[..., Workflow], change: Callable[[Workflow], Workflow]
-    ) -> None:
-        self._planner = planner
-        self._read = read
-        self._change = change
-
-    async def complete(
-        self, messages: Sequence[Message], sampling: Sampling, *, call: CallContext, on_text: OnText | None = None
-    ) -> Completion:
-        """The planner's completion with its workflow changed; as it is where it holds none."""
-        completion = await self._planner.complete(messages, sampling, call=call, on_text=on_text)
-        if completion.finish_reason == "length":
-            return completion
-        try:
-            workflow = self._read(completion.text)
-        except WorkflowError:  # no workflow, or one that accepts: the Conductor is to see it as it is
-            return completion
-        return replace(completion, text=render_workflow(self._change(workflow)))
-
-
-def _one_at_a_time(pool: WorkerPool) -> WorkerPool:
-    """A pool of which one worker works at a time, in the order in which they are asked."""
-    turn = asyncio.Lock()
-    return changed_pool(pool, lambda worker: worker.wrapped(lambda provider: _InTurn(provider, turn)))
-
-
-class _InTurn:
-    """A provider that waits for its turn; the deadline of its own call begins when it is sent."""
-
-    __slots__ = ("_provider", "_turn")
-
-    def __init__(self, provider: Provider, turn: asyncio.Lock) -> None:
-        self._provider = provider
-        self._turn = turn
-
-    async def complete(
-        self, messages: Sequence[Message], sampling: Sampling, *, call: CallContext, on_text: OnText | None = None
-    ) -> Completion:
-        """Complete the conversation, when no other worker of the question is at work."""
-        async with self._turn:
-            return await self._provider.complete(messages, sampling, call=call, on_text=on_text)

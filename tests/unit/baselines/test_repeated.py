@@ -37,12 +37,6 @@ def refusing(messages: Sequence[Message], rng: random.Random) -> str:
 
 
 # ── consensus ────────────────────────────────────────────────────────────────────────────────────────────────────────
-async def test_of_answers_that_are_given_as_often_the_first_counts() -> None:
-    said = iter(["Answer: 2", "Answer: 1", "Answer: 1", "Answer: 2"])
-    pool = planted_pool(a=lambda *_: next(said))
-    assert (await Consensus(pool, 0, n=4).ask("Which?")).answer == "Answer: 2"
-
-
 async def test_the_first_sample_is_the_call_of_the_worker_alone_and_the_others_are_calls_of_their_own(
     tmp_path: Path,
 ) -> None:
@@ -185,14 +179,6 @@ async def test_a_refusal_that_costs_no_vote_more_stays_on_the_bill_once(system: 
         assert episode.usage.dollars == sum(call.usage.dollars for call in calls)
         refused += failed
     assert refused > len(QUESTIONS)
-
-
-async def test_in_the_gym_the_merge_is_asked_for_in_its_words() -> None:
-    questions = draw_questions("test", 120, seed=0)
-    single = [question for question in questions if question.kind == "single"]
-    said = await answers(MixtureOfAgents(gym_pool(), "referee"), [question.text for question in single])
-    right = [answer == question.problem().reference for answer, question in zip(said, single, strict=True)]
-    assert sum(right) / len(right) > 0.5  # no worker alone gets half of what may be asked
 
 
 # ── more context ─────────────────────────────────────────────────────────────────────────────────────────────────────

@@ -46,41 +46,6 @@ def played(episode: Episode, round_: int = 0) -> Workflow:
 
 
 # ── plans that are changed ───────────────────────────────────────────────────────────────────────────────────────────
-@pytest.mark.parametrize("worker", [1, "b"])
-async def test_every_step_goes_to_the_one_worker_and_all_else_stays(worker: int | str) -> None:
-    pool = team()
-    episode = await Rewired(conductor(WRITTEN, pool=pool), one_worker=worker).ask("Why?")
-    assert played(episode) == Workflow(tuple(Step(1, step.subtask, step.access) for step in PLAN))
-    assert episode.answer == "from b"
-    assert len(provider_of(pool, 1).calls) == calls_of(pool) == 4
-
-
-async def test_without_subtasks_every_worker_is_told_just_to_solve_the_question() -> None:
-    episode = await Rewired(conductor(WRITTEN), subtasks=False).ask("Why?")
-    assert played(episode) == Workflow(tuple(Step(step.worker, SOLVE_SUBTASK, step.access) for step in PLAN))
-
-
-@pytest.mark.parametrize(
-    ("access", "seen"),
-    [
-        ("planned", [(), (), (0,), (1, 2)]),
-        ("none", [(), (), (), ()]),
-        ("binary", [(), (), (0, 1), (0, 1, 2)]),
-        ("all", [(), (0,), (0, 1), (0, 1, 2)]),
-    ],
-)
-async def test_access_is_kept_emptied_or_widened(access: str, seen: list[tuple[int, ...]]) -> None:
-    pool = team()
-    episode = await Rewired(conductor(WRITTEN, pool=pool), access=access).ask("Why?")  # type: ignore[arg-type]
-    workflow = played(episode)
-    assert [workflow.visible(index) for index in range(4)] == seen
-    assert [(step.worker, step.subtask) for step in workflow] == [(step.worker, step.subtask) for step in PLAN]
-    transcript = episode.rounds[0].transcript
-    assert transcript is not None
-    shown = [sum(turn.role == "assistant" for turn in result.messages) for result in transcript.results]
-    assert shown == [len(visible) for visible in seen]
-
-
 async def test_what_the_planner_wrote_stands_in_its_call_and_what_was_played_in_the_plan() -> None:
     events: list[Event] = []
     episode = await Rewired(conductor(WRITTEN), one_worker=2).ask("Why?", on_event=events.append)
@@ -228,36 +193,6 @@ def test_prompt_ablations_change_what_the_planner_is_asked_where_its_template_ha
         changed = ablated(base, **options)  # type: ignore[arg-type]
         assert isinstance(changed, Conductor) and changed.prompt == prompt
     assert base.prompt == PromptOptions()  # the Conductor itself stays as it is
-
-
-async def test_the_planner_is_really_sent_another_prompt_and_the_workers_what_it_plans() -> None:
-    prompts: dict[str, str] = {}
-
-    async def asked_with(**options: object) -> WorkerPool:
-        pool = team()
-
-        def plan(messages: list[Message]) -> str:
-            prompts[str(options)] = "\n".join(message.content for message in messages)
-            return WRITTEN
-
-        await ablated(Conductor(plan, pool=pool), **options).ask("Why?")  # type: ignore[arg-type]
-        return pool
-
-    for examples in ("none", "in", "mixed", "out"):
-        await asked_with(examples=examples)
-    of = {examples: prompts[str({"examples": examples})] for examples in ("none", "in", "mixed", "out")}
-    assert len(set(of.values())) == 4
-    assert all(len(of["none"]) < len(of[some]) for some in ("in", "mixed", "out"))
-    assert all(of[some].count("model_id") > of["none"].count("model_id") for some in ("in", "mixed", "out"))
-    await asked_with()
-    assert prompts["{}"] == of["out"]  # the Conductor's own
-    for access in ("binary", "index"):
-        await asked_with(access=access)
-    assert prompts[str({"access": "binary"})] != prompts[str({"access": "index"})]
-    pool = await asked_with(subtasks=False)
-    assert prompts[str({"subtasks": False})] != prompts["{}"]
-    sent = [turns[-1][1] for calls in received(pool).values() for turns in calls]
-    assert len(sent) == 4 and all(text.endswith(SOLVE_SUBTASK) for text in sent)
 
 
 async def test_rounds_are_how_often_the_planner_is_called() -> None:
