@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from decimal import Decimal
 
 import pytest
@@ -19,7 +18,6 @@ from openconductor.errors import (
     WorkerError,
     WorkerTimeout,
     WorkflowError,
-    WorkflowReason,
 )
 from openconductor.events import Answered, Asked, CallEnded, Event, Planned, RoundEnded, StepEnded, StepStarted
 from openconductor.journal import call_key
@@ -84,12 +82,6 @@ async def test_a_question_is_planned_executed_and_answered() -> None:
     assert episode.seconds >= 0
 
 
-async def test_a_plain_function_can_plan() -> None:
-    episode = await Conductor(lambda messages: render_workflow(PLAN), pool=pool_of()).ask("Why?")
-    assert episode.answer == "re: Decide."
-    assert episode.usage.unpriced_calls == 3  # what a function costs is not known
-
-
 async def test_a_worker_can_plan_and_is_billed_like_one() -> None:
     price = Price(Decimal(1_000_000), Decimal(2_000_000))
     planner = Worker(Planner(PLAN), name="planner", price=price, sampling=Sampling(temperature=0.5))
@@ -131,12 +123,6 @@ async def test_descriptions_are_shown_only_when_cards_are_on() -> None:
     assert "Card 1." not in without and "Card 1." in with_cards
 
 
-async def test_only_the_offered_workers_count() -> None:
-    episode = await Conductor(Planner(PLAN), pool=pool_of(echo, echo, echo).subset([1, 2])).ask("Why?")
-    assert isinstance(episode.error, WorkflowError)
-    assert episode.error.reason is WorkflowReason.UNKNOWN_WORKER
-
-
 # --- failures ---------------------------------------------------------------------------------------------------------
 
 
@@ -145,17 +131,6 @@ async def test_a_text_that_is_no_workflow_ends_the_episode_in_that_error() -> No
     assert isinstance(episode.error, WorkflowError) and episode.answer is None
     assert episode.rounds[0].error is episode.error
     assert episode.rounds[0].workflow is None and episode.usage.tokens == 110
-
-
-async def test_a_cut_text_is_no_workflow_even_if_it_could_be_read() -> None:
-    cut = Completion(render_workflow(PLAN), finish_reason="length")
-    episode = await Conductor(Planner(cut), pool=pool_of()).ask("Why?")
-    assert isinstance(episode.error, WorkflowError) and episode.error.reason is WorkflowReason.TRUNCATED
-
-
-async def test_accepting_in_the_first_round_is_no_workflow() -> None:
-    episode = await Conductor(Planner(ACCEPT), pool=pool_of(), max_rounds=2).ask("Why?")
-    assert isinstance(episode.error, WorkflowError) and episode.error.reason is WorkflowReason.NO_STEPS
 
 
 async def test_a_planner_that_fails_ends_the_episode_in_that_error() -> None:
@@ -221,25 +196,6 @@ def test_values_out_of_range_are_rejected(wrong: dict[str, int]) -> None:
         Conductor(Planner(PLAN), pool=pool_of(), **wrong)  # type: ignore[arg-type]
 
 
-async def test_cancelling_ask_cancels_what_runs() -> None:
-    cancelled: list[bool] = []
-    started = asyncio.Event()
-
-    async def hangs(messages: list[Message]) -> str:
-        started.set()
-        try:
-            return await asyncio.Future()
-        finally:
-            cancelled.append(True)
-
-    task = asyncio.create_task(Conductor(Planner(PLAN), pool=pool_of(hangs, echo)).ask("Why?"))
-    await started.wait()
-    task.cancel()
-    with pytest.raises(asyncio.CancelledError):
-        await task
-    assert cancelled == [True]
-
-
 # --- rounds -----------------------------------------------------------------------------------------------------------
 
 
@@ -265,12 +221,6 @@ async def test_accepting_returns_the_answer_as_it_is_and_ends_the_episode() -> N
     episode = await Conductor(planner, pool=pool_of(), max_rounds=5).ask("Why?")
     assert episode.answer == "re: Decide." and episode.error is None
     assert len(planner.asked) == 2 and episode.rounds[1].accepted and episode.rounds[1].transcript is None
-
-
-async def test_max_rounds_counts_the_planners_calls() -> None:
-    planner = Planner(PLAN)
-    await Conductor(planner, pool=pool_of(), max_rounds=3).ask("Why?")
-    assert len(planner.asked) == 3
 
 
 @pytest.mark.parametrize("second", ["no lists", RateLimited("slow down"), Workflow([Step(2, "Fail.")])])
@@ -337,13 +287,6 @@ async def test_a_conductor_can_be_a_worker() -> None:
     assert episode.usage.tokens == 220
 
 
-async def test_what_an_inner_episode_used_before_it_failed_is_counted() -> None:
-    inner = Conductor(Planner("no lists"), pool=pool_of())
-    outer = Conductor(Planner(Workflow([Step(0, "Outer.")])), pool=pool_of(inner))
-    episode = await outer.ask("Why?")
-    assert isinstance(episode.error, WorkerError) and episode.usage.tokens == 220
-
-
 class Unwilling:
     """Never answers, or fails; and says when it was asked."""
 
@@ -405,10 +348,6 @@ async def test_a_conductor_that_is_its_own_worker_ends_in_an_error() -> None:
     assert isinstance(episode.error, WorkerError) and "nested" in str(episode.error)
 
 
-def test_ask_sync_answers_without_a_loop() -> None:
-    assert Conductor(Planner(PLAN), pool=pool_of()).ask_sync("Why?").answer == "re: Decide."
-
-
 async def test_ask_sync_answers_inside_a_running_loop() -> None:
     assert Conductor(Planner(PLAN), pool=pool_of()).ask_sync("Why?").answer == "re: Decide."
 
@@ -416,16 +355,6 @@ async def test_ask_sync_answers_inside_a_running_loop() -> None:
 async def test_ask_sync_raises_what_ask_raises() -> None:
     with pytest.raises(AuthFailed):
         Conductor(Planner(AuthFailed("no key")), pool=pool_of()).ask_sync("Why?")
-
-
-async def test_many_questions_at_once_do_not_mix() -> None:
-    conductor = Conductor(
-        lambda messages: render_workflow(Workflow([Step(0, messages[-1].content[-3:])])), pool=pool_of()
-    )
-    episodes = await asyncio.gather(*(conductor.ask(f"Question {i:03}") for i in range(50)))
-    assert [episode.answer for episode in episodes] == [f"re: Question {i:03}\n\n{i:03}" for i in range(50)]
-    assert len({episode.id for episode in episodes}) == 50
-    assert replace(episodes[0], id="") != replace(episodes[1], id="")
 
 
 # --- replay -----------------------------------------------------------------------------------------------------------

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from openconductor.execution import join_turns, open_context, step_context
 from openconductor.types import Message, Step, Workflow
 
@@ -14,79 +16,48 @@ TREE = Workflow(
         Step(1, "Decide.", [3, 2]),
     ]
 )
+PAIR = Workflow([Step(0, "Revise.", "all"), Step(1, "Decide.", "all")])
 RESPONSES = ["x = 2", "x = 3", "right", "wrong", ""]
 
 
-def turns(*pairs: tuple[str, str]) -> tuple[Message, ...]:
-    return tuple(Message(role, content) for role, content in pairs)  # type: ignore[arg-type]
+def turns(*texts: str) -> tuple[Message, ...]:
+    """The user's and the assistant's turns by turns."""
+    return tuple(Message("assistant" if at % 2 else "user", text) for at, text in enumerate(texts))
 
 
-def test_a_step_without_access_sees_the_question_and_its_subtask_as_one_turn() -> None:
-    assert step_context(TREE, 1, open_context("What is x?"), RESPONSES) == turns(
-        ("user", "What is x?\n\nSolve by geometry.")
-    )
+@pytest.mark.parametrize(
+    ("workflow", "step", "shown"),
+    [
+        (TREE, 1, ["What is x?\n\nSolve by geometry."]),  # neighbouring turns of one role are one
+        (TREE, 2, ["What is x?\n\nSolve by algebra.", "x = 2", "Check the algebra."]),  # and nothing of the others
+        (
+            TREE,
+            4,  # in step order, whatever the order of the list; a list does not show the previous answer
+            ["What is x?\n\nCheck the algebra.", "right", "Check the geometry.", "wrong", "Decide."],
+        ),
+        (PAIR, 0, ["What is x?", "x = 9", "Revise."]),  # "all": the previous answer right after the question
+        (PAIR, 1, ["What is x?", "x = 9", "Revise.", "x = 2", "Decide."]),
+        (Workflow([Step(0, "Revise."), Step(1, "Decide.", [0])]), 1, ["What is x?\n\nRevise.", "x = 2", "Decide."]),
+    ],
+)
+def test_a_step_sees_the_question_what_its_access_grants_and_its_subtask(
+    workflow: Workflow, step: int, shown: list[str]
+) -> None:
+    assert step_context(workflow, step, open_context("What is x?"), RESPONSES, previous="x = 9") == turns(*shown)
 
 
-def test_visible_steps_come_in_step_order_as_subtask_and_response() -> None:
-    assert step_context(TREE, 4, open_context("What is x?"), RESPONSES) == turns(
-        ("user", "What is x?\n\nCheck the algebra."),
-        ("assistant", "right"),
-        ("user", "Check the geometry."),
-        ("assistant", "wrong"),
-        ("user", "Decide."),
-    )
-
-
-def test_nothing_is_shown_that_the_access_list_does_not_grant() -> None:
-    shown = step_context(TREE, 2, open_context("What is x?"), RESPONSES, previous="x = 9")
-    assert shown == turns(
-        ("user", "What is x?\n\nSolve by algebra."), ("assistant", "x = 2"), ("user", "Check the algebra.")
-    )
-
-
-def test_all_also_shows_the_previous_answer_right_after_the_question() -> None:
-    workflow = Workflow([Step(0, "Revise."), Step(1, "Decide.", "all")])
-    assert step_context(workflow, 1, open_context("What is x?"), ["x = 4", ""], previous="x = 9") == turns(
-        ("user", "What is x?"),
-        ("assistant", "x = 9"),
-        ("user", "Revise."),
-        ("assistant", "x = 4"),
-        ("user", "Decide."),
-    )
-
-
-def test_all_shows_the_previous_answer_to_a_first_step_too() -> None:
-    workflow = Workflow([Step(0, "Revise.", "all")])
-    assert step_context(workflow, 0, open_context("What is x?"), [""], previous="x = 9") == turns(
-        ("user", "What is x?"), ("assistant", "x = 9"), ("user", "Revise.")
-    )
-
-
-def test_an_index_list_that_names_every_step_does_not_show_the_previous_answer() -> None:
-    workflow = Workflow([Step(0, "Revise."), Step(1, "Decide.", [0])])
-    shown = step_context(workflow, 1, open_context("What is x?"), ["x = 4", ""], previous="x = 9")
-    assert all("x = 9" not in turn.content for turn in shown)
-
-
-def test_a_chat_opens_the_context_whole() -> None:
-    chat = turns(("system", "Be brief."), ("user", "Hello."), ("assistant", "Hello."), ("user", "What is x?"))
+def test_a_chat_opens_the_context_whole_and_its_turns_of_one_role_are_joined() -> None:
+    system = Message("system", "Be brief.")
+    chat = (system, *turns("Hello.", "Hello.", "Look at this."), Message("user", "What is x?"))
     assert step_context(TREE, 0, open_context(chat), RESPONSES) == (
-        *chat[:3],
-        Message("user", "What is x?\n\nSolve by algebra."),
+        system,
+        *turns("Hello.", "Hello.", "Look at this.\n\nWhat is x?\n\nSolve by algebra."),
     )
 
 
-def test_neighbouring_turns_of_one_role_in_the_chat_are_joined() -> None:
-    chat = turns(("user", "Look at this."), ("user", "What is x?"))
-    assert open_context(chat) == turns(("user", "Look at this.\n\nWhat is x?"))
-
-
-def test_joined_turns_keep_all_parts_in_order() -> None:
+def test_joined_turns_keep_all_parts_in_order_and_results_of_tools_stay_apart() -> None:
     image, sound = {"type": "image_url"}, {"type": "input_audio"}
     joined = join_turns([Message("user", "See.", (image,)), Message("user", "", (sound,)), Message("user", "Say.")])
     assert joined == (Message("user", "See.\n\nSay.", (image, sound)),)
-
-
-def test_results_of_tools_stay_apart() -> None:
-    results = turns(("tool", "1"), ("tool", "2"))
+    results = (Message("tool", "1"), Message("tool", "2"))
     assert join_turns(results) == results

@@ -13,7 +13,6 @@ from hypothesis import strategies as st
 from openconductor.episode import execute
 from openconductor.errors import (
     AuthFailed,
-    ConfigError,
     ContextTooLong,
     EmptyResponse,
     JournalError,
@@ -96,26 +95,6 @@ def for_step(**acts: object) -> Callable[[CallContext], object]:
 # --- order ------------------------------------------------------------------------------------------------------------
 
 
-async def test_the_last_steps_response_is_the_answer() -> None:
-    transcript = await execute(plan(TREE), pool_of(Scripted()), "Why?")
-    assert transcript.answer == "answer 4"
-    assert transcript.error is None
-    assert [result.completion.text for result in transcript.results if result.completion] == [
-        f"answer {i}" for i in range(5)
-    ]
-
-
-async def test_independent_steps_run_at_the_same_time() -> None:
-    both = asyncio.Barrier(2)
-
-    async def meet(call: CallContext) -> None:
-        await both.wait()  # passes only if the other one has started, too
-
-    provider = Scripted(for_step(s0=meet, s1=meet, s2=meet, s3=meet))
-    transcript = await asyncio.wait_for(execute(plan(TREE), pool_of(provider), "Why?"), 5)
-    assert transcript.answer == "answer 4"
-
-
 async def test_a_step_waits_for_what_it_sees_and_for_nothing_else() -> None:
     gate = asyncio.Event()
 
@@ -129,13 +108,6 @@ async def test_a_step_waits_for_what_it_sees_and_for_nothing_else() -> None:
     provider = Scripted(for_step(s1=hold, s2=release))
     await asyncio.wait_for(execute(plan(TREE), pool_of(provider), "Why?"), 5)
     assert provider.ended == [0, 2, 1, 3, 4]
-
-
-async def test_every_step_runs_even_if_nobody_sees_it() -> None:
-    provider = Scripted()
-    transcript = await execute(plan([[], [], [1]]), pool_of(provider), "Why?")
-    assert sorted(step for step in provider.steps if step is not None) == [0, 1, 2]
-    assert all(result.completion for result in transcript.results)
 
 
 async def test_a_chain_needs_no_task_of_its_own() -> None:
@@ -179,6 +151,7 @@ def test_whatever_the_timing_each_step_gets_what_a_serial_execution_gives_it(acc
     provider = Scripted(nap)
     workflow = plan(accesses)
     transcript = asyncio.run(execute(workflow, pool_of(provider), "Why?"))
+    assert transcript.answer == f"answer {len(accesses) - 1}"
     for index, result in enumerate(transcript.results):
         seen = range(index) if accesses[index] == "all" else sorted(set(accesses[index]))
         texts = ["Why?", *(text for i in seen for text in (f"Subtask {i}.", f"answer {i}")), f"Subtask {index}."]
@@ -194,24 +167,11 @@ async def test_calls_say_which_episode_step_and_sample_they_are() -> None:
     provider = Scripted()
     await execute(plan([[], [0]]), pool_of(provider), "Why?", sample=3)
     (episode,) = {call.episode for call, _ in provider.calls}
+    assert len(episode) == 32
     assert [replace(call, origin=0.0, on_event=None) for call, _ in provider.calls] == [
         CallContext(episode, 0, 0, 0, 3),
         CallContext(episode, 0, 1, 0, 3),
     ]
-
-
-async def test_an_unnamed_episode_gets_a_name_of_its_own() -> None:
-    provider = Scripted()
-    await execute(plan([[]]), pool_of(provider), "Why?")
-    await execute(plan([[]]), pool_of(provider), "Why?")
-    first, second = (call.episode for call, _ in provider.calls)
-    assert first and second and first != second
-
-
-async def test_the_previous_answer_reaches_steps_with_access_to_all() -> None:
-    transcript = await execute(plan(["all", []]), pool_of(Scripted()), "Why?", previous="Because.")
-    assert Message("assistant", "Because.") in transcript.results[0].messages
-    assert Message("assistant", "Because.") not in transcript.results[1].messages
 
 
 # --- bad input --------------------------------------------------------------------------------------------------------
@@ -239,13 +199,6 @@ async def test_max_steps_limits_a_hand_built_workflow_only_where_it_is_given() -
     assert (await execute(six, pool_of(Scripted()), "Why?")).answer == "answer 5"
     with pytest.raises(WorkflowError, match="too_many_steps"):
         await execute(six, pool_of(Scripted()), "Why?", max_steps=5)
-
-
-async def test_a_blank_question_is_rejected_before_any_call() -> None:
-    provider = Scripted()
-    with pytest.raises(ConfigError):
-        await execute(plan([[]]), pool_of(provider), "  ")
-    assert provider.calls == []
 
 
 # --- failure ----------------------------------------------------------------------------------------------------------
@@ -322,7 +275,7 @@ async def test_a_worker_that_cancels_itself_has_failed(accesses: list[list[int]]
         (Completion(" \n"), EmptyResponse, True),
         (Completion("", finish_reason="length"), EmptyResponse, False),
         (Completion("", tool_calls=({"name": "f"},), finish_reason="tool_calls"), EmptyResponse, True),
-        (Completion("I can", finish_reason="content_filter"), Refused, False),
+        (Completion("I can", usage=Usage(5, 0, 2), finish_reason="content_filter"), Refused, False),
     ],
 )
 async def test_what_is_no_answer_is_an_error(completion: Completion, kind: type, retryable: bool) -> None:
@@ -331,17 +284,6 @@ async def test_what_is_no_answer_is_an_error(completion: Completion, kind: type,
     assert type(error) is kind and isinstance(error, WorkerError)
     assert (error.worker, error.retryable) == ("w0", retryable)
     assert transcript.answer is None
-
-
-async def test_an_answer_cut_at_its_token_limit_is_an_answer() -> None:
-    cut = Completion("The answer is 4", finish_reason="length")
-    assert (await execute(plan([[]]), pool_of(Scripted(lambda call: cut)), "Why?")).answer == "The answer is 4"
-
-
-async def test_what_was_used_for_a_rejected_answer_is_counted() -> None:
-    filtered = Completion("no", usage=Usage(input_tokens=5, output_tokens=2), finish_reason="content_filter")
-    transcript = await execute(plan([[]]), pool_of(Scripted(lambda call: filtered)), "Why?")
-    assert transcript.usage.tokens == 7
 
 
 # --- cancellation -----------------------------------------------------------------------------------------------------
@@ -398,16 +340,14 @@ def failing(*kinds: type[WorkerError]) -> list[Scripted]:
     return [Scripted(lambda call, kind=kind: kind("down")) for kind in kinds]
 
 
-async def test_without_fallback_no_other_worker_is_asked() -> None:
-    first, second = Scripted(lambda call: WorkerError("down")), Scripted()
-    transcript = await execute(plan([[]]), pool_of(first, second), "Why?")
-    assert isinstance(transcript.error, WorkerError) and second.calls == []
-
-
 async def test_fallback_goes_on_in_ordinal_order_around_the_pool() -> None:
     down = failing(RateLimited, ContextTooLong)
     providers = [Scripted(), *down, Scripted(lambda call: Completion(""))]
-    transcript = await execute(plan([[]], [1]), pool_of(*providers), "Why?", fallback=True)
+    events: list[Event] = []
+    pool = pool_of(*providers, Scripted()).subset([0, 1, 2, 3])
+    transcript = await execute(plan([[]], [1]), pool, "Why?", fallback=True, on_event=events.append)
+    assert [event.worker for event in events if isinstance(event, StepStarted)] == [1, 2, 3, 0]
+    assert sum(isinstance(event, StepEnded) for event in events) == 1
     (result,) = transcript.results
     assert (result.step.worker, result.worker) == (1, 0)
     assert result.error is None and transcript.answer == "answer 0"
@@ -419,12 +359,6 @@ async def test_fallback_that_finds_nobody_ends_in_the_last_error() -> None:
     transcript = await execute(plan([[]]), pool_of(*providers), "Why?", fallback=True)
     assert isinstance(transcript.error, RateLimited)
     assert transcript.results[0].worker == 1
-
-
-async def test_fallback_keeps_to_a_subset() -> None:
-    providers = [Scripted(), *failing(WorkerError), Scripted()]
-    await execute(plan([[]], [1]), pool_of(*providers).subset([1, 2]), "Why?", fallback=True)
-    assert [len(provider.calls) for provider in providers] == [0, 1, 1]
 
 
 async def test_a_missing_key_is_not_fallen_back_from() -> None:
@@ -469,13 +403,6 @@ async def test_each_step_that_started_has_ended_for_the_sink() -> None:
     started = [event.step for event in events if isinstance(event, StepStarted)]
     ended = [event.step for event in events if isinstance(event, StepEnded)]
     assert sorted(started) == sorted(ended) == [0, 1]
-
-
-async def test_fallback_is_told_by_a_second_start() -> None:
-    events: list[Event] = []
-    await execute(plan([[]]), pool_of(*failing(WorkerError), Scripted()), "Why?", on_event=events.append, fallback=True)
-    assert [event.worker for event in events if isinstance(event, StepStarted)] == [0, 1]
-    assert sum(isinstance(event, StepEnded) for event in events) == 1
 
 
 @pytest.mark.parametrize("failure", [JournalError("disk full"), ValueError("bug"), WorkerError("a liar")])

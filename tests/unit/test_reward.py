@@ -119,13 +119,6 @@ def test_an_episode_that_failed_is_worth_what_its_cause_says(error: OpenConducto
 
 
 @pytest.mark.parametrize(
-    ("grade", "reward"), [(Grade(True), 1.0), (Grade(False), 0.5), (Grade(None), None), (None, None)]
-)
-def test_an_answer_is_worth_its_grade(grade: Grade | None, reward: float | None) -> None:
-    assert episode_reward(ended("42"), grade) == reward
-
-
-@pytest.mark.parametrize(
     ("error", "grade", "correct"),
     [
         (None, Grade(True), True),
@@ -154,14 +147,16 @@ def test_whether_an_episode_is_right_does_not_hang_on_the_scale_of_the_reward(
 # --- scoring one completion -------------------------------------------------------------------------------------------
 
 
-async def test_a_right_answer_is_worth_one() -> None:
-    scored = await score("42")
-    assert (scored.reward, scored.episode.answer, scored.grade) == (1.0, "42", Grade(True))
-    assert scored.episode.rounds[0].workflow == PLAN
+@pytest.mark.parametrize(("answer", "reward"), [("42", 1.0), ("41", 0.5), (Refused("no"), 0.5)])
+async def test_an_answer_is_worth_its_grade(answer: str | Exception, reward: float) -> None:
+    scored = await score(answer, "42")  # the second worker is never asked instead
+    assert scored.reward == reward and scored.episode.rounds[0].workflow == PLAN
+    assert scored.episode.answer == (answer if isinstance(answer, str) else None)
 
 
-async def test_a_wrong_answer_is_worth_a_half() -> None:
-    assert (await score("41")).reward == 0.5
+@pytest.mark.parametrize("completion", [Completion(render_workflow(PLAN), finish_reason="length"), ACCEPT])
+async def test_a_cut_completion_or_an_accept_of_nothing_is_no_workflow(completion: Completion | str) -> None:
+    assert (await score(completion=completion)).reward == 0.0
 
 
 async def test_no_workflow_is_worth_nothing_and_nobody_is_asked() -> None:
@@ -170,29 +165,10 @@ async def test_no_workflow_is_worth_nothing_and_nobody_is_asked() -> None:
     assert isinstance(scored.episode.error, WorkflowError) and scored.episode.rounds[0].transcript is None
 
 
-async def test_a_cut_completion_is_no_workflow() -> None:
-    scored = await score(completion=Completion(render_workflow(PLAN), finish_reason="length"))
-    assert scored.reward == 0.0
-
-
-async def test_an_accept_without_a_round_before_is_no_workflow() -> None:
-    assert (await score(completion=ACCEPT)).reward == 0.0
-
-
 @pytest.mark.parametrize("error", [RateLimited("slow down"), TruncatedResponse("cut"), WorkerTimeout("late")])
 async def test_a_failure_of_infrastructure_is_masked_and_kept(error: WorkerError) -> None:
     scored = await score(error)
     assert scored.reward is None and scored.episode.error is error and scored.grade is None
-
-
-@pytest.mark.parametrize("error", [Refused("no"), ContextTooLong("too long")])
-async def test_a_failure_that_the_plan_caused_counts_as_a_wrong_answer(error: WorkerError) -> None:
-    assert (await score(error)).reward == 0.5
-
-
-async def test_a_failure_never_goes_to_another_worker() -> None:
-    scored = await score(RateLimited("slow down"), "42")
-    assert scored.reward is None
 
 
 @pytest.mark.parametrize("error", [AuthFailed("no key"), ConfigError("no model")])
@@ -213,15 +189,6 @@ async def test_what_is_raised_closes_its_episode_first_and_carries_it() -> None:
     transcript = last.outcome.rounds[0].transcript
     assert transcript is not None
     assert transcript.results[0].completion is not None, "what was paid for before is in the episode"
-
-
-async def test_a_spent_budget_of_its_own_counts_as_a_wrong_answer() -> None:
-    two = render_workflow(Workflow([Step(0, "Answer."), Step(0, "Check.", "all")]))
-    scored = await score("42", completion=two, budget=Budget(calls=1))
-    assert scored.reward == 0.5
-    assert isinstance(scored.episode.error, BudgetExceeded)
-    assert scored.episode.rounds[0].transcript is not None
-    assert scored.episode.rounds[0].transcript.results[0].completion is not None
 
 
 async def test_a_budget_that_steps_side_by_side_meet_at_once_is_its_own() -> None:
@@ -302,6 +269,14 @@ async def test_accepting_is_worth_what_the_accepted_answer_is_worth(answer: str,
     assert (scored.reward, scored.episode.answer, len(scored.episode.rounds)) == (reward, answer, 2)
 
 
+@pytest.mark.parametrize(("answer", "completion"), [("42", "no lists"), (RateLimited("slow down"), ACCEPT)])
+async def test_a_later_round_that_is_no_workflow_or_accepts_nothing_is_worth_nothing(
+    answer: str | Exception, completion: str
+) -> None:
+    function = RewardFunction(pool_of("42"), Exact())
+    assert (await function(PROBLEM, completion, previous=await first_round(answer))).reward == 0.0
+
+
 async def test_a_later_round_is_judged_by_its_own_answer_and_sees_the_one_before() -> None:
     function = RewardFunction(pool_of("42"), Exact())
     completion = render_workflow(Workflow([Step(0, "Revise.", "all")]))
@@ -309,16 +284,6 @@ async def test_a_later_round_is_judged_by_its_own_answer_and_sees_the_one_before
     assert scored.reward == 1.0
     transcript = scored.episode.rounds[1].transcript
     assert transcript is not None and Message("assistant", "41") in transcript.results[0].messages
-
-
-async def test_a_later_round_that_is_no_workflow_is_worth_nothing() -> None:
-    function = RewardFunction(pool_of("42"), Exact())
-    assert (await function(PROBLEM, "no lists", previous=await first_round("42"))).reward == 0.0
-
-
-async def test_where_there_is_no_answer_there_is_nothing_to_accept() -> None:
-    function = RewardFunction(pool_of("42"), Exact())
-    assert (await function(PROBLEM, ACCEPT, previous=await first_round(RateLimited("slow down")))).reward == 0.0
 
 
 # --- advantages -------------------------------------------------------------------------------------------------------

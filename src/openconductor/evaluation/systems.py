@@ -46,7 +46,7 @@ EXPLORER = "explorer"
 
 _TAUGHT = ("observations", "trials")  # options that are Lessons
 _TRAINED = ("router", "controller")  # options that name what was trained before
-_OF_PYTHON = ("candidates", "key", "workflow")  # options that no text can say
+_OF_PYTHON = ("key", "workflow")  # options that no text can say
 _ARGUMENTS = ("worker", "aggregator")
 
 

@@ -79,6 +79,10 @@ def test_where_nothing_is_marked_equal_texts_are_equal_answers() -> None:
     assert majority(prose, answer_key) == "The cat sat on it."
 
 
+def test_of_answers_that_are_given_as_often_the_first_counts() -> None:
+    assert majority(["Answer: 2", "Answer: 1", "Answer: 1", "Answer: 2"], answer_key) == "Answer: 2"
+
+
 async def test_a_key_of_ones_own_decides_what_is_equal() -> None:
     said = iter(["apple", "bear", "ant"])
     pool = planted_pool(a=lambda *_: next(said))
