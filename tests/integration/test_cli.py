@@ -25,8 +25,10 @@ from importlib.util import find_spec
 from io import BytesIO, TextIOWrapper
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
+import typer
 
 sys.path.insert(0, str(Path(__file__).parent))
 from chat_server import Answer, ChatServer, chat_server, completion, hangs, says
@@ -127,11 +129,24 @@ def test_a_command_that_is_not_whole_shows_help_on_stderr_and_exits_with_2(run, 
     assert "question" in ran.err
 
 
-@pytest.mark.parametrize("verb", ["demo", "ask", "train", "doctor", "gym"])
-def test_every_verb_has_help(run, verb) -> None:
-    ran = run(verb, "--help")
+def verbs(command: Any, *path: str) -> Iterator[tuple[tuple[str, ...], Any]]:
+    yield path, command
+    for name, below in getattr(command, "commands", {}).items():
+        yield from verbs(below, *path, name)
+
+
+VERBS = dict(verbs(typer.main.get_command(cli.build_app())))
+
+
+@pytest.mark.parametrize("path", VERBS, ids=" ".join)
+def test_the_help_of_every_verb_is_whole_at_80_columns(run, monkeypatch, path) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    ran = run(*path, "--help")
     assert (ran.code, ran.err) == (0, "")
-    assert verb in ran.out
+    assert max(map(len, ran.out.splitlines())) <= 80
+    assert not re.search(r"…|\w\.\.\.$", ran.out, re.MULTILINE), "something was cut"
+    options = [name for parameter in VERBS[path].params for name in parameter.opts if name.startswith("--")]
+    assert all(re.search(rf"{name}\b", ran.out) for name in options)
 
 
 @pytest.mark.parametrize(

@@ -9,6 +9,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Mapping, Sequence
 from contextlib import redirect_stdout
+from importlib import import_module
 from typing import Annotated, cast
 
 import typer
@@ -37,36 +38,25 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return code
 
 
-def build_app() -> typer.Typer:
-    """The command line as a Typer app, a verb each."""
-    from openconductor.cli.ask import ask
-    from openconductor.cli.demo import demo
-    from openconductor.cli.doctor import doctor
-    from openconductor.cli.eval import evaluate
-    from openconductor.cli.grade import grade
-    from openconductor.cli.gym import gym
-    from openconductor.cli.pool import pool
-    from openconductor.cli.report import report
-    from openconductor.cli.task import task
-    from openconductor.cli.train import train
+VERBS = ("demo", "ask", "pool", "gym", "task", "grade", "train", "eval", "report", "doctor")
 
+
+def build_app() -> typer.Typer:
+    """The command line as a Typer app; the module of a verb holds a function, or a Typer, of the same name."""
     app = typer.Typer(
         name="openconductor",
         add_completion=False,
         pretty_exceptions_enable=False,
+        rich_markup_mode=None,  # its tables cut the names of options at 80 columns
         context_settings={"help_option_names": ["-h", "--help"]},
     )
     app.callback()(_openconductor)
-    app.command()(demo)
-    app.command()(ask)
-    app.add_typer(pool)
-    app.add_typer(gym)
-    app.add_typer(task)
-    app.command()(grade)
-    app.command()(train)
-    app.command("eval")(evaluate)
-    app.command()(report)
-    app.command()(doctor)
+    for name in VERBS:
+        verb = getattr(import_module(f"{__name__}.{name}"), "evaluate" if name == "eval" else name)
+        if isinstance(verb, typer.Typer):
+            app.add_typer(verb)
+        else:
+            app.command(name)(verb)
     return app
 
 

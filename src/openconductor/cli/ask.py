@@ -56,7 +56,7 @@ def ask(  # noqa: PLR0913, PLR0917 - the options of a command
     fresh: Annotated[bool, typer.Option("--fresh", help="With --journal: make all calls anew, and add them.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print the episode as JSON; dollars are strings.")] = False,
 ) -> None:
-    """Ask one question: a Conductor plans, workers work, the last step answers."""
+    """Ask one question: a Conductor plans, workers answer."""
     from openconductor.conductor import Conductor
     from openconductor.evaluation.planner import find_planner
     from openconductor.journal import Journal

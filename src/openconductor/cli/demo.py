@@ -48,7 +48,7 @@ def demo(
         bool, typer.Option("--json", help="Print the table's values as JSON, and nothing else.")
     ] = False,
 ) -> None:
-    """Watch a trained Conductor orchestrate eight simulated workers: no key, no GPU."""
+    """Watch a trained Conductor at work in the gym: no key, no GPU."""
     import asyncio
 
     from openconductor.conductor import Conductor
@@ -133,15 +133,14 @@ def show_gym_table(table: GymTable) -> None:
     from openconductor.gym.workers import PROFILES
 
     screen, labelled = console.results(), console.labelled
-    arrow = " > " if screen.options.ascii_only else " → "
     head = (f"{table.questions:,} held-out questions of the gym", "bold")
     screen.print(Text.assemble(head, f", seed {table.seed}, in {table.seconds:.1f} s"))
-    screen.print(_accuracies(table, screen.width, ascii_only=screen.options.ascii_only), "")
+    screen.print(_accuracies(table, screen.width), "")
     given = table.accuracy_given_valid
     valid = f"{table.validity:.1%} are valid{'' if given is None else f'; of the valid, {given:.1%} are right'}"
     masked = f"; {table.masked} could not be decided and are left out" if table.masked else ""
     screen.print(labelled("Workflows", Text(valid + masked)))
-    kinds = arrow.join(f"{kind} {_steps(count)}" for kind, count in table.mean_steps_by_kind.items())
+    kinds = " → ".join(f"{kind} {_steps(count)}" for kind, count in table.mean_steps_by_kind.items())
     screen.print(labelled("Steps", Text(f"{_steps(table.mean_steps)} on average; {kinds}")))
     shapes = sorted(table.topology_share.items(), key=lambda entry: -entry[1])
     screen.print(labelled("Shapes", Text(", ".join(f"{name} {share:.0%}" for name, share in shapes) or "none")))
@@ -158,7 +157,7 @@ def show_gym_table(table: GymTable) -> None:
     screen.print(labelled("In short", _verdict(table)))
 
 
-def _accuracies(table: GymTable, room: int, *, ascii_only: bool) -> Table:
+def _accuracies(table: GymTable, room: int) -> Table:
     """Who is right how often. No figure is cut off: in a narrow room bars are shorter or left out, and names fold."""
     from rich import box
     from rich.table import Table
@@ -170,7 +169,7 @@ def _accuracies(table: GymTable, room: int, *, ascii_only: bool) -> Table:
         rows.append((name + note, share, "best_worker" if name == best else "", "" if name == best else "dim"))
     rows.append(("random workflows", table.levels["random"].value, "random", ""))
     cells = min(BAR, room - max(len(name) for name, *_ in rows) - len("100.0%95 % interval") - 9)
-    made = Table(box=box.ASCII if ascii_only else box.SIMPLE_HEAD, pad_edge=False, show_edge=False)
+    made = Table(box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False)
     made.add_column("", overflow="fold")
     made.add_column("right", justify="right", no_wrap=True, min_width=len("right") + 1)
     made.add_column("95 % interval", justify="right", no_wrap=True, min_width=len("95 % interval"))
@@ -178,9 +177,8 @@ def _accuracies(table: GymTable, room: int, *, ascii_only: bool) -> Table:
         made.add_column("", no_wrap=True)
     for name, share, key, style in rows:
         level = table.levels[key] if key else None
-        dash = "-" if ascii_only else "–"
-        interval = "" if level is None else f"{100 * level.low:.1f} {dash} {100 * level.high:.1f}"
-        drawn = [bar(share, cells, ascii_only=ascii_only)] if cells >= SHORTEST_BAR else []
+        interval = "" if level is None else f"{100 * level.low:.1f} – {100 * level.high:.1f}"
+        drawn = [bar(share, cells)] if cells >= SHORTEST_BAR else []
         made.add_row(name, f"{share:.1%}", interval, *drawn, style=style)
     return made
 
@@ -214,14 +212,11 @@ def _steps(count: float | None) -> str:
     return "none" if count is None else f"{count:.2f}"
 
 
-def bar(share: float, whole: int = BAR, *, ascii_only: bool = False) -> str:
+def bar(share: float, whole: int = BAR) -> str:
     """A bar of a share in [0, 1], to the eighth of a cell; 1 is ``whole`` cells.
 
     >>> bar(0.05)
     '█▌'
     """
-    cells = whole * max(0.0, min(1.0, share))
-    if ascii_only:
-        return "#" * round(cells)
-    full, eighths = divmod(round(8 * cells), 8)
+    full, eighths = divmod(round(8 * whole * max(0.0, min(1.0, share))), 8)
     return "█" * full + " ▏▎▍▌▋▊▉"[eighths] * (eighths > 0)

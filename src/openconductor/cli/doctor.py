@@ -37,7 +37,7 @@ Report = dict[str, object]
 
 
 def doctor(as_json: AsJson = False) -> None:
-    """Say what is installed, what works, and what would install the rest."""
+    """Say what works, and what would install the rest."""
     report = examine()
     if as_json:
         console.show_json(report)
@@ -163,13 +163,12 @@ def _show(report: Report) -> None:
     from rich.text import Text
 
     screen = console.results()
-    right, wrong = ("ok", "no") if screen.options.ascii_only else ("✓", "✗")
     table = Table.grid(padding=(0, 2, 0, 0))
     table.add_column(no_wrap=True)
     table.add_column(no_wrap=True, style="bold")
     table.add_column(overflow="fold")
     for good, name, text in _lines(report):
-        mark = Text("") if good is None else Text(right, style="green") if good else Text(wrong, style="red")
+        mark = Text("") if good is None else Text("✓", style="green") if good else Text("✗", style="red")
         table.add_row(mark, name, Text(console.printable(text)))
     screen.print(table)
 

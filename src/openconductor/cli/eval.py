@@ -73,7 +73,7 @@ def evaluate(  # noqa: PLR0913, PLR0917 - the options of a command
     ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Evaluate systems on tasks: accuracy with intervals, costs, differences; resumable."""
+    """Evaluate systems on tasks, with intervals and costs; resumable."""
     amount = dollars_of(dollars)
     named = {
         "systems": [word for word in systems or () if not _OVERRIDE.match(word)] or None,

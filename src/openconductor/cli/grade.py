@@ -39,7 +39,7 @@ def grade(
         bool, typer.Option("--json", help="Taken as every verb takes it; verdicts are JSON lines in any case.")
     ] = False,
 ) -> None:
-    """Grade answers from elsewhere: JSON lines on stdin, a verdict a line on stdout.
+    """Grade answers from elsewhere: JSON lines in, verdicts out.
 
     Each line has an id, an answer and what it is graded against: `reference` (math; freeform, with kind and tolerance
     if you like; choice, a letter or an index, with choices), or `tests` (code, with entry_point). Verdicts are {id,

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from openconductor.gym.questions import Split as GymSplit
     from openconductor.gym.workers import Profile
 
-gym = typer.Typer(name="gym", help="Look around in the gym: questions, simulated workers, best workflows.")
+gym = typer.Typer(name="gym", help="Look at the gym: questions, workers, best workflows.")
 
 Seed = Annotated[int, typer.Option("--seed", min=0, help="Draws the questions.")]
 Index = Annotated[int, typer.Option("--index", min=0, help="Which question of the seed.")]
@@ -75,7 +75,7 @@ def worker(
     ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Show what a worker (or each) is good at, how it likes to be asked, and what it costs."""
+    """Show what a worker (or each) is good at, and what it costs."""
     from openconductor.gym.workers import PROFILES, gym_pool
 
     chosen = list(enumerate(PROFILES))
@@ -112,7 +112,7 @@ def oracle(
     max_steps: Annotated[int, typer.Option("--max-steps", min=1, max=5, help="The most steps.")] = 5,
     as_json: AsJson = False,
 ) -> None:
-    """Show the best workflow of a question, and how often it is right."""
+    """Show a question's best workflow, and how often it is right."""
     from openconductor.gym.exact import oracle_workflow, random_accuracy
     from openconductor.measures import topology
     from openconductor.prompt import render_workflow

@@ -41,10 +41,7 @@ SHOWN_LINES = 14  # of what the Conductor wrote; the lists come at its end
 NARROW = 72  # columns below which answers need the room of the bars, and of the tokens below them
 TAIL = 400  # characters of a running step's text that are looked at
 
-UNICODE = {"fork": "├─", "last": "└─", "line": "│ ", "ran": "━", "idle": "─", "right": "✓", "wrong": "✗", "says": "→",
-           "dot": "·", "turning": "⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏"}  # fmt: skip
-ASCII = {"fork": "+-", "last": "+-", "line": "| ", "ran": "=", "idle": ".", "right": "ok", "wrong": "x", "says": "->",
-         "dot": "-", "turning": "|/-\\"}  # fmt: skip
+TURNING = "⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏"
 
 
 @dataclass(slots=True)
@@ -102,7 +99,6 @@ class EpisodeView:
         self._origin = clock()
         self._rounds = [RoundView()]
         self._episode: Episode | None = None
-        self._signs = UNICODE
 
     def __call__(self, event: Event) -> None:
         """Take an event in."""
@@ -141,7 +137,6 @@ class EpisodeView:
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         """Draw what is known."""
-        self._signs = ASCII if options.ascii_only else UNICODE
         asked = self._question if isinstance(self._question, str) else self._question[-1].content
         yield labelled("Question", Text(printable(asked)))
         for index, now in enumerate(list(self._rounds)):
@@ -165,7 +160,7 @@ class EpisodeView:
         yield head
         if now.planned is None:
             return
-        gutter = self._signs["line"] if now.steps else "  "
+        gutter = "│ " if now.steps else "  "
         yield from _quoted(now.planned.completion, gutter, console, width)
         if now.steps:
             yield Text(gutter, style="dim")
@@ -173,20 +168,20 @@ class EpisodeView:
 
     def _said(self, now: RoundView) -> Text:
         """What the Conductor's text meant, or what it does."""
-        signs, planned, before = self._signs, now.planned, _after(now.failed)
+        planned, before = now.planned, _after(now.failed)
         if planned is None:
             error = now.outcome.error if now.outcome is not None else None
             if error is not None:
-                return Text(f"{signs['wrong']} {printable(str(error))}", style="red")
+                return Text(f"✗ {printable(str(error))}", style="red")
             writes = "" if self._episode is not None else f"{self._turning()} writes a workflow"
             return Text.assemble(before, (writes, "dim"))
         if planned.workflow is None:
-            return Text.assemble(before, (f"{signs['wrong']} no workflow: {printable(str(planned.error))}", "red"))
+            return Text.assemble(before, (f"✗ no workflow: {printable(str(planned.error))}", "red"))
         said = f"a workflow of {_steps(len(planned.workflow))}" if planned.workflow.steps else "accepts the answer"
-        return Text.assemble(before, (f"{signs['right']} {said}", "green"))
+        return Text.assemble(before, (f"✓ {said}", "green"))
 
     def _draw_steps(self, now: RoundView, begin: float, width: int) -> Table:
-        signs, wide = self._signs, width >= NARROW
+        wide = width >= NARROW
         grid = Table.grid(padding=(0, 2, 0, 0), expand=True)
         grid.add_column(no_wrap=True)
         grid.add_column(no_wrap=True, max_width=20, overflow="ellipsis")
@@ -204,14 +199,14 @@ class EpisodeView:
             instead = "" if view.worker == view.step.worker else " (instead)"
             done = view.state in ("answered", "failed")
             grid.add_row(
-                Text.assemble((f"{signs['last'] if final else signs['fork']} ", "dim"), str(index)),
+                Text.assemble((f"{'└─' if final else '├─'} ", "dim"), str(index)),
                 Text(printable(self._pool[view.worker].name) + instead, style=f"bold {colour}"),
                 Text(_line(view.step.subtask)),
                 *([self._bar(view, begin, end, 28 if width >= 100 else 18, colour)] if wide else []),
                 Text(seconds_text(view.usage.seconds) if done else ""),
             )
             grid.add_row(
-                Text("" if final else signs["line"], style="dim"),
+                Text("" if final else "│ ", style="dim"),
                 Text(f"sees {seen}" if seen else "", style="dim"),
                 self._response(view),
                 *([Text(tokens_text(view.usage), style="dim")] if wide else []),
@@ -221,13 +216,12 @@ class EpisodeView:
 
     def _bar(self, view: StepView, begin: float, end: float, cells: int, colour: str) -> Text:
         """When the step ran, on the time axis of its round."""
-        idle, ran = self._signs["idle"], self._signs["ran"]
         if view.started is None or end <= begin:
-            return Text(idle * cells, style="dim")
+            return Text("─" * cells, style="dim")
         scale = cells / (end - begin)
         first = min(cells - 1, max(0, int((view.started - begin) * scale)))
         last = min(cells, max(first + 1, round(((end if view.ended is None else view.ended) - begin) * scale)))
-        return Text.assemble((idle * first, "dim"), (ran * (last - first), colour), (idle * (cells - last), "dim"))
+        return Text.assemble(("─" * first, "dim"), ("━" * (last - first), colour), ("─" * (cells - last), "dim"))
 
     def _response(self, view: StepView) -> Text:
         match view.state:
@@ -235,26 +229,25 @@ class EpisodeView:
                 works = f"{self._turning()} {_line(view.text[-TAIL:]) or 'works'}"
                 return Text.assemble(_after(view.failed), (works, "dim"))
             case "answered":
-                return Text.assemble(_after(view.failed), (f"{self._signs['says']} ", "dim"), _line(view.text))
+                return Text.assemble(_after(view.failed), ("→ ", "dim"), _line(view.text))
             case "failed":
-                return Text.assemble(_after(view.failed[:-1]), (f"{self._signs['wrong']} {_line(view.text)}", "red"))
+                return Text.assemble(_after(view.failed[:-1]), (f"✗ {_line(view.text)}", "red"))
             case "cancelled":
                 return Text("cancelled" if view.started is not None else "not reached", style="dim")
             case _:
                 return Text("waits", style="dim")
 
     def _turning(self) -> str:
-        signs = self._signs["turning"]
-        return signs[int(self._clock() * 12) % len(signs)]
+        return TURNING[int(self._clock() * 12) % len(TURNING)]
 
     def _draw_end(self, episode: Episode) -> Iterator[RenderableType]:
         if episode.answer is not None and self._show_answer:
             yield labelled("Answer", Text(printable(episode.answer), style="bold"))
         if episode.answer is not None and self._judge is not None:
             right, reference = self._judge(episode.answer)
-            verdict = Text(f"{self._signs['right']} right", style="bold green")
+            verdict = Text("✓ right", style="bold green")
             if not right:
-                verdict = Text(f"{self._signs['wrong']} wrong: expected {printable(reference)}", style="bold red")
+                verdict = Text(f"✗ wrong: expected {printable(reference)}", style="bold red")
             yield labelled("", verdict)
         if episode.error is not None:
             yield labelled("Error", Text(printable(str(episode.error)), style="red"))
@@ -264,7 +257,7 @@ class EpisodeView:
             seconds = f"{seconds_text(worked)} of simulated work"
         steps = _steps(sum(len(one.workflow or ()) for one in episode.rounds))
         parts = [steps, tokens_text(episode.usage), dollars_text(episode.usage, zero=True), seconds]
-        yield labelled("Cost", Text(f" {self._signs['dot']} ".join(filter(None, parts)), style="dim"))
+        yield labelled("Cost", Text(" · ".join(filter(None, parts)), style="dim"))
 
 
 @contextmanager

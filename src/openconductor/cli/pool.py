@@ -14,9 +14,7 @@ from openconductor.cli.pool_headroom import headroom
 from openconductor.cli.runs import AsJson, counted
 from openconductor.errors import ConfigError
 
-pool = typer.Typer(
-    name="pool", help="Draft a pool file, check its workers, and say what orchestrating them could gain."
-)
+pool = typer.Typer(name="pool", help="Draft a pool file, check its workers, measure its headroom.")
 pool.command("headroom")(headroom)
 
 
@@ -27,7 +25,7 @@ def check(
     timeout: Annotated[float, typer.Option("--timeout", min=0.1, max=600, help="Deadline of a call, seconds.")] = 30.0,
     as_json: AsJson = False,
 ) -> None:
-    """Ask each worker of a pool a few short questions: does it answer, stream, tell its tokens, what does it cost?
+    """Ask each worker of a pool: does it answer, stream, cost what?
 
     Exits with 0 where every worker can be used, with 1 where one cannot, with 2 where its settings are wrong.
     """
@@ -60,7 +58,7 @@ def init(
     force: Annotated[bool, typer.Option("--force", help="Write over a file that is there.")] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Write a pool file from the API keys in the environment and the models of local servers."""
+    """Write a pool file from your API keys and local servers."""
     import asyncio
     import tomllib
 

@@ -296,35 +296,28 @@ def _failed(what: str, probe: _Probe, report: WorkerReport) -> Fault:
     return Fault(what, error.message if isinstance(error, WorkerError) else str(error), _fix(error, report))
 
 
+_FIXES: dict[type[OpenConductorError], str] = {
+    RateLimited: "wait, and slow the worker down: rpm = …, tpm = … or max_concurrency = …",
+    WorkerTimeout: "wait longer (--timeout, timeout_s), or look whether the server is busy",
+    Unreachable: "start the server, or correct base_url (it is {0.base_url})",
+    Rejected: "correct model (it is {0.model!r}), base_url, sampling or body",
+    MalformedResponse: "correct base_url (it is {0.base_url}): where the API begins; most of them end in /v1",
+    TruncatedResponse: "its answers end without saying why, so a cut one looks like a whole one: update the server",
+    EmptyResponse: "let it write more (sampling.max_tokens) or think less (body)",
+    ServerFailed: "the server itself fails: try again later, or look at its log",
+    ConfigError: "correct sampling or body",
+}
+
+
 def _fix(error: OpenConductorError | None, report: WorkerReport) -> str:
     """What would put a failed call right."""
-    match error:
-        case AuthFailed():
-            if report.key.env is None:
-                return 'api_key_env = "…", the name of the environment variable that holds its key'
-            return f"export {report.key.env}=… with a key that this server knows"
-        case RateLimited():
-            if error.retryable:
-                return "wait, and slow the worker down: rpm = …, tpm = … or max_concurrency = …"
-            return "the quota is spent: add credit at the provider, or take another model"
-        case WorkerTimeout():
-            return "wait longer (--timeout, timeout_s), or look whether the server is busy"
-        case Unreachable():
-            return f"start the server, or correct base_url (it is {report.base_url})"
-        case Rejected():
-            return f"correct model (it is {report.model!r}), base_url, sampling or body"
-        case MalformedResponse():
-            return f"correct base_url (it is {report.base_url}): where the API begins; most of them end in /v1"
-        case TruncatedResponse():
-            return "its answers end without saying why, so that a cut one cannot be told from a whole one: update it"
-        case EmptyResponse():
-            return "let it write more (sampling.max_tokens) or think less (body)"
-        case ServerFailed():
-            return "the server itself fails: try again later, or look at its log"
-        case ConfigError():
-            return "correct sampling or body"
-        case _:
-            return "see the message"
+    if isinstance(error, AuthFailed) and report.key.env is None:
+        return 'api_key_env = "…", the name of the environment variable that holds its key'
+    if isinstance(error, AuthFailed):
+        return f"export {report.key.env}=… with a key that this server knows"
+    if isinstance(error, RateLimited) and not error.retryable:
+        return "the quota is spent: add credit at the provider, or take another model"
+    return next((fix.format(report) for kind, fix in _FIXES.items() if isinstance(error, kind)), "see the message")
 
 
 # ── for people ───────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -333,12 +326,11 @@ def show_reports(reports: Sequence[WorkerReport], offline: bool) -> None:
     from rich.text import Text
 
     screen = console.results()
-    right, wrong = ("ok", "no") if screen.options.ascii_only else ("✓", "✗")
     asked = () if offline else ("answers", "first text", "tokens", "tools", "images")
     head = ("", "worker", "model", "key", *asked, "price in / out")
     rows: list[tuple[str | Text, ...]] = []
     for one in reports:
-        mark = Text(right, style="green") if one.usable else Text(wrong, style="red")
+        mark = Text("✓", style="green") if one.usable else Text("✗", style="red")
         key = "none" if one.key.env is None else "set" if one.key.present else "missing"
         price = price_text(one.price or one.known_price.price)
         known = "known: " if one.price is None and one.known_price.price is not None else ""

@@ -42,9 +42,9 @@ def headroom(  # noqa: PLR0913, PLR0917 - the options of a command
     out: Out = None,
     as_json: AsJson = False,
 ) -> None:
-    """Ask every worker of a pool alone, and say what orchestrating them could gain.
+    """Say what orchestrating the workers of a pool could gain.
 
-    Exits with 1 where the budget was spent first; what was asked is kept and shown.
+    Every worker is asked alone. Exits with 1 where the budget was spent first; what was asked is kept and shown.
     """
     from openconductor.evaluation.config import GYM, make_eval_config
     from openconductor.evaluation.headroom import headroom as measure

@@ -55,12 +55,14 @@ def report(
     out: Annotated[
         Path | None,
         typer.Option(
-            "--out", help="Where the files go; of a recipe, the run's folder.", show_default="FOLDER/report or runs/…"
+            "--out",
+            help="Where the files go; of a recipe, the run's folder.",
+            show_default="FOLDER/report, or one in runs/",
         ),
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print all values as JSON.")] = False,
 ) -> None:
-    """Say whether a Conductor gains by orchestrating, with the figures behind it, a page, and plots.
+    """Say whether orchestrating gained anything, with a page and plots.
 
     Of a recipe everything is done by this one command: it evaluates (or goes on with what is in --out), then reports.
     """

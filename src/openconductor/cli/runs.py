@@ -28,7 +28,8 @@ Unsafe = Annotated[
 ]
 Dollars = Annotated[str | None, typer.Option("--budget-dollars", help="The most US dollars, of all runs.")]
 Out = Annotated[
-    Path | None, typer.Option("--out", help="The run's folder; what is in it is resumed.", show_default="runs/…")
+    Path | None,
+    typer.Option("--out", help="The run's folder; what is in it is resumed.", show_default="a new one in runs/"),
 ]
 PlannerName = Annotated[
     str | None,

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from openconductor.tasks.check import CheckReport, Finding
     from openconductor.tasks.items import Benchmark, Item, Loaded, Source
 
-task = typer.Typer(name="task", help="Benchmarks: list them, look at their problems, check their graders.")
+task = typer.Typer(name="task", help="List benchmarks, look at their problems, check their graders.")
 
 Json = dict[str, object]
 Name = Annotated[str, typer.Argument(help="The task's name; `task list` lists them.", show_default=False)]
@@ -72,7 +72,7 @@ def show(
     outcomes: Outcomes = None,
     as_json: AsJson = False,
 ) -> None:
-    """Show a problem as a worker sees it, with its reference and where it is from."""
+    """Show a problem as a worker sees it, and its reference."""
     options = {"path": path, "split": split, "revision": revision, "limit": limit, "seed": seed}
     made = _make(name, **options, sha256=sha256, outcomes=outcomes)
     loaded = _loaded(made)
@@ -111,8 +111,9 @@ def check(
     concurrency: Annotated[int, typer.Option("--concurrency", min=1, max=256, help="Replies graded at once.")] = 8,
     as_json: AsJson = False,
 ) -> None:
-    """Check that the grader accepts every gold answer or canonical solution, and list those that it does not.
+    """Check that the grader accepts every gold answer.
 
+    Of programming tasks, every canonical solution; what it does not accept is listed.
     Exits with 0 where all that it decided on are accepted, with 1 where some are refused.
     """
     import asyncio

@@ -40,12 +40,6 @@ class Clock:
         return self.now
 
 
-class AsciiStream(io.StringIO):
-    """A file for a terminal of another time."""
-
-    encoding = "ascii"
-
-
 def drawn(view: EpisodeView, *, width: int = 100, file: io.StringIO | None = None) -> str:
     file = file or io.StringIO()
     Console(file=file, width=width, markup=False, highlight=False, emoji=False).print(view)
@@ -227,10 +221,6 @@ def test_in_a_narrow_terminal_an_answer_has_the_room_of_the_bars(view) -> None:
 @pytest.mark.parametrize("width", [40, 60, 80, 200])
 def test_no_line_is_wider_than_the_terminal(view, width) -> None:
     assert max(map(len, drawn(view, width=width).splitlines())) <= width
-
-
-def test_a_terminal_without_unicode_gets_ascii(view) -> None:
-    assert drawn(view, file=AsciiStream()).replace("…", "").isascii()
 
 
 def test_where_there_is_no_terminal_the_picture_comes_once_at_the_end(view) -> None:
