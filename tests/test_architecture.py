@@ -37,7 +37,7 @@ BUDGET = {
     "providers": 3_900,
     "report": 1_600,
     "sandboxes": 1_700,
-    "tasks": 1_700,
+    "tasks": 1_440,
     "training": 1_700,
 }
 TEST_LINES = 40_000  # of all kinds, in tests/

@@ -14,7 +14,8 @@ import re
 from collections.abc import Sequence
 
 from openconductor.graders.choice import LETTERS, ChoiceGrader, choice_prompt, shuffled
-from openconductor.tasks.dataset import DatasetSpec, HubDataset, HubFile, Place, Shape
+from openconductor.tasks.dataset import DatasetSpec, Place, Shape
+from openconductor.tasks.hub import HubDataset, one_file
 from openconductor.tasks.items import Item
 from openconductor.tasks.rows import Row
 from openconductor.types import Problem
@@ -87,46 +88,36 @@ SHAPES = (
 )
 
 MMLU = DatasetSpec(
-    name="mmlu",
-    about="57 subjects, four choices (Hendrycks et al. 2021)",
-    dataset=HubDataset(
-        id="cais/mmlu",
-        revision="c30699e8356da336a370243923dbaf21066bb9fe",
-        licence="MIT",
-        splits={
-            "test": (
-                HubFile(
-                    "all/test-00000-of-00001.parquet",
-                    "74a41822ce7d3def56e1682f958469c04642a5336a5ce912fa375fdb90fb25d7",
-                    14042,
-                ),
+    "mmlu",
+    "57 subjects, four choices (Hendrycks et al. 2021)",
+    HubDataset(
+        "cais/mmlu",
+        "c30699e8356da336a370243923dbaf21066bb9fe",
+        "MIT",
+        {
+            "test": one_file("all/test", "74a41822ce7d3def56e1682f958469c04642a5336a5ce912fa375fdb90fb25d7", 14042),
+            "validation": one_file(
+                "all/validation", "66cdf0b090ccb657d18d13cd81e31fdc55c3467da9642ffb178653268a97c8ef", 1531
             ),
-            "validation": (
-                HubFile(
-                    "all/validation-00000-of-00001.parquet",
-                    "66cdf0b090ccb657d18d13cd81e31fdc55c3467da9642ffb178653268a97c8ef",
-                    1531,
-                ),
-            ),
-            "dev": (HubFile("all/dev-00000-of-00001.parquet", rows=285),),
-            "auxiliary_train": (HubFile("all/auxiliary_train-00000-of-00001.parquet", rows=99842),),
+            "dev": one_file("all/dev", None, 285),
+            "auxiliary_train": one_file("all/auxiliary_train", None, 99842),
         },
     ),
-    shapes=SHAPES,
-    grader=ChoiceGrader,
+    SHAPES,
+    ChoiceGrader,
 )
 
 GPQA_DIAMOND = DatasetSpec(
-    name="gpqa_diamond",
-    about="198 graduate-level questions of science, four choices (Rein et al. 2023)",
-    dataset=HubDataset(
-        id="Idavidrein/gpqa",
-        revision="633f5ee89ab8ad4522a9f850766b73f62147ffdd",
-        licence="CC BY 4.0; its authors ask not to publish the questions",
-        splits={"test": (HubFile("gpqa_diamond.csv", rows=198),)},
+    "gpqa_diamond",
+    "198 graduate-level questions of science, four choices (Rein et al. 2023)",
+    HubDataset(
+        "Idavidrein/gpqa",
+        "633f5ee89ab8ad4522a9f850766b73f62147ffdd",
+        "CC BY 4.0; its authors ask not to publish the questions",
+        {"test": one_file("gpqa_diamond.csv", None, 198)},
         gated=True,
     ),
-    shapes=SHAPES,
-    grader=ChoiceGrader,
-    notes=("the order of the choices is drawn: the data put the right one first",),
+    SHAPES,
+    ChoiceGrader,
+    ("the order of the choices is drawn: the data put the right one first",),
 )

@@ -12,7 +12,8 @@ import re
 from openconductor.errors import TaskError
 from openconductor.graders.code import CodeGrader
 from openconductor.graders.code_tests import CodeTests, from_asserts, from_rows
-from openconductor.tasks.dataset import DatasetSpec, HubDataset, HubFile, Place, Shape
+from openconductor.tasks.dataset import DatasetSpec, Place, Shape
+from openconductor.tasks.hub import HubDataset, one_file
 from openconductor.tasks.items import Item
 from openconductor.tasks.prompts import fenced, function_prompt, program_prompt
 from openconductor.tasks.rows import Row
@@ -106,70 +107,56 @@ SHAPES = (
 )
 
 HUMANEVAL = DatasetSpec(
-    name="humaneval",
-    about="164 functions to complete (Chen et al. 2021)",
-    dataset=HubDataset(
-        id="openai/openai_humaneval",
-        revision="7dce6050a7d6d172f3cc5c32aa97f52fa1a2e544",
-        licence="MIT",
-        splits={
-            "test": (
-                HubFile(
-                    "openai_humaneval/test-00000-of-00001.parquet",
-                    "2f2871a15fbc95b6c683043359f4ed8e144c5a1c4f24f25f66bc51f598dfcfb6",
-                    164,
-                ),
+    "humaneval",
+    "164 functions to complete (Chen et al. 2021)",
+    HubDataset(
+        "openai/openai_humaneval",
+        "7dce6050a7d6d172f3cc5c32aa97f52fa1a2e544",
+        "MIT",
+        {
+            "test": one_file(
+                "openai_humaneval/test", "2f2871a15fbc95b6c683043359f4ed8e144c5a1c4f24f25f66bc51f598dfcfb6", 164
             )
         },
     ),
-    shapes=SHAPES,
-    grader=CodeGrader,
+    SHAPES,
+    CodeGrader,
 )
 
-_MBPP_SPLITS = {
-    "test": ("e9e9efa2c0d59ef5e55537a9d126b8f875d5ac010a8d75628d76824884e15850", 257),
-    "train": ("d95f8ad6d2fff08fe4826122d6e3e31f75716825d0c5c340d297aca5e9e0de0e", 120),
-    "validation": ("27e065fcab3c863959933328a7fdbf404e1bcb5464b1be6fe0dcd9530e420204", 43),
-    "prompt": ("73c623309b7b5d65fd5661204b35f779f8e66301aa9832d1ad4b8fc3b21151fd", 7),
-}
-
 MBPP = DatasetSpec(
-    name="mbpp",
-    about="short Python functions, the 427 verified ones (Austin et al. 2021)",
-    dataset=HubDataset(
-        id="google-research-datasets/mbpp",
-        revision="4bb6404fdc6cacfda99d4ac4205087b89d32030c",
-        licence="CC BY 4.0",
-        splits={
-            split: (HubFile(f"sanitized/{split}-00000-of-00001.parquet", sha256, rows),)
-            for split, (sha256, rows) in _MBPP_SPLITS.items()
+    "mbpp",
+    "short Python functions, the 427 verified ones (Austin et al. 2021)",
+    HubDataset(
+        "google-research-datasets/mbpp",
+        "4bb6404fdc6cacfda99d4ac4205087b89d32030c",
+        "CC BY 4.0",
+        {
+            split: one_file(f"sanitized/{split}", sha256, rows)
+            for split, sha256, rows in (
+                ("test", "e9e9efa2c0d59ef5e55537a9d126b8f875d5ac010a8d75628d76824884e15850", 257),
+                ("train", "d95f8ad6d2fff08fe4826122d6e3e31f75716825d0c5c340d297aca5e9e0de0e", 120),
+                ("validation", "27e065fcab3c863959933328a7fdbf404e1bcb5464b1be6fe0dcd9530e420204", 43),
+                ("prompt", "73c623309b7b5d65fd5661204b35f779f8e66301aa9832d1ad4b8fc3b21151fd", 7),
+            )
         },
     ),
-    shapes=SHAPES,
-    grader=CodeGrader,
-    notes=("the prompt shows one of a problem's assertions; the usual one shows all of them",),
+    SHAPES,
+    CodeGrader,
+    ("the prompt shows one of a problem's assertions; the usual one shows all of them",),
 )
 
 BIGCODEBENCH_HARD = DatasetSpec(
-    name="bigcodebench_hard",
-    about="148 functions over many libraries, to complete (Zhuo et al. 2024)",
-    dataset=HubDataset(
-        id="bigcode/bigcodebench-hard",
-        revision="298d2cc7b96612e15e47313c3603ee124cee0c1f",
-        licence="Apache-2.0",
-        splits={
-            "test": (
-                HubFile(
-                    "data/v0.1.4-00000-of-00001.parquet",
-                    "73a4270b43feb81abefad7bb1b592937c768ea45c3263bedc1cabd30a9a6ce79",
-                    148,
-                ),
-            )
-        },
+    "bigcodebench_hard",
+    "148 functions over many libraries, to complete (Zhuo et al. 2024)",
+    HubDataset(
+        "bigcode/bigcodebench-hard",
+        "298d2cc7b96612e15e47313c3603ee124cee0c1f",
+        "Apache-2.0",
+        {"test": one_file("data/v0.1.4", "73a4270b43feb81abefad7bb1b592937c768ea45c3263bedc1cabd30a9a6ce79", 148)},
     ),
-    shapes=SHAPES,
-    grader=CodeGrader,
-    notes=(
+    SHAPES,
+    CodeGrader,
+    (
         "judged by its own unittest classes beside the answer, which a program that tries can get past",
         "some canonical solutions need libraries of 2021 to 2023, or a network: `task check` lists them",
     ),

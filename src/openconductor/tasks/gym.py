@@ -5,59 +5,27 @@ In: a split and a seed. Out: problems; the kind of each can be read off its text
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, field
-
 from openconductor.errors import ConfigError, TaskError
 from openconductor.graders.exact import ExactGrader
 from openconductor.gym.questions import SPLITS, draw_questions
 from openconductor.gym.world import write_value
 from openconductor.protocols import Grader
-from openconductor.tasks.items import Item, Loaded, Source
-from openconductor.types import Problem
+from openconductor.tasks.items import Benchmark, Item, Loaded, Source
 
 
-@dataclass(frozen=True, slots=True)
-class GymTask:
+class GymTask(Benchmark):
     """``count`` questions of the gym, all kinds alike."""
 
-    count: int = 400
-    seed: int = 0
-    name: str = "gym"
-    grader: Grader = field(default_factory=ExactGrader)
-    split: str = "test"
+    def __init__(self, count: int = 400, seed: int = 0, split: str = "test") -> None:
+        about = "drawn questions about lists, for simulated workers; no data needed"
+        super().__init__("gym", about, (split, *(other for other in SPLITS if other != split)))
+        self.count = count
+        self.seed = seed
 
-    @property
-    def about(self) -> str:
-        """What it is, in a line."""
-        return "drawn questions about lists, for simulated workers; no data needed"
+    def _grader(self) -> Grader:
+        return ExactGrader()
 
-    @property
-    def splits(self) -> tuple[str, ...]:
-        """The splits, the default one first."""
-        return (self.split, *(split for split in SPLITS if split != self.split))
-
-    @property
-    def dataset(self) -> None:
-        """None: it is drawn."""
-        return
-
-    @property
-    def source(self) -> Source:
-        """How the default split is drawn."""
-        return self.read().source
-
-    def load(self, split: str = "") -> Sequence[Problem]:
-        """Draw the problems of a split; "" is the default one.
-
-        Raises:
-            TaskError: there is no such split.
-        """
-        return self.read(split).problems
-
-    def read(self, split: str = "") -> Loaded:
-        """The problems with their kinds; of errors see ``load``."""
-        split = split or self.split
+    def _read(self, split: str) -> Loaded:
         if split not in SPLITS:
             raise TaskError(f"task gym: got split {split!r}, expected one of {', '.join(SPLITS)}")
         items = tuple(
@@ -65,15 +33,8 @@ class GymTask:
             for question in draw_questions(split, self.count, seed=self.seed)
         )
         note = f"{self.count} questions drawn with seed {self.seed}"
-        return Loaded(
-            items, Source("drawn", split, pinned=True, licence="Apache-2.0", problems=len(items), notes=(note,))
-        )
-
-    def canonical(self, problem: Problem) -> str:
-        """The right answer to any of the gym's problems."""
-        if not isinstance(problem.reference, str):
-            raise TaskError(f"task gym: got the problem {problem.id!r}, expected one of the gym's")
-        return problem.reference
+        source = Source("drawn", split, pinned=True, licence="Apache-2.0", problems=len(items), notes=(note,))
+        return Loaded(items, source)
 
 
 def gym_task(*, limit: int = 400, seed: int | None = None, split: str = "test") -> GymTask:
@@ -86,4 +47,4 @@ def gym_task(*, limit: int = 400, seed: int | None = None, split: str = "test") 
         raise ConfigError(f"task option limit: got {limit}, expected 1 or more")
     if split not in SPLITS:
         raise ConfigError(f"task gym: got the split {split!r}, expected one of {', '.join(SPLITS)}")
-    return GymTask(count=limit, seed=seed or 0, split=split)
+    return GymTask(limit, seed or 0, split)

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from openconductor.errors import TaskError
-from openconductor.tasks.files import needs, sha256_of
+from openconductor.tasks.rows import needs, sha256_of
 
 COMMIT = re.compile(r"[0-9a-f]{40}")
 
@@ -52,20 +52,27 @@ class HubDataset:
 
 
 @dataclass(frozen=True, slots=True)
-class Fetched:
-    """A file on this machine, and the commit it is of."""
+class DataFile:
+    """A file on this machine: what errors and records call it, its SHA-256, and how many rows it must hold if known."""
 
     path: Path
-    file: HubFile
+    name: str
     sha256: str
-    revision: str
+    rows: int | None = None
+
+
+def one_file(path: str, sha256: str | None, rows: int) -> tuple[HubFile, ...]:
+    """A split of one file; a path without a suffix is that of the only shard of Parquet."""
+    return (HubFile(path if Path(path).suffix else f"{path}-00000-of-00001.parquet", sha256, rows),)
 
 
 class UnpinnedData(UserWarning):
     """Data of no fixed commit: the same name may hold other problems tomorrow."""
 
 
-def fetch(dataset: HubDataset, split: str, *, task: str, revision: str | None = None) -> tuple[list[Fetched], bool]:
+def fetch(
+    dataset: HubDataset, split: str, *, task: str, revision: str | None = None
+) -> tuple[list[DataFile], str, bool]:
     """Fetch the files of a split.
 
     Args:
@@ -75,33 +82,33 @@ def fetch(dataset: HubDataset, split: str, *, task: str, revision: str | None = 
         revision: another commit, branch or tag than the data set's; no digest is known of it.
 
     Returns:
-        The files, and whether they are pinned by a full commit hash.
+        The files, their commit, and whether they are pinned by a full commit hash.
 
     Raises:
         TaskError: they cannot be had, or are not what they were. Says how to go on with a local file.
         ConfigError: the extra is not installed.
     """
-    wanted = revision or dataset.revision
-    pinned = wanted is not None and COMMIT.fullmatch(wanted) is not None
-    fetched: list[Fetched] = []
+    commit = revision or dataset.revision
+    pinned = commit is not None and COMMIT.fullmatch(commit) is not None
+    files: list[DataFile] = []
     for file in dataset.splits[split]:
-        path, commit = _download(dataset, file, wanted, task)
-        wanted = commit  # the other files are of the same commit, whatever is published meanwhile
-        found = sha256_of(path, name=f"{dataset.id}/{file.path}")
-        if commit == dataset.revision and file.sha256 is not None and found != file.sha256:
+        name = f"{dataset.id}/{file.path}"
+        path, commit = _download(dataset, file, commit, task)  # the other files are of the same commit
+        found, known = sha256_of(path, name=name), commit == dataset.revision
+        if known and file.sha256 is not None and found != file.sha256:
             raise TaskError(
-                f"task {task}: {dataset.id}/{file.path} at {commit}: got the SHA-256 {found}, expected {file.sha256}; "
+                f"task {task}: {name} at {commit}: got the SHA-256 {found}, expected {file.sha256}; "
                 "delete it from the hub's cache to fetch it anew"
             )
-        fetched.append(Fetched(path, file, found, commit))
+        files.append(DataFile(path, name, found, file.rows if known else None))
+    assert commit is not None
     if not pinned:
-        commit = fetched[0].revision
         warnings.warn(
             f"task {task}: {dataset.id} is not pinned; loaded commit {commit}; to load it again: revision={commit!r}",
             UnpinnedData,
             stacklevel=2,
         )
-    return fetched, pinned
+    return files, commit, pinned
 
 
 def _download(dataset: HubDataset, file: HubFile, revision: str | None, task: str) -> tuple[Path, str]:

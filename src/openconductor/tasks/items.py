@@ -1,17 +1,22 @@
-"""What a task holds beside its problems: right replies, subjects, difficulties, and where all of it came from.
+"""What a task is: problems, what is known beside them, who judges, and where all of it came from.
 
-In: nothing. Out: frozen values. ``Source`` is what a run writes down, so that the same problems can be had again.
+In: nothing. Out: frozen values, and what every task offers. ``Source`` is what a run writes down, so that the same
+problems can be had again.
 """
 
 from __future__ import annotations
 
 import hashlib
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from functools import cached_property
+from hashlib import blake2b
+from typing import cast
 
 from openconductor.errors import TaskError
 from openconductor.protocols import Grader
+from openconductor.serialisation import plain
 from openconductor.tasks.hub import HubDataset
 from openconductor.types import Problem
 
@@ -84,18 +89,9 @@ class Source:
     def record(self) -> dict[str, object]:
         """For a run's record: plain values that JSON can hold."""
         return {
-            "dataset": self.dataset,
-            "split": self.split,
-            "revision": self.revision,
-            "pinned": self.pinned,
-            "licence": self.licence,
+            **cast("dict[str, object]", plain(self)),
             "sha256": self.sha256,
-            "files": [{"name": file.name, "sha256": file.sha256, "rows": file.rows} for file in self.files],
-            "rows": self.rows,
-            "problems": self.problems,
-            "fields": list(self.fields),
             "left_out": [{"id": name, "why": why} for name, why in self.left_out],
-            "notes": list(self.notes),
             "parts": [part.record() for part in self.parts],
         }
 
@@ -113,65 +109,69 @@ class Loaded:
         return tuple(item.problem for item in self.items)
 
 
-class Benchmark(Protocol):
-    """A Task that also says where its problems are from and what a right reply looks like.
+class Benchmark(ABC):
+    """A Task that also says where its problems are from and what a right reply looks like. Each split is read once.
 
-    Learning and evaluating need a ``Task`` only; a run's record, ``task show`` and ``task check`` need this.
+    Args:
+        name: the name in the registry of tasks.
+        about: what it is, in a line.
+        splits: the splits that can be loaded, the one loaded by default first.
+        dataset: where its rows are published; None where problems are drawn or mixed.
     """
 
-    @property
-    def name(self) -> str:
-        """The name in the registry of tasks."""
-        ...
+    def __init__(self, name: str, about: str, splits: Sequence[str], dataset: HubDataset | None = None) -> None:
+        self.name = name
+        self.about = about
+        self.splits = tuple(splits)
+        self.dataset = dataset
+        self._loaded: dict[str, Loaded] = {}
 
-    @property
-    def about(self) -> str:
-        """What it is, in a line."""
-        ...
-
-    @property
-    def splits(self) -> tuple[str, ...]:
-        """The splits that can be loaded, the one loaded by default first."""
-        ...
-
-    @property
-    def dataset(self) -> HubDataset | None:
-        """Where its rows are published; None where problems are drawn or mixed."""
-        ...
-
-    @property
+    @cached_property
     def grader(self) -> Grader:
-        """The judge of this task's answers."""
-        ...
+        """The judge of this task's answers; made when it is first asked for."""
+        return self._grader()
 
     @property
     def source(self) -> Source:
         """Where the default split came from; loads it where it has not been loaded."""
-        ...
+        return self.read().source
 
     def load(self, split: str = "") -> Sequence[Problem]:
         """The problems of one split; "" is the default one.
 
         Raises:
-            TaskError: the data are absent or changed.
+            TaskError: the data are absent, are not of any known shape, or are not what they were; or there is no such
+                split.
+            ConfigError: the extra is not installed.
         """
-        ...
+        return self.read(split).problems
 
     def read(self, split: str = "") -> Loaded:
-        """The problems with all that is known about them.
-
-        Raises:
-            TaskError: the data are absent or changed.
-        """
-        ...
+        """The problems with all that is known about them; of errors see ``load``."""
+        split = split or self.splits[0]
+        if split not in self._loaded:
+            self._loaded[split] = self._read(split)
+        return self._loaded[split]
 
     def canonical(self, problem: Problem) -> str | None:
-        """A right reply to one of its problems; None where the data hold none.
+        """A right reply to one of the problems that were loaded (of the default split where none was).
+
+        None where the data hold none.
 
         Raises:
-            TaskError: it is none of the problems of a split that was loaded.
+            TaskError: it is none of them.
         """
-        ...
+        for loaded in list(self._loaded.values()) or [self.read()]:
+            for item in loaded.items:
+                if item.problem.id == problem.id:
+                    return item.canonical
+        raise TaskError(f"task {self.name}: got the problem {problem.id!r}, expected one of a split that was loaded")
+
+    @abstractmethod
+    def _grader(self) -> Grader: ...
+
+    @abstractmethod
+    def _read(self, split: str) -> Loaded: ...
 
 
 def digest(digests: Sequence[str]) -> str | None:
@@ -181,10 +181,6 @@ def digest(digests: Sequence[str]) -> str | None:
     return hashlib.sha256("".join(f"{one}\n" for one in digests).encode()).hexdigest()
 
 
-def canonical_among(loaded: Sequence[Loaded], problem: Problem, task: str) -> str | None:
-    """The canonical reply to a problem, looked up by its id; of the error see ``Benchmark.canonical``."""
-    for one in loaded:
-        for item in one.items:
-            if item.problem.id == problem.id:
-                return item.canonical
-    raise TaskError(f"task {task}: got the problem {problem.id!r}, expected one of a split that was loaded")
+def draw_key(seed: int, name: str) -> bytes:
+    """What a seeded draw sorts by: it depends on the seed and the name alone, on no order and no version of Python."""
+    return blake2b(f"{seed}\0{name}".encode("utf-8", "surrogatepass"), digest_size=16).digest()

@@ -10,7 +10,8 @@ import re
 
 from openconductor.graders.extraction import find_boxed
 from openconductor.graders.math import MathGrader
-from openconductor.tasks.dataset import DatasetSpec, HubDataset, HubFile, Place, Shape
+from openconductor.tasks.dataset import DatasetSpec, Place, Shape
+from openconductor.tasks.hub import HubDataset, one_file
 from openconductor.tasks.items import Item
 from openconductor.tasks.prompts import boxed, boxed_prompt
 from openconductor.tasks.rows import Row, Unusable
@@ -67,88 +68,60 @@ SHAPES = (
 )
 
 MATH = DatasetSpec(
-    name="math",
-    about="competition mathematics (Hendrycks et al. 2021), the training part",
-    dataset=HubDataset(
-        id="DigitalLearningGmbH/MATH-lighteval",
-        revision="0530c78699ea5e8eb5530600900e1f328b48acad",
-        licence="MIT",
-        splits={
-            "train": (
-                HubFile(
-                    "data/train-00000-of-00001.parquet",
-                    "eca6e667f4305dd5e5ba09b4fd55e7f3174a0fbe361cdfd4c44758b593a76933",
-                    7500,
-                ),
-            ),
-            "test": (
-                HubFile(
-                    "data/test-00000-of-00001.parquet",
-                    "7dca8d6e41af88ecf82f2b5f36eb5530e083aaaa86ee325f62bd5c31535178c6",
-                    5000,
-                ),
-            ),
+    "math",
+    "competition mathematics (Hendrycks et al. 2021), the training part",
+    HubDataset(
+        "DigitalLearningGmbH/MATH-lighteval",
+        "0530c78699ea5e8eb5530600900e1f328b48acad",
+        "MIT",
+        {
+            "train": one_file("data/train", "eca6e667f4305dd5e5ba09b4fd55e7f3174a0fbe361cdfd4c44758b593a76933", 7500),
+            "test": one_file("data/test", "7dca8d6e41af88ecf82f2b5f36eb5530e083aaaa86ee325f62bd5c31535178c6", 5000),
         },
     ),
-    shapes=SHAPES,
-    grader=MathGrader,
-    notes=("the test split holds the 500 problems of math500",),
+    SHAPES,
+    MathGrader,
+    ("the test split holds the 500 problems of math500",),
 )
 
 MATH500 = DatasetSpec(
-    name="math500",
-    about="500 problems of MATH's test part (Lightman et al. 2023)",
-    dataset=HubDataset(
-        id="HuggingFaceH4/MATH-500",
-        revision="6e4ed1a2a79af7d8630a6b768ec859cb5af4d3be",
-        licence="MIT (problems: hendrycks/math; split: openai/prm800k)",
-        splits={
-            "test": (HubFile("test.jsonl", "35dc41080a3680858b27fa7e0533d2d547825316fc5dafe5d316f4ccc5a06132", 500),)
-        },
+    "math500",
+    "500 problems of MATH's test part (Lightman et al. 2023)",
+    HubDataset(
+        "HuggingFaceH4/MATH-500",
+        "6e4ed1a2a79af7d8630a6b768ec859cb5af4d3be",
+        "MIT (problems: hendrycks/math; split: openai/prm800k)",
+        {"test": one_file("test.jsonl", "35dc41080a3680858b27fa7e0533d2d547825316fc5dafe5d316f4ccc5a06132", 500)},
     ),
-    shapes=SHAPES,
-    grader=MathGrader,
+    SHAPES,
+    MathGrader,
 )
 
 AIME25 = DatasetSpec(
-    name="aime25",
-    about="the 30 problems of AIME I and II 2025, integers from 0 to 999",
-    dataset=HubDataset(
-        id="math-ai/aime25",
-        revision="563bb8404243c5f09de6ec262f2db674fe5bce9b",
-        licence="not stated; the problems are the MAA's",
-        splits={
-            "test": (HubFile("test.jsonl", "b4e273c02d3e7fe1b74b59eae768fc8230bfb0f79539890cb56f4361caac0331", 30),)
-        },
+    "aime25",
+    "the 30 problems of AIME I and II 2025, integers from 0 to 999",
+    HubDataset(
+        "math-ai/aime25",
+        "563bb8404243c5f09de6ec262f2db674fe5bce9b",
+        "not stated; the problems are the MAA's",
+        {"test": one_file("test.jsonl", "b4e273c02d3e7fe1b74b59eae768fc8230bfb0f79539890cb56f4361caac0331", 30)},
     ),
-    shapes=SHAPES,
-    grader=MathGrader,
+    SHAPES,
+    MathGrader,
 )
 
 GSM8K = DatasetSpec(
-    name="gsm8k",
-    about="grade-school word problems (Cobbe et al. 2021)",
-    dataset=HubDataset(
-        id="openai/gsm8k",
-        revision="740312add88f781978c0658806c59bc2815b9866",
-        licence="MIT",
-        splits={
-            "test": (
-                HubFile(
-                    "main/test-00000-of-00001.parquet",
-                    "ee7b8da9e381df27b9e3f7758a159ab2bdaa4dbaa910546cbbc47e0cb44e4f59",
-                    1319,
-                ),
-            ),
-            "train": (
-                HubFile(
-                    "main/train-00000-of-00001.parquet",
-                    "ea82612ea9582142387730c793eb67d3b12849002bc0b7fa6f8efafa7351419d",
-                    7473,
-                ),
-            ),
+    "gsm8k",
+    "grade-school word problems (Cobbe et al. 2021)",
+    HubDataset(
+        "openai/gsm8k",
+        "740312add88f781978c0658806c59bc2815b9866",
+        "MIT",
+        {
+            "test": one_file("main/test", "ee7b8da9e381df27b9e3f7758a159ab2bdaa4dbaa910546cbbc47e0cb44e4f59", 1319),
+            "train": one_file("main/train", "ea82612ea9582142387730c793eb67d3b12849002bc0b7fa6f8efafa7351419d", 7473),
         },
     ),
-    shapes=SHAPES,
-    grader=MathGrader,
+    SHAPES,
+    MathGrader,
 )

@@ -17,18 +17,17 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
 from pathlib import Path
 
 from openconductor.errors import ConfigError, GradingError, TaskError
 from openconductor.protocols import Grader
 from openconductor.tasks.choice import MMLU
-from openconductor.tasks.dataset import DatasetSpec, DatasetTask, draw_key
-from openconductor.tasks.files import read_rows
-from openconductor.tasks.items import Item, Loaded, Source, canonical_among
+from openconductor.tasks.dataset import DatasetSpec, DatasetTask
+from openconductor.tasks.items import Benchmark, Item, Loaded, Source, draw_key
 from openconductor.tasks.livecodebench import LIVECODEBENCH_V1
 from openconductor.tasks.math import MATH
 from openconductor.tasks.rlpr import RLPR
+from openconductor.tasks.rows import read_rows
 from openconductor.tasks.selection import select
 from openconductor.types import Grade, Problem
 
@@ -65,8 +64,8 @@ class MixGrader:
         return await self.graders[problem.task].grade(problem, answer)
 
 
-class PaperMix:
-    """The mix as a task; see the module. It has one split, ``train``.
+class PaperMix(Benchmark):
+    """The mix as a task; see the module. Its problems keep the names of their own tasks.
 
     Args:
         parts: the tasks, each with the split that is taken of it.
@@ -74,11 +73,6 @@ class PaperMix:
         seed: draws what difficulty and diversity leave open, and the order of the mix.
         pass_rates: measured, by the ids of the mix's problems.
     """
-
-    name = "paper_mix"
-    about = f"the paper's training mix: {PROBLEMS} hard and diverse problems of four tasks"
-    splits = (SPLIT,)
-    dataset = None
 
     def __init__(
         self,
@@ -88,53 +82,30 @@ class PaperMix:
         seed: int = 0,
         pass_rates: Mapping[str, float] | None = None,
     ) -> None:
+        about = f"the paper's training mix: {PROBLEMS} hard and diverse problems of four tasks"
+        super().__init__("paper_mix", about, (SPLIT,))
         self.parts = tuple(parts)
         self.count = count
         self.seed = seed
         self.pass_rates = dict(pass_rates or {})
 
-    @cached_property
-    def grader(self) -> Grader:
-        """The judge: that of each problem's own task."""
+    def _grader(self) -> Grader:
         return MixGrader({task.name: task.grader for task, _ in self.parts})
 
-    @property
-    def source(self) -> Source:
-        """Where the problems came from."""
-        return self.read().source
-
-    def load(self, split: str = "") -> Sequence[Problem]:
-        """The problems; they keep the names of their own tasks.
-
-        Raises:
-            TaskError: a part's data are absent or changed, or there is no such split.
-            ConfigError: the extra is not installed.
-        """
-        return self.read(split).problems
-
-    def canonical(self, problem: Problem) -> str | None:
-        """A right reply to one of the problems."""
-        return canonical_among([self.read()], problem, self.name)
-
-    def read(self, split: str = "") -> Loaded:
-        """The problems with all that is known about them; of errors see ``load``."""
-        if split not in ("", SPLIT):
+    def _read(self, split: str) -> Loaded:
+        if split != SPLIT:
             raise TaskError(f"task {self.name}: got the split {split!r}, expected {SPLIT!r}")
-        return self._loaded
-
-    @cached_property
-    def _loaded(self) -> Loaded:
         chosen: list[Item] = []
         sources: list[Source] = []
         notes: list[str] = []
-        for place, (task, split) in enumerate(self.parts):
-            loaded = task.read(split)
+        for place, (task, part) in enumerate(self.parts):
+            loaded = task.read(part)
             share = self.count // len(self.parts) + (place < self.count % len(self.parts))
             items = [_named(item, task.name) for item in loaded.items if not item.tags]
             picked = select(items, share, seed=self.seed, pass_rates=self.pass_rates)
             chosen += picked
             sources.append(loaded.source)
-            notes.append(f"{task.name}/{split}: {len(picked)} of {len(items)}, {self._signal(items)}")
+            notes.append(f"{task.name}/{part}: {len(picked)} of {len(items)}, {self._signal(items)}")
         chosen.sort(key=lambda item: draw_key(self.seed, item.problem.id))
         source = Source(
             "mix",

@@ -28,9 +28,8 @@ from openconductor.protocols import Grader
 from openconductor.sandboxes import Sandbox
 from openconductor.tasks.choice import letter_at
 from openconductor.tasks.code import row_tests
-from openconductor.tasks.files import json_row
 from openconductor.tasks.rlpr import free_form_answer
-from openconductor.tasks.rows import Row
+from openconductor.tasks.rows import Row, json_row
 from openconductor.types import Grade, Problem
 
 Kind = Literal["math", "choice", "freeform", "code"]

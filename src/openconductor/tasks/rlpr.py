@@ -10,7 +10,8 @@ from typing import cast, get_args
 
 from openconductor.graders.choice import LETTERS
 from openconductor.graders.freeform import FreeFormAnswer, FreeFormGrader, Kind, kind_of
-from openconductor.tasks.dataset import DatasetSpec, HubDataset, HubFile, Place, Shape
+from openconductor.tasks.dataset import DatasetSpec, Place, Shape
+from openconductor.tasks.hub import HubDataset, HubFile
 from openconductor.tasks.items import Item
 from openconductor.tasks.prompts import boxed, boxed_prompt
 from openconductor.tasks.rows import Row
@@ -66,17 +67,13 @@ SHAPES = (
 )
 
 RLPR = DatasetSpec(
-    name="rlpr",
-    about="general reasoning with free-form answers, of WebInstruct (Yu et al. 2025)",
-    dataset=HubDataset(
-        id="openbmb/RLPR-Train-Dataset",
-        revision=None,  # no two independent records of a commit could be had
-        licence="CC BY-NC 4.0",
-        splits={"train": (HubFile("rlpr_train.parquet"),)},
-    ),
-    shapes=SHAPES,
-    grader=FreeFormGrader,
-    notes=(
+    "rlpr",
+    "general reasoning with free-form answers, of WebInstruct (Yu et al. 2025)",
+    # No commit: no two independent records of one could be had.
+    HubDataset("openbmb/RLPR-Train-Dataset", None, "CC BY-NC 4.0", {"train": (HubFile("rlpr_train.parquet"),)}),
+    SHAPES,
+    FreeFormGrader,
+    (
         "free-form answers in other words than the reference's are undecided, not wrong",
         "there is no published test split of this data set: hold some out, or give a local file",
     ),

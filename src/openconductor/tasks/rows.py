@@ -1,17 +1,31 @@
-"""A row of a data file, read field by field. In: a JSON object and where it stood. Out: typed values, or a TaskError.
+"""Rows of data files, field by field: JSON Lines (also gzipped), CSV, Parquet. In: a path. Out: typed values.
 
-Nothing is converted silently: what is not of the expected type is an error that names the file, the line, the field,
-what was got and what was expected.
+A file is read as a stream, so only one row at a time is in memory. A byte order mark, CRLF line ends and blank lines
+do no harm; everything else that is not one JSON object a line is a TaskError with its line. Nothing is converted
+silently: what is not of the expected type is an error that names the file, the line, the field, what was got and what
+was expected.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import csv
+import gzip
+import hashlib
+import importlib
+import json
+import sys
+import tempfile
+import zlib
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import cast
+from pathlib import Path
+from types import ModuleType
+from typing import Any, BinaryIO, cast
 
 from openconductor.config import shorten
-from openconductor.errors import TaskError
+from openconductor.errors import ConfigError, TaskError
+
+INSTALL = 'pip install "openconductor[tasks]"'
 
 
 class Unusable(Exception):
@@ -52,54 +66,33 @@ class Row:
     def text_or_number(self, field: str) -> str:
         """A text, or a number as JSON writes it."""
         value = self._value(field, "a text or a number")
-        if isinstance(value, (int, float)) and not isinstance(value, bool):
-            return str(value)
-        return self.text(field)
-
-    def integer(self, field: str) -> int:
-        """An integer; true is none."""
-        value = self._value(field, "an integer")
-        if not isinstance(value, int) or isinstance(value, bool):
-            raise self.wrong(field, value, "an integer")
-        return value
+        return str(value) if _is_number(value) else self.text(field)
 
     def number_or(self, field: str, default: float | None) -> float | None:
         """A number, or the default where the field is absent or null."""
-        if not self.has(field):
-            return default
-        value = self.values[field]
-        if not isinstance(value, (int, float)) or isinstance(value, bool):
+        value = self.values.get(field)
+        if value is not None and not _is_number(value):
             raise self.wrong(field, value, "a number")
-        return float(value)
+        return default if value is None else float(cast(float, value))
 
     def texts(self, field: str) -> tuple[str, ...]:
         """A list of texts; each may be blank."""
         value = self._value(field, "a list of texts")
-        if not isinstance(value, (list, tuple)):
+        if not isinstance(value, list | tuple):
             raise self.wrong(field, value, "a list of texts")
-        items = cast("list[object]", value)
-        for item in items:
-            if not isinstance(item, str):
-                raise self.wrong(field, item, "nothing but texts in the list")
-        return tuple(cast("list[str]", items))
+        return tuple(cast("list[str]", self._each(field, str, "texts")))
 
     def objects(self, field: str) -> list[Mapping[str, object]]:
         """A list of objects, of at least one."""
         value = self._value(field, "a list of objects")
-        items = cast("list[object]", value) if isinstance(value, (list, tuple)) else []
-        if not items:
+        if not isinstance(value, list | tuple) or not value:
             raise self.wrong(field, self.values[field], "a list of objects, of at least one")
-        for item in items:
-            if not isinstance(item, dict):
-                raise self.wrong(field, item, "nothing but objects in the list")
-        return cast("list[Mapping[str, object]]", items)
+        return cast("list[Mapping[str, object]]", self._each(field, dict, "objects"))
 
     def identity(self, field: str) -> str | int:
         """A text that is not blank, or an integer."""
         value = self._value(field, "a text or an integer")
-        if isinstance(value, int) and not isinstance(value, bool):
-            return value
-        return self.text(field)
+        return value if isinstance(value, int) and not isinstance(value, bool) else self.text(field)
 
     def wrong(self, field: str, got: object, expected: str) -> TaskError:
         """The error of a field."""
@@ -110,3 +103,131 @@ class Row:
             names = ", ".join(sorted(self.values)) or "none"
             raise TaskError(f"{self.where}: field {field!r}: missing; got the fields {names}, expected {expected}")
         return self.values[field]
+
+    def _each(self, field: str, kind: type, what: str) -> list[object]:
+        items = list(cast("Iterable[object]", self.values[field]))
+        for item in items:
+            if not isinstance(item, kind):
+                raise self.wrong(field, item, f"nothing but {what} in the list")
+        return items
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
+
+
+# ── files ────────────────────────────────────────────────────────────────────────────────────────────────────────────
+def read_rows(path: Path, *, name: str, start: int = 0) -> Iterator[Row]:
+    """The rows of a file.
+
+    Args:
+        path: the file; ``.parquet``, ``.csv`` and ``.gz`` are known by their ends, all else is JSON Lines.
+        name: what errors call it.
+        start: the number of its first row.
+
+    Raises:
+        TaskError: it cannot be read, or a line is no JSON object.
+        ConfigError: reading Parquet needs an extra that is not installed.
+    """
+    suffix = path.suffix.lower()
+    try:
+        if suffix == ".parquet":
+            yield from _parquet(path, name, start)
+        elif suffix == ".csv":
+            yield from _csv(path, name, start)
+        else:
+            with gzip.open(path, "rb") if suffix == ".gz" else path.open("rb") as file:
+                yield from _json_lines(cast("BinaryIO", file), name, start)
+    except (OSError, EOFError, zlib.error) as error:
+        raise _unreadable(path, name, error) from error
+
+
+def json_row(data: bytes, *, where: str, number: int = 0, first: bool = False) -> Row | None:
+    """The JSON object of one line; None where the line is blank.
+
+    Args:
+        data: the line, with or without its end.
+        where: what errors call it.
+        number: the row's number.
+        first: whether a byte order mark may be before it.
+
+    Raises:
+        TaskError: it is not UTF-8, not JSON, or no object.
+    """
+    if first:
+        data = data.removeprefix(b"\xef\xbb\xbf")
+    if not data.strip():
+        return None
+    try:
+        value = json.loads(data.decode("utf-8"))
+    except UnicodeDecodeError as error:
+        raise TaskError(f"{where}: byte {error.start} is not UTF-8; expected a JSON object in UTF-8") from error
+    except (ValueError, RecursionError) as error:
+        raise TaskError(f"{where}: not JSON: {error}; expected one JSON object a line") from error
+    if not isinstance(value, dict):
+        raise TaskError(f"{where}: got {shorten(value)}, expected a JSON object")
+    return Row(cast("Mapping[str, object]", value), where, number)
+
+
+def sha256_of(path: Path, *, name: str) -> str:
+    """The SHA-256 of a file's bytes, in hexadecimal.
+
+    Raises:
+        TaskError: it cannot be read.
+    """
+    try:
+        with path.open("rb") as file:
+            return hashlib.file_digest(file, "sha256").hexdigest()
+    except OSError as error:
+        raise _unreadable(path, name, error) from error
+
+
+def needs(module: str) -> ModuleType:
+    """Import a module that the extra ``tasks`` brings.
+
+    Raises:
+        ConfigError: it is not installed; says which command installs it.
+    """
+    try:
+        return importlib.import_module(module)
+    except ModuleNotFoundError as error:
+        raise ConfigError(f"tasks: {module} is not installed; {INSTALL}") from error
+
+
+def _json_lines(lines: Iterable[bytes], name: str, number: int) -> Iterator[Row]:
+    for line, data in enumerate(lines, start=1):
+        row = json_row(data, where=f"{name}, line {line}", number=number, first=line == 1)
+        if row is not None:
+            number += 1
+            yield row
+
+
+def _csv(path: Path, name: str, start: int) -> Iterator[Row]:
+    csv.field_size_limit(min(sys.maxsize, 2**31 - 1))
+    try:
+        with path.open(encoding="utf-8-sig", newline="") as file:
+            reader = csv.DictReader(file)
+            for number, values in enumerate(reader, start=start):
+                fields = {str(key): value for key, value in cast("dict[str | None, object]", values).items() if key}
+                yield Row(fields, f"{name}, line {reader.line_num}", number)
+    except (UnicodeDecodeError, csv.Error) as error:
+        raise TaskError(f"{name}: not CSV in UTF-8: {error}") from error
+
+
+def _parquet(path: Path, name: str, start: int) -> Iterator[Row]:
+    datasets: Any = needs("datasets")
+    with tempfile.TemporaryDirectory(prefix="openconductor-") as folder:
+        try:
+            table = datasets.Dataset.from_parquet(str(path), cache_dir=folder, keep_in_memory=True)
+        except (ValueError, datasets.exceptions.DatasetsError) as error:
+            raise TaskError(f"{name}: not Parquet: {error}") from error
+        for number, values in enumerate(table):
+            yield Row(cast("Mapping[str, object]", values), f"{name}, row {number}", start + number)
+
+
+def _unreadable(path: Path, name: str, error: Exception) -> TaskError:
+    if isinstance(error, FileNotFoundError):
+        return TaskError(f"{name}: no such file; expected JSON Lines")
+    if path.is_dir():
+        return TaskError(f"{name}: is a folder; expected a file of JSON Lines")
+    return TaskError(f"{name}: cannot be read: {error}; expected JSON Lines")

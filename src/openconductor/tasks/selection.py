@@ -20,8 +20,7 @@ import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
 
-from openconductor.tasks.dataset import draw_key
-from openconductor.tasks.items import Item
+from openconductor.tasks.items import Item, draw_key
 
 POOL = 4
 LARGEST_POOL = 10

@@ -35,6 +35,10 @@ class Told:
 class Prepared(GymTask):
     """A task of replies that are prepared."""
 
+    def __init__(self, grader: Told) -> None:
+        super().__init__()
+        self.grader = grader  # type: ignore[misc]
+
     def read(self, split: str = "") -> Loaded:
         items = tuple(
             Item(Problem(f"p{place}", "", "", "demo"), canonical=reply) for place, reply in enumerate(REPLIES)
@@ -47,7 +51,7 @@ REPLIES: Sequence[str | None] = ()
 
 async def report(monkeypatch, *replies: str | None, grader: Told | None = None, concurrency: int = 8):
     monkeypatch.setitem(globals(), "REPLIES", replies)
-    return await check_task(Prepared(grader=grader or Told()), concurrency=concurrency)
+    return await check_task(Prepared(grader or Told()), concurrency=concurrency)
 
 
 async def test_replies_are_told_apart_by_what_became_of_them(monkeypatch) -> None:

@@ -12,8 +12,7 @@ import pytest
 from openconductor.errors import TaskError
 from openconductor.tasks import dataset as dataset_module
 from openconductor.tasks import load_task
-from openconductor.tasks.dataset import DatasetTask
-from openconductor.tasks.hub import Fetched, HubFile
+from openconductor.tasks.hub import DataFile
 from openconductor.tasks.items import digest
 from openconductor.types import Problem
 
@@ -133,41 +132,28 @@ def test_a_split_is_read_once(tmp_path: Path) -> None:
 
 
 # ── published files; the hub is played ───────────────────────────────────────────────────────────────────────────────
-def fetched(folder: Path, rows: Sequence[object], *, expected_rows: int | None, revision: str) -> Fetched:
+def fetched(folder: Path, rows: Sequence[object], *, expected_rows: int | None = None) -> DataFile:
     path = local(folder, rows, "test.jsonl")
-    sha256 = hashlib.sha256(path.read_bytes()).hexdigest()
-    return Fetched(path, HubFile("test.jsonl", None, expected_rows), sha256, revision)
+    return DataFile(path, f"set/{path.name}", hashlib.sha256(path.read_bytes()).hexdigest(), expected_rows)
 
 
-def play(monkeypatch: pytest.MonkeyPatch, *files: Fetched, pinned: bool = True) -> None:
-    monkeypatch.setattr(dataset_module, "fetch", lambda *args, **options: (list(files), pinned))
+def play(monkeypatch: pytest.MonkeyPatch, *files: DataFile, commit: str = "c" * 40, pinned: bool = True) -> None:
+    monkeypatch.setattr(dataset_module, "fetch", lambda *args, **options: (list(files), commit, pinned))
 
 
 def test_published_rows_carry_their_commit_and_licence(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    task = load_task("aime25")
-    assert isinstance(task, DatasetTask)
-    revision = task.dataset.revision
-    assert revision is not None
-    play(monkeypatch, fetched(tmp_path, sums(2), expected_rows=2, revision=revision))
-    source = task.source
-    assert (source.dataset, source.revision, source.pinned, source.problems) == ("math-ai/aime25", revision, True, 2)
-    assert source.files[0].name == "math-ai/aime25/test.jsonl"
+    play(monkeypatch, fetched(tmp_path, sums(2), expected_rows=2))
+    source = load_task("aime25").source
+    assert (source.dataset, source.revision, source.pinned, source.problems) == ("math-ai/aime25", "c" * 40, True, 2)
+    assert source.licence.startswith("not stated")
+    play(monkeypatch, fetched(tmp_path, sums(2)), pinned=False)
+    assert not load_task("aime25", revision="main").source.pinned
 
 
-def test_a_pinned_file_must_hold_the_rows_that_are_known_of_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    task = load_task("aime25")
-    assert isinstance(task, DatasetTask)
-    revision = task.dataset.revision
-    assert revision is not None
-    play(monkeypatch, fetched(tmp_path, sums(2), expected_rows=30, revision=revision))
-    with pytest.raises(TaskError, match=r"math-ai/aime25/test\.jsonl: got 2 rows, expected 30"):
-        task.load()
-
-
-def test_nothing_is_known_of_the_rows_of_another_commit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    play(monkeypatch, fetched(tmp_path, sums(2), expected_rows=30, revision="c" * 40), pinned=False)
-    source = load_task("aime25", revision="main").source
-    assert (source.problems, source.revision, source.pinned) == (2, "c" * 40, False)
+def test_a_file_must_hold_the_rows_that_are_known_of_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    play(monkeypatch, fetched(tmp_path, sums(2), expected_rows=30))
+    with pytest.raises(TaskError, match=r"set/test\.jsonl: got 2 rows, expected 30"):
+        load_task("aime25").load()
 
 
 def test_an_unknown_split_is_refused() -> None:
@@ -176,10 +162,10 @@ def test_an_unknown_split_is_refused() -> None:
 
 
 def test_ids_of_rows_without_one_are_their_places_across_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def part(name: str, texts: Sequence[str]) -> Fetched:
+    def part(name: str, texts: Sequence[str]) -> DataFile:
         rows = [{"question": text, "answer": "It is 1.\n#### 1"} for text in texts]
         (tmp_path / name).mkdir()
-        return fetched(tmp_path / name, rows, expected_rows=None, revision="c" * 40)
+        return fetched(tmp_path / name, rows)
 
     play(monkeypatch, part("one", ["a", "b"]), part("two", ["c"]))
     problems = load_task("gsm8k").load()

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from openconductor.errors import ConfigError, TaskError
-from openconductor.tasks import files
-from openconductor.tasks.files import json_row, needs, read_rows, sha256_of
+from openconductor.tasks import rows as rows_module
+from openconductor.tasks.rows import json_row, needs, read_rows, sha256_of
 
 
 def rows(path: Path) -> list[dict[str, object]]:
@@ -122,5 +122,5 @@ def test_reading_a_file_imports_nothing_that_it_does_not_need(tmp_path: Path, mo
     def refuse(module: str) -> None:
         raise AssertionError(module)
 
-    monkeypatch.setattr(files, "needs", refuse)
+    monkeypatch.setattr(rows_module, "needs", refuse)
     assert rows(written(tmp_path, b'{"a": 1}\n')) == [{"a": 1}]

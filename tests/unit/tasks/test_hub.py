@@ -66,10 +66,11 @@ def test_a_pinned_data_set_is_fetched_by_its_commit_without_a_word(played) -> No
     asked = played()
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        fetched, pinned = fetch(dataset(), "test", task="demo")
+        fetched, commit, pinned = fetch(dataset(), "test", task="demo")
     assert asked == [("data/one.jsonl", COMMIT), ("data/two.jsonl", COMMIT)]
     assert pinned
-    assert {(one.revision, one.sha256) for one in fetched} == {(COMMIT, SHA256)}
+    assert commit == COMMIT
+    assert [(one.sha256, one.rows) for one in fetched] == [(SHA256, 1)] * 2
     assert all(one.path.read_bytes() == DATA for one in fetched)
 
 
@@ -82,9 +83,10 @@ def test_bytes_that_are_not_what_they_were_are_refused(played) -> None:
 def test_no_digest_is_expected_of_another_commit(played) -> None:
     played()
     other = "c" * 40
-    fetched, pinned = fetch(dataset(sha256="0" * 64), "test", task="demo", revision=other)
+    fetched, commit, pinned = fetch(dataset(sha256="0" * 64), "test", task="demo", revision=other)
     assert pinned
-    assert fetched[0].revision == other
+    assert commit == other
+    assert {one.rows for one in fetched} == {None}
 
 
 @pytest.mark.parametrize("revision", [None, "main", "v1.0"])
@@ -93,10 +95,11 @@ def test_what_is_not_pinned_is_said_aloud_and_all_its_files_are_of_one_commit(pl
     with pytest.warns(
         UnpinnedData, match=f"org/set is not pinned; loaded commit {NEWEST}; to load it again: revision="
     ):
-        fetched, pinned = fetch(dataset(None), "test", task="demo", revision=revision)
+        fetched, commit, pinned = fetch(dataset(None), "test", task="demo", revision=revision)
     assert not pinned
     assert asked == [("data/one.jsonl", revision), ("data/two.jsonl", NEWEST)]
-    assert {one.revision for one in fetched} == {NEWEST}
+    assert commit == NEWEST
+    assert len(fetched) == 2
 
 
 @pytest.mark.parametrize(

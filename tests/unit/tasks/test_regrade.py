@@ -13,9 +13,8 @@ import pytest
 from openconductor.errors import ConfigError, GradingError, TaskError
 from openconductor.graders.code import CodeGrader
 from openconductor.graders.code_tests import CallTest, CodeTests, IoTest
-from openconductor.tasks.files import json_row
 from openconductor.tasks.regrade import Submission, regrade, submissions
-from openconductor.tasks.rows import Row
+from openconductor.tasks.rows import Row, json_row
 from openconductor.types import Grade, Problem
 
 
