@@ -140,11 +140,6 @@ class Orchestration:
             return "nothing was decided"
         return f"{self.system} writes no plans in words"
 
-    def over_worker(self, name: str) -> Difference | None:
-        """The lead over one worker alone; None where it was not asked."""
-        level = self.workers.get(name)
-        return None if level is None else level.lead
-
     def to_json(self) -> dict[str, Any]:
         """The same as plain values; shares are fractions, entropies bits, what is not known is null."""
         values = asdict(self)

@@ -16,7 +16,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from hashlib import sha256
 from importlib.resources import files
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple, cast
+from typing import TYPE_CHECKING, NamedTuple
 
 from openconductor.errors import ConfigError, JournalError
 from openconductor.evaluation.config import dump_eval_config
@@ -24,7 +24,7 @@ from openconductor.evaluation.latency import latency
 from openconductor.evaluation.records import MASKED
 from openconductor.evaluation.results import Results
 from openconductor.evaluation.statistics import Difference, Estimate
-from openconductor.evaluation.table import Table, make_table
+from openconductor.evaluation.table import make_table
 from openconductor.report import words
 from openconductor.report.figures import heading, sections
 from openconductor.report.orchestration import Level, Orchestration
@@ -88,6 +88,7 @@ def render(
         lstrip_blocks=True,
         extensions=["jinja2.ext.do"],
     )
+    maker.filters["number"] = _number
     style = files("openconductor.report").joinpath("page.css").read_text("utf-8")
     found, parts = report.orchestration, list(sections(report))
     best = found.best_single.accuracy if found.best_single is not None else None
@@ -105,9 +106,9 @@ def render(
         figures=figures,
         more=[name for name in figures if name not in placed],
         results=results,
-        costs=None if results is None else _costs(results),
-        facts=_facts(report, results, environment or {}),
-        data=list(_data(environment or {})),
+        table=None if results is None else make_table(results),
+        seconds={} if results is None else {(one["system"], one["task"]): one for one in latency(results)},
+        environment=environment or {},
         recipe=None if results is None else dump_eval_config(results.config),
         words=words,
         scale=_scale,
@@ -220,27 +221,6 @@ def _glance(found: Orchestration) -> Iterator[Glance]:
 
 
 # ── how it was made ──────────────────────────────────────────────────────────────────────────────────────────────────
-def _costs(results: Results) -> tuple[list[list[str]], str]:
-    """What a question costs each system on each task, as cells; and what was asked beside that, in a sentence."""
-    table: Table = make_table(results)
-    seconds = {(one["system"], one["task"]): one for one in latency(results)}
-    rows: list[list[str]] = []
-    for one in table.rows:
-        took = seconds.get((one.system, one.task), {})
-        costs = (one.dollars_per_question, one.tokens_per_question, one.calls_per_question, one.right_per_dollar)
-        numbers = (*costs, took.get("p50_seconds"), took.get("p95_seconds"))
-        rows.append([one.system, one.task, *map(_number, numbers)])
-    if table.learning is None:
-        return rows, ""
-    asked = cast("Mapping[str, int | float | None]", table.learning)
-    dollars = asked["dollars"]
-    price = "at an unknown price" if dollars is None else f"for {dollars:,.4f} US dollars"
-    return rows, (
-        "Beside these, the workers were asked for what trained baselines learn from and for hindsight: "
-        f"{counted(int(asked['records'] or 0), 'record')}, {counted(int(asked['calls'] or 0), 'call')} {price}."
-    )
-
-
 def _number(value: object) -> str:
     """A number with three digits that count.
 
@@ -255,37 +235,3 @@ def _number(value: object) -> str:
         return "0"
     digits = max(0, 2 - int(f"{value:e}".partition("e")[2]))
     return f"{value:.{digits}f}"
-
-
-def _facts(report: Report, results: Results | None, environment: Mapping[str, object]) -> Iterator[tuple[str, str]]:
-    """What is needed to make the same evaluation again, as far as it is known here."""
-    yield "evaluation", report.name
-    yield "setting", report.setting
-    if results is not None:
-        seed = results.config.seed
-        yield "seed", "none given: 0 where something is drawn" if seed is None else str(seed)
-        yield "repeats", str(results.config.repeats)
-    packages = _mapping(environment.get("packages"))
-    installed = ", ".join(f"{name} {version}" for name, version in packages.items() if version is not None)
-    for name, value in {**environment, "packages": installed or None}.items():
-        if name in {"python", "platform", "packages", "sandbox"} and value is not None:
-            yield name, str(value)
-    if report.missing:
-        yield "not whole", f"{counted(report.missing, 'record')} of the evaluation are missing"
-
-
-def _data(environment: Mapping[str, object]) -> Iterator[list[str]]:
-    """The tasks' data: task, problems, data set, split, fingerprint."""
-    for name, about in _mapping(_mapping(environment.get("inputs")).get("tasks")).items():
-        task = _mapping(about)
-        source = _mapping(task.get("source"))
-        data = " ".join(str(one) for one in (source.get("dataset"), source.get("revision")) if one)
-        said = "; ".join([data, *map(str, cast("list[object]", source.get("notes") or []))]).strip("; ")
-        yield [
-            name,
-            *(str(one or NOTHING) for one in (task.get("problems"), said, source.get("split"), task.get("digest"))),
-        ]
-
-
-def _mapping(value: object) -> Mapping[str, object]:
-    return cast("Mapping[str, object]", value) if isinstance(value, Mapping) else {}

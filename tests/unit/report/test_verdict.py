@@ -278,6 +278,7 @@ def test_a_worker_reported_on_by_itself_has_no_gain() -> None:
 
 
 # ── false differences ────────────────────────────────────────────────────────────────────────────────────────────────
+@pytest.mark.slow
 def test_two_systems_of_equal_skill_differ_falsely_at_most_65_times_in_1000() -> None:
     """Of the paired test, and of the verdict in its worst case: one worker, and all other conditions of a gain hold."""
     players = {**conductor(0.6), "worker:anna": alone(0, 0.6)}
