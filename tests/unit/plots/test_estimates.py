@@ -76,6 +76,7 @@ def test_a_share_of_none_or_all_is_as_sure_as_its_questions_are_many() -> None:
     assert (none.low, none.high) == pytest.approx(wilson_interval(0, 10))
 
 
+@pytest.mark.slow
 def test_the_intervals_of_shares_cover_as_they_claim() -> None:
     rng = random.Random(5)
     truth, covered, rounds = 0.3, 0, 400
