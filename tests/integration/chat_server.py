@@ -59,15 +59,15 @@ class ChatServer:
 
 
 @asynccontextmanager
-async def chat_server(*answers: Answer) -> AsyncIterator[ChatServer]:
-    """Serve the answers in order on a free port of 127.0.0.1."""
+async def chat_server(*answers: Answer, port: int = 0) -> AsyncIterator[ChatServer]:
+    """Serve the answers in order on a port of 127.0.0.1, by default a free one."""
     server = ChatServer(list(answers))
     app = web.Application(client_max_size=64 * 1024 * 1024)
     app.router.add_post("/v1/chat/completions", server.handle)
     runner = web.AppRunner(app, handler_cancellation=True, shutdown_timeout=0.1)
     await runner.setup()
     try:
-        site = web.TCPSite(runner, "127.0.0.1", 0)
+        site = web.TCPSite(runner, "127.0.0.1", port)
         await site.start()
         server.url = f"http://127.0.0.1:{runner.addresses[0][1]}/v1"
         yield server

@@ -49,19 +49,20 @@ class NativeServer:
 
 
 @asynccontextmanager
-async def native_server(*answers: Answer) -> AsyncIterator[NativeServer]:
-    """Serve the answers in order on a free port of 127.0.0.1."""
+async def native_server(*answers: Answer, port: int = 0) -> AsyncIterator[NativeServer]:
+    """Serve the answers in order on a port of 127.0.0.1, by default a free one."""
     server = NativeServer(list(answers))
     app = web.Application(client_max_size=16 * 1024 * 1024)
     app.router.add_post("/{path:.*}", server.handle)
     runner = web.AppRunner(app, handler_cancellation=True, shutdown_timeout=0.1)
     await runner.setup()
     try:
-        await web.TCPSite(runner, "127.0.0.1", 0).start()
+        await web.TCPSite(runner, "127.0.0.1", port).start()
         server.url = f"http://127.0.0.1:{runner.addresses[0][1]}"
         yield server
     finally:
         await runner.cleanup()
+        await asyncio.sleep(0.05)  # transports are closed a turn of the loop later
 
 
 # ── answers ──────────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -137,7 +138,9 @@ def event(kind: str, **data: Any) -> bytes:
 
 def start(**usage: Any) -> bytes:
     """How a stream begins."""
-    return event("message_start", message={**message(stop=None), "usage": {"input_tokens": 12, **usage}})
+    return event(
+        "message_start", message={**message(stop=None), "usage": {"input_tokens": 12, "output_tokens": 1, **usage}}
+    )
 
 
 def block(index: int, opened: dict[str, Any], *deltas: dict[str, Any]) -> list[bytes]:

@@ -52,7 +52,7 @@ from openconductor.errors import (
 )
 from openconductor.pool import WorkerPool
 from openconductor.protocols import CallContext
-from openconductor.providers import create, http_body
+from openconductor.providers import create, http_connection
 from openconductor.providers.openai_compatible import OpenAICompatibleProvider
 from openconductor.types import Completion, Message, Sampling, Usage
 
@@ -413,7 +413,7 @@ async def test_an_unknown_finish_reason_is_a_failure_that_names_it() -> None:
 
 
 async def test_a_response_larger_than_the_limit_is_not_read_to_its_end(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(http_body, "MAX_RESPONSE_BYTES", 10_000)
+    monkeypatch.setattr(http_connection, "MAX_RESPONSE_BYTES", 10_000)
     for answer, stream in (
         (says(completion("x" * 20_000)), False),
         (streams([chunk("x" * 1000)] * 50), True),
@@ -785,12 +785,12 @@ def in_a_loop_of_its_own(work: Callable[[], Awaitable[None]]) -> list[str]:
 
 def test_a_loop_that_ends_leaves_no_unclosed_session() -> None:
     client: OpenAICompatibleProvider | None = None
+    port = 0
 
     async def work() -> None:
-        nonlocal client
-        async with chat_server(says(completion())) as server:
-            client = client or provider(server)
-            client.base_url = server.url
+        nonlocal client, port
+        async with chat_server(says(completion()), port=port) as server:
+            client, port = client or provider(server), int(server.url.split(":")[2].split("/")[0])
             await client.complete(HELLO, Sampling(), call=CallContext())
 
     # The provider outlives both loops, and works in each.

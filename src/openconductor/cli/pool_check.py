@@ -55,6 +55,9 @@ _TOOL = {
     "type": "function",
     "function": {"name": "weather", "description": "The weather in a city.", "parameters": _CITY},
 }
+_VENDORS = ("anthropic", "google", "pydantic_ai")
+"""Beside the OpenAI-compatible ones, the providers that are asked about tools and images."""
+
 # A white square of 32 x 32 pixels: some vision models refuse smaller ones.
 _PNG = "iVBORw0KGgoAAAANSUhEUgAAACAAAAAgCAAAAABWESUoAAAAFklEQVR42mP4TwAwjCoYVTCqYKQqAAA/aPwuqUTQyAAAAABJRU5ErkJggg=="
 _PICTURE = {"type": "image_url", "image_url": {"url": f"data:image/png;base64,{_PNG}"}}
@@ -228,7 +231,7 @@ async def _ask(report: WorkerReport, worker: Worker, gate: asyncio.Semaphore, ti
         if not report.usage_reported:
             report.add(_no_usage("the server does not say how many tokens it used"))
         further = [_probe(report, asked, _COUNT, stream=True)]
-        if isinstance(worker.provider, OpenAICompatibleProvider):
+        if isinstance(worker.provider, OpenAICompatibleProvider) or report.provider in _VENDORS:
             with_tool = replace(asked, sampling=replace(sampling, body={**sampling.body, "tools": [_TOOL]}))
             further += [_probe(report, with_tool, _WEATHER), _probe(report, asked, _SIGHT)]
         streamed, *others = await asyncio.gather(*further)

@@ -28,6 +28,7 @@ PROVIDERS: dict[str, str] = {
     "openai": "openconductor.providers.openai_compatible:OpenAICompatibleProvider",
     "openai_compatible": "openconductor.providers.openai_compatible:OpenAICompatibleProvider",
     "openrouter": "openconductor.providers.openai_compatible:openrouter",
+    "pydantic_ai": "openconductor.providers.pydantic_ai:PydanticAIProvider",
     "tiny": "openconductor.providers.tiny:TinyProvider",
     "transformers": "openconductor.providers.transformers_lm:TransformersProvider",
     "vllm": "openconductor.providers.openai_compatible:vllm",
@@ -39,6 +40,7 @@ _EXTRAS = {
     "google": "providers",
     "mcp": "mcp",
     "onnx": "gym",
+    "pydantic_ai": "providers",
     "tiny": "gym",
     "transformers": "local",
 }

@@ -9,13 +9,11 @@ from __future__ import annotations
 import html
 import json
 import re
-from base64 import b64encode
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 from string import ascii_lowercase, ascii_uppercase
 from typing import cast
-from urllib.parse import quote
 
 from openconductor.errors import (
     AuthFailed,
@@ -32,7 +30,7 @@ Json = Mapping[str, object]
 
 ECHO_CHARACTERS = 300  # how much of a server's words goes into an error message
 SCANNED_CHARACTERS = 4096  # how much of them is looked through for the key before they are cut to that
-WINDOW = 12  # so many characters of a key in a row are taken for it: a server may have cut what it echoes
+WINDOW = 12  # this many characters of a key in a row are taken for it: a server may have cut what it echoes
 
 _CONTEXT_CODES = ("context_length_exceeded", "exceed_context_size_error", "context_window_exceeded")
 _CONTEXT_WORDS = re.compile(
@@ -86,31 +84,18 @@ class Secret:
         >>> Secret("sk-0123456789abcdef").hide("wrong key: SK-0123456789ABC…")
         'wrong key: [key]…'
         """
-        if not self._value:
+        value = self._value
+        if not value:
             return text
         small = text.translate(_SMALL)  # not lower(), which can change the length
-        hidden = bytearray(len(text))
-        for form in set(self._forms()):
+        shown = list(text)
+        for form in {*forms(value), repr(value)[1:-1], html.escape(value), value.encode().hex()}:
             width = min(len(form), WINDOW)
-            windows = {form[start : start + width] for start in range(len(form) - width + 1)}
+            windows = {form.lower()[start : start + width] for start in range(len(form) - width + 1)}
             for start in range(len(small) - width + 1):
                 if small[start : start + width] in windows:
-                    hidden[start : start + width] = b"\1" * width
-        shown = [character if not gone else "\0" for character, gone in zip(text, hidden, strict=True)]
+                    shown[start : start + width] = "\0" * width
         return re.sub("\0+", "[key]", "".join(shown))
-
-    def _forms(self) -> Iterator[str]:
-        """The forms in which servers and proxies echo a header, in small letters."""
-        value, raw = self._value, self._value.encode()
-        escaped = (json.dumps(value)[1:-1], repr(value)[1:-1], html.escape(value))
-        for form in (value, quote(value, safe=""), *escaped, raw.hex()):
-            yield form.lower()
-        for offset, foreign in ((0, 0), (1, 2), (2, 3)):  # base64 of what holds it: its letters hang on where it begins
-            coded = b64encode(b"\0" * offset + raw).decode().lower()[foreign:]
-            if coded.endswith("="):  # its last letter hangs on what follows
-                coded = coded.rstrip("=")[:-1]
-            yield coded
-            yield coded.replace("+", "-").replace("/", "_")
 
 
 NO_SECRET = Secret()
@@ -190,12 +175,12 @@ def excerpt(words: str | bytes, secret: Secret = NO_SECRET) -> str:
 
 
 def retry_after(headers: Mapping[str, str]) -> float | None:
-    """The seconds to wait that a response's headers name, or None.
+    """The seconds to wait that a response's headers (names in small letters) say, or None.
 
     ``retry-after-ms`` (OpenAI, Azure) is finer, so it comes first; ``Retry-After`` is in seconds or an HTTP date
     (RFC 9110, 10.2.3).
     """
-    milliseconds, text = headers.get("retry-after-ms", "").strip(), headers.get("Retry-After", "").strip()
+    milliseconds, text = headers.get("retry-after-ms", "").strip(), headers.get("retry-after", "").strip()
     if _NUMBER.fullmatch(milliseconds):
         return float(milliseconds) / 1000
     if _NUMBER.fullmatch(text):
@@ -204,6 +189,5 @@ def retry_after(headers: Mapping[str, str]) -> float | None:
         when = parsedate_to_datetime(text)
     except (ValueError, OverflowError):
         return None
-    if when.tzinfo is None:
-        when = when.replace(tzinfo=UTC)
+    when = when if when.tzinfo is not None else when.replace(tzinfo=UTC)
     return max(0.0, (when - datetime.now(UTC)).total_seconds())

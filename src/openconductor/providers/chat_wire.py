@@ -10,6 +10,7 @@ import json
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from decimal import Decimal
 from typing import cast
 
 from openconductor.errors import (
@@ -23,7 +24,6 @@ from openconductor.errors import (
 )
 from openconductor.protocols import OnText
 from openconductor.providers.chat_failures import NO_SECRET, Secret, error_object, excerpt
-from openconductor.providers.json_body import laid_over
 from openconductor.types import Completion, FinishReason, Message, Sampling, Usage
 
 Json = Mapping[str, object]
@@ -54,8 +54,6 @@ _FINISH: Mapping[str, FinishReason] = {
 _CUT = ("error", "abort", "network_error", "insufficient_system_resource")
 
 _ENCODE = json.JSONEncoder(allow_nan=False, separators=(",", ":")).encode
-_DECODE = json.JSONDecoder().raw_decode
-_UNREPORTED = Usage()
 _SURROGATE = re.compile("[\ud800-\udfff]")
 
 
@@ -82,11 +80,8 @@ def request_body(
     if sampling.seed is not None:
         body["seed"] = sampling.seed
     if stream and over.get("stream", True):
-        body["stream"] = True
-        body["stream_options"] = {"include_usage": True}
-    if over:
-        body.update(cast("dict[str, object]", laid_over(None, over)))
-    return body
+        body |= {"stream": True, "stream_options": {"include_usage": True}}
+    return body | plain(over)
 
 
 def encode(body: Json) -> bytes:
@@ -101,21 +96,69 @@ def encode(body: Json) -> bytes:
         raise ConfigError(f"request body: {error}; expected values that JSON knows in `body` and in parts") from error
 
 
+def plain(given: Mapping[str, object]) -> dict[str, object]:
+    """A copy of a mapping in JSON's own types: numbers of a file are Decimals, its lists may be tuples.
+
+    >>> plain({"a": (Decimal("0.5"), Decimal(4)), "b": {1: None}})
+    {'a': [0.5, 4], 'b': {'1': None}}
+    """
+    return {str(key): _plain(value) for key, value in given.items()}
+
+
+def _plain(value: object) -> object:
+    if isinstance(value, Mapping):
+        return plain(cast(Json, value))
+    if isinstance(value, list | tuple):
+        return [_plain(item) for item in cast("Sequence[object]", value)]
+    if isinstance(value, Decimal) and value.is_finite():
+        return int(value) if value == value.to_integral_value() else float(value)
+    return value
+
+
 def _turn(message: Message) -> dict[str, object]:
-    if not message.parts:
-        return {"role": message.role, "content": message.content}
-    typed = [laid_over(None, part) for part in message.parts if "type" in part]
-    fields = [laid_over(None, part) for part in message.parts if "type" not in part]
+    typed = [plain(part) for part in message.parts if "type" in part]
+    fields = [plain(part) for part in message.parts if "type" not in part]
     text: list[object] = [{"type": "text", "text": message.content}] if message.content else []
     turn: dict[str, object] = {"role": message.role, "content": [*text, *typed] if typed else message.content}
-    for given in fields:
-        turn.update(cast("dict[str, object]", given))
+    for more in fields:
+        turn |= more
     if turn["content"] == "" and "tool_calls" in turn:
         turn["content"] = None  # as servers themselves say it; some refuse an empty text
     return turn
 
 
 # ── the response ──────────────────────────────────────────────────────────────────────────────────────────────────────
+class EventStream:
+    """Splits server-sent events into their data, however the bytes are cut.
+
+    Works on bytes, so a character that is split over two chunks is whole before it is decoded. Lines end in LF or CRLF
+    (a bare CR is no line end here). Comments and other fields are skipped.
+    """
+
+    __slots__ = ("_data", "_rest")
+
+    def __init__(self) -> None:
+        self._rest: list[bytes] = []  # the pieces of a line whose end has not come
+        self._data: list[bytes] = []
+
+    def feed(self, chunk: bytes) -> list[bytes]:
+        """The data of the events that this chunk ended; two line ends alone end the last one of a stream."""
+        *lines, rest = chunk.split(b"\n")
+        if lines and self._rest:
+            lines[0] = b"".join((*self._rest, lines[0]))
+            self._rest = []
+        if rest:
+            self._rest.append(rest)
+        events: list[bytes] = []
+        for line in lines:
+            if line.startswith(b"data:"):
+                self._data.append(line[5:].removeprefix(b" ").removesuffix(b"\r"))
+            elif self._data and line in (b"", b"\r"):
+                events.append(b"\n".join(self._data))
+                self._data = []
+        return events
+
+
 @dataclass(slots=True)
 class Reply:
     """What has been said so far, by one body or by the chunks of a stream; only the first choice is read.
@@ -135,7 +178,6 @@ class Reply:
     tool_calls: list[dict[str, object]] = field(default_factory=list[dict[str, object]])
     finish: str | None = None
     _calls: dict[int, dict[str, object]] = field(default_factory=dict[int, dict[str, object]])
-    _half: str = ""  # half a character, whose other half may come with the next piece
 
     def body(self, raw: bytes) -> None:
         """Take in a response that came in one piece under status 200.
@@ -157,18 +199,17 @@ class Reply:
                 after a part of the answer had come.
             WorkerError: of the kind that an error object stands for, where nothing had come.
         """
+        data = data.strip()
         if data == b"[DONE]":
             return True
-        if data.strip():
-            if data.strip() == b"[DONE]":
-                return True
+        if data:
             text = self._add(read_object(data, secret=self.secret), "delta")
             if text and self.on_text is not None:
-                self.on_text(text)
+                self.on_text(_mended(text))
         return False
 
     def completion(self, *, seconds: float = 0.0, body_sent: Json | None = None) -> Completion:
-        """The whole answer, of a call that took so long and sent this.
+        """The whole answer, of a call that took ``seconds`` and sent ``body_sent``.
 
         Raises:
             TruncatedResponse: no finish reason was given.
@@ -176,24 +217,18 @@ class Reply:
             EmptyResponse: there is neither text nor a tool call, and no token limit was reached.
             MalformedResponse: the finish reason is not known.
         """
-        if self._half:
-            self.text.append("\ufffd")
-            self._half = ""
-        text = "".join(self.text)
+        text = _mended("".join(self.text))
         finish = finish_reason(self.finish, len(text), self.secret)
         if not (self.tool_calls or text.strip()) and (finish != "length" or self.refusal):
-            raise self._nothing(finish)
-        used = self.usage or _UNREPORTED
+            given = excerpt(self.finish or "", self.secret)
+            if self.refusal:
+                raise Refused(f"the worker refused: {excerpt(''.join(self.refusal), self.secret)}", status=200)
+            if finish == "content_filter":
+                raise Refused(f"a content filter left nothing of the answer (finish reason {given!r})", status=200)
+            raise EmptyResponse(f"status 200, finish reason {given!r}, and neither text nor tool call", status=200)
+        used = self.usage or Usage()
         usage = Usage(used.input_tokens, used.cached_tokens, used.output_tokens, used.reasoning_tokens, seconds=seconds)
         return Completion(text, _mended("".join(self.reasoning)), tuple(self.tool_calls), usage, finish, body_sent)
-
-    def _nothing(self, finish: FinishReason) -> WorkerError:
-        if self.refusal:
-            return Refused(f"the worker refused: {excerpt(''.join(self.refusal), self.secret)}", status=200)
-        given = excerpt(self.finish or "", self.secret)
-        if finish == "content_filter":
-            return Refused(f"a content filter left nothing of the answer (finish reason {given!r})", status=200)
-        return EmptyResponse(f"status 200, finish reason {given!r}, and neither text nor tool call", status=200)
 
     def _add(self, data: Json, part: str) -> str:
         """Take in a body (``part`` is "message") or a chunk ("delta"); returns the text that it brought."""
@@ -207,9 +242,9 @@ class Reply:
         if isinstance(finish := choice.get("finish_reason"), str) and finish:
             self.finish = finish
         said = choice.get(part)
+        if said is None and part == "delta":
+            return ""
         if not isinstance(said, dict):
-            if said is None and part == "delta":
-                return ""
             raise _garbage(f"`{part}` of a choice", choice, self.secret)
         return self._take(cast(Json, said))
 
@@ -217,43 +252,27 @@ class Reply:
         """The failure that an error object stands for: in the middle of an answer it is one that was cut."""
         error = error_object(data, secret=self.secret)
         if self.text or self.reasoning or self.refusal or self.tool_calls:
-            if isinstance(error, Refused | ContextTooLong):
-                error.status = 200  # what had come by then was written, and is paid for
-            else:
+            if not isinstance(error, Refused | ContextTooLong):
                 words = f"the server broke off: {error.message}"
-                error = TruncatedResponse(words, status=200, retryable=error.retryable)
+                return TruncatedResponse(words, status=200, retryable=error.retryable)
+            error.status = 200  # what had come by then was written, and is paid for
         return error
 
     def _take(self, said: Json) -> str:
-        content = said.get("content")
-        text, thought = content if isinstance(content, str) else "", ""
-        if not isinstance(content, str) and content is not None:
-            text, thought = _texts(content, self.secret)
-        if self._half or not (text.isascii() or _SURROGATE.search(text) is None):
-            text = self._half + text
-            self._half = text[-1] if "\ud800" <= text[-1] <= "\udbff" else ""
-            text = _mended(text.removesuffix(self._half) if self._half else text)
-        if text:
-            self.text.append(text)
-        if len(said) > 1 or content is None:
-            self._take_rest(said, thought)
-        elif thought:
-            self.reasoning.append(thought)
-        return text
-
-    def _take_rest(self, said: Json, thought: str) -> None:
+        text, thought = _texts(said.get("content"), self.secret)
         for name in ("reasoning_content", "reasoning"):  # DeepSeek, vLLM; OpenRouter, newer vLLM
             if isinstance(more := said.get(name), str) and more:
                 thought += more
                 break
-        if thought:
-            self.reasoning.append(thought)
-        if isinstance(refusal := said.get("refusal"), str) and refusal:
-            self.refusal.append(refusal)
-        if isinstance(calls := said.get("tool_calls"), list):
+        refusal, calls = said.get("refusal"), said.get("tool_calls")
+        for words, pieces in ((text, self.text), (thought, self.reasoning), (refusal, self.refusal)):
+            if isinstance(words, str) and words:
+                pieces.append(words)
+        if isinstance(calls, list):
             for position, call in enumerate(cast("list[object]", calls)):
                 if isinstance(call, dict):
                     self._take_call(cast(Json, call), position)
+        return text
 
     def _take_call(self, call: Json, position: int) -> None:
         """Lay a piece of a tool call onto what is known of it: names are set, arguments grow.
@@ -268,39 +287,32 @@ class Reply:
         if known is None or (given.get("name") and call.get("id") and known.get("id") not in (None, call.get("id"))):
             known = self._calls[index] = {}
             self.tool_calls.append(known)
-        for key, value in call.items():
-            if key == "function":
-                named = cast("dict[str, object]", known.setdefault("function", {}))
-                for name, piece in given.items():
-                    before = named.get(name)
-                    grows = name == "arguments" and isinstance(before, str) and isinstance(piece, str)
-                    named[name] = f"{before}{piece}" if grows else (piece if piece is not None else before)
-            elif key != "index" and value is not None:
-                known[key] = value
+        if "function" in call:
+            named = cast("dict[str, object]", known.setdefault("function", {}))
+            for name, piece in given.items():
+                before = named.get(name)
+                grows = name == "arguments" and isinstance(before, str) and isinstance(piece, str)
+                named[name] = f"{before}{piece}" if grows else (piece if piece is not None else before)
+        known |= {
+            name: value for name, value in call.items() if name not in ("function", "index") and value is not None
+        }
 
 
 def read_object(raw: bytes, *, secret: Secret = NO_SECRET) -> Json:
     """A JSON object, or the MalformedResponse or TruncatedResponse that says what stood there instead."""
-    try:  # the common case: one object, and nothing around it
-        text = raw.decode().strip(" \t\r\n")
-        data, end = cast("tuple[object, int]", _DECODE(text))
-        if end == len(text) and isinstance(data, dict):
-            return cast(Json, data)
-    except (ValueError, RecursionError):  # UnicodeDecodeError is a ValueError
-        pass
-    open_end = raw.lstrip()[:1] == b"{" and raw.rstrip()[-1:] != b"}"
-    why, cut = "no object", False
+    opens, open_end, at_end = raw.lstrip()[:1] == b"{", raw.rstrip()[-1:] != b"}", False
+    why = "no object"
     try:
         data = cast(object, json.loads(raw))
+        if isinstance(data, dict):
+            return cast(Json, data)
     except json.JSONDecodeError as error:
-        data, why = None, str(error)
+        why = str(error)
         at_end = error.pos >= len(error.doc.rstrip()) or error.msg.startswith("Unterminated string")
-        cut = error.msg != "Extra data" and (open_end or (at_end and raw.lstrip()[:1] == b"{"))
+        opens = opens and error.msg != "Extra data"
     except (ValueError, RecursionError) as error:
-        data, why, cut = None, type(error).__name__, open_end
-    if isinstance(data, dict):
-        return cast(Json, data)
-    if cut:
+        why = type(error).__name__
+    if opens and (open_end or at_end):
         raise TruncatedResponse(f"JSON cut after {len(raw)} bytes", status=200)
     raise MalformedResponse(f"expected a JSON object, got {excerpt(raw, secret)!r} ({why})", status=200)
 
@@ -357,42 +369,35 @@ def _count(node: Json, name: str) -> int:
 
 def _first_choice(data: Json, *, required: bool, secret: Secret) -> Json | None:
     choices = data.get("choices")
-    if isinstance(choices, list):
-        for choice in cast("list[object]", choices):
-            if not isinstance(choice, dict):
-                break
-            if cast(Json, choice).get("index") in (0, None):
-                return cast(Json, choice)
-        else:
-            if not choices and required:
-                raise MalformedResponse("status 200 and empty `choices`, expected one", status=200)
-            return None
-    elif choices is None and not required:
+    if not required and not choices and isinstance(choices, list | None):
         return None  # a keep-alive or a usage chunk
+    if choices == []:
+        raise MalformedResponse("status 200 and empty `choices`, expected one", status=200)
+    if isinstance(choices, list) and all(isinstance(choice, dict) for choice in cast("list[object]", choices)):
+        given = cast("list[Json]", choices)
+        return next((choice for choice in given if choice.get("index") in (0, None)), None)
     raise _garbage("`choices`", data, secret)
 
 
 def _texts(content: object, secret: Secret) -> tuple[str, str]:
     """(text, reasoning) of a content: a string, or a list of typed parts as Mistral sends it."""
-    if isinstance(content, str):
-        return content, ""
+    if isinstance(content, str) or content is None:
+        return content or "", ""
     if not isinstance(content, list):
         raise _garbage("`content`", content, secret)
     text, thought = "", ""
     for part in cast("list[object]", content):
-        if not isinstance(part, dict):
-            continue
-        piece = cast(Json, part)
+        piece: Json = cast(Json, part) if isinstance(part, dict) else {}
         if isinstance(words := piece.get("text"), str):
             text += words
         if isinstance(inner := piece.get("thinking"), list | str):
-            thought += inner if isinstance(inner, str) else _texts(cast(object, inner), secret)[0]
+            thought += _texts(cast(object, inner), secret)[0]
     return text, thought
 
 
 def _mended(text: str) -> str:
     """The text with characters that came in two halves put together; a half alone, which no store takes, is U+FFFD."""
-    if _SURROGATE.search(text) is None:
+    if text.isascii() or _SURROGATE.search(text) is None:
         return text
     return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
 

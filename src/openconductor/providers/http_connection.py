@@ -1,123 +1,99 @@
 """One connection that speaks HTTP/1.1. In: requests, one after another. Out: each response's head, then its body.
 
-llhttp (of ``httptools``) reads the framing; what stands here is when to stop: a deadline over all of an exchange, a
-longest silence, a bound on everything that is not body. A connection whose exchange did not end in order is never used
-again, and nothing is ever sent twice. Why not a whole HTTP library: docs/decisions/001-http-core.md.
+llhttp (of ``httptools``) reads the framing. This file decides when to stop: a deadline over the whole exchange, a
+longest silence, a bound on the body and on all that is not body. A connection whose exchange did not end in order is
+never used again, and nothing is sent twice. Why not a whole HTTP library: docs/decisions/001-http-core.md.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
-from typing import cast
+import zlib
+from collections.abc import Mapping
+from contextlib import suppress
+from math import inf
+from types import TracebackType
+from typing import Self, cast
 
 import httptools
 
 from openconductor.errors import ConnectionLost, MalformedResponse, Unreachable, WorkerError, WorkerTimeout
-from openconductor.providers.http_request import Headers, Origin
 
 BUFFER_BYTES = 16 * 1024
-"""What one read takes; a buffer that stays, for a fresh one a read costs more than all of llhttp."""
+"""What one read takes. The buffer is kept: a fresh one for each read costs more than all of llhttp."""
+
+MAX_RESPONSE_BYTES = 32 * 1024 * 1024
+"""A larger body is a failure: the longest answers of today's models are a hundred times smaller."""
 
 OVERHEAD_BYTES = 64 * 1024
 OVERHEAD_A_BYTE = 16
-"""What is not body (headers, sizes of chunks, trailers) may have so many bytes, and so many more a byte of body."""
+"""What is not body (headers, sizes of chunks, trailers) may have this many bytes, and this many more a byte of body."""
 
-HELD_BYTES = 256 * 1024
-"""Of a body that nobody reads, no more than about this is taken from the network."""
+MAX_ERROR_BYTES = 64 * 1024
+DRAIN_SECONDS = 0.1
+IDLE_SECONDS = 15.0
+"""How long a connection waits for its next request; servers close theirs after a minute or more, some after less."""
+
+_NOTHING: Mapping[str, str] = {}
 
 
-_NONE = Headers([])
+class Connections:
+    """Those of one event loop to one server: all that are open, and those of them that wait for a request."""
+
+    def __init__(self) -> None:
+        self.open: set[Connection] = set()
+        self.idle: list[Connection] = []
+        self.closed = False
 
 
 class Connection(asyncio.BufferedProtocol):
-    """A connection, and the exchange that is under way on it: ``send``, ``answered``, ``piece`` by piece, ``end``.
+    """A connection and the exchange on it: ``send``, ``answered``, then the body; a ``with`` block ends it.
 
-    Whatever goes wrong is raised by the wait that meets it, and nothing before: what came in time is read first.
+    Whatever goes wrong is raised by the wait that meets it, and not before: what came in time is read first.
 
     Args:
-        origin: the server that it leads to.
-        ended: is called when an exchange has ended, with the connection and whether it can carry another one.
-        lost: is called once, when the connection is closed.
+        owner: where it is kept while it is open, and while it is idle.
 
     Attributes:
-        status, headers: the response's, once ``answered`` has returned.
+        status, headers: the response's, once ``answered`` has returned; names are in small letters.
         complete: whether the response has come to its end; pieces of it may still wait to be read.
-        origin: as given.
-        idle_since: the event loop's time at which the last exchange ended, for a pool.
+        transport: what carries it; None once it is closed.
     """
 
-    __slots__ = (
-        "_begun",
-        "_body",
-        "_buffer",
-        "_busy",
-        "_closed",
-        "_deadline",
-        "_ended",
-        "_fault",
-        "_fields",
-        "_heard",
-        "_keeps",
-        "_loop",
-        "_lost",
-        "_parser",
-        "_paused",
-        "_pieces",
-        "_sent",
-        "_silence_s",
-        "_taken",
-        "_timer",
-        "_transport",
-        "_waiter",
-        "_wire",
-        "complete",
-        "headers",
-        "idle_since",
-        "origin",
-        "status",
-    )
-
-    def __init__(
-        self, origin: Origin, ended: Callable[[Connection, bool], None], lost: Callable[[Connection], None]
-    ) -> None:
-        self.origin = origin
-        self._ended = ended
-        self._lost = lost
+    def __init__(self, owner: Connections) -> None:
+        self._owner = owner
         self._loop = asyncio.get_running_loop()
         self._buffer = memoryview(bytearray(BUFFER_BYTES))
-        self._transport: asyncio.Transport | None = None
-        self._parser: httptools.HttpResponseParser | None = None
         self._timer: asyncio.TimerHandle | None = None
         self._waiter: asyncio.Future[None] | None = None
-        self._fault: WorkerError | None = None
-        self._closed = False
-        self.idle_since = 0.0
-        self._reset()
-        self._busy = False
+        self.transport: asyncio.Transport | None = None
+        self._parser: httptools.HttpResponseParser | None = None
+        self._reset(busy=False)
 
-    def _reset(self) -> None:
-        self._busy = True
+    def _reset(self, *, busy: bool) -> None:
+        self._busy = busy
         self._fields: list[tuple[bytes, bytes]] = []
         self._pieces: list[bytes] = []
-        self._wire = self._body = self._taken = 0  # bytes: received, of body received, of body handed on
-        self._keeps = self._paused = self._sent = self.complete = False
-        self._deadline: float | None = None
-        self._silence_s: float | None = None
-        self._begun = self._heard = 0.0
+        self._wire = self._body = self._taken = 0  # bytes: received, of body received, of body handed on (unpacked)
+        self._keeps = self._sent = self.complete = False
+        self._fault: WorkerError | None = None
+        self._inflater = None
+        self._deadline = inf
+        self._silence_s = inf
+        self._begun = self._heard = self._loop.time()
         self.status = 0
-        self.headers = _NONE
+        self.headers = _NOTHING
 
     # ── an exchange ──────────────────────────────────────────────────────────────────────────────────────────────────
     @property
     def usable(self) -> bool:
         """Whether a request can be sent."""
-        return not (self._closed or self._busy or self._transport is None or self._transport.is_closing())
+        return not (self._busy or self.transport is None or self.transport.is_closing())
 
     def send(
         self, head: bytes, payload: bytes, *, started: float, deadline: float | None, silence_s: float | None
     ) -> None:
-        """Send a request; raises nothing, for its frame holds the key: what is wrong, ``answered`` says.
+        """Send a request; raises nothing, for its frame holds the key: ``answered`` says what is wrong.
 
         Args:
             head: the request line and the headers, with the empty line after them.
@@ -126,22 +102,20 @@ class Connection(asyncio.BufferedProtocol):
             deadline: the event loop's time by which the response must be whole; None is no limit.
             silence_s: the longest silence of the server, in seconds; None is no limit.
         """
-        self._reset()
+        usable = self.usable
+        self._reset(busy=True)
         self._begun = started
-        self._deadline = deadline
-        self._silence_s = silence_s
-        transport = self._transport
-        if transport is None or self._closed:
+        self._deadline = inf if deadline is None else deadline
+        self._silence_s = inf if silence_s is None else silence_s
+        if not usable or self.transport is None:
             return
         self._sent = True
         if len(payload) < BUFFER_BYTES:
-            transport.write(head + payload)
+            self.transport.write(head + payload)
         else:
-            transport.write(head)
-            transport.write(payload)
-        if deadline is not None or silence_s is not None:
-            self._heard = self._loop.time()
-            self._watch()
+            self.transport.write(head)
+            self.transport.write(payload)
+        self._watch()
 
     async def answered(self) -> None:
         """Wait for the response's head.
@@ -156,71 +130,87 @@ class Connection(asyncio.BufferedProtocol):
             await self._wait()
 
     async def piece(self) -> bytes:
-        """The next bytes of the body, as they come; none at its end.
+        """The next bytes of the body, unpacked, as they come; none at its end.
 
         Raises:
             ConnectionLost: the connection broke off, or the body is shorter than was said.
-            MalformedResponse: the body breaks HTTP.
+            MalformedResponse: it breaks HTTP, is not packed as it says, or is larger than MAX_RESPONSE_BYTES.
             WorkerTimeout: the deadline passed, or the server was silent for too long.
         """
-        while not self._pieces:
-            if self.complete:
-                return b""
-            await self._wait()
-        data = self._pieces[0] if len(self._pieces) == 1 else b"".join(self._pieces)
-        self._pieces.clear()
-        self._taken = self._body
-        if self._paused and self._transport is not None:
-            self._paused = False
-            self._heard = self._loop.time()
-            self._transport.resume_reading()
-        return data
+        while True:
+            while not (self._pieces or self.complete):
+                await self._wait()
+            data = b"".join(self._pieces)
+            ended = not data
+            self._pieces.clear()
+            if self._inflater is not None:
+                data = self._unpacked(data)
+            self._taken += len(data)
+            if self._taken > MAX_RESPONSE_BYTES:
+                words = f"a response of {self._taken} bytes or more, expected at most {MAX_RESPONSE_BYTES}"
+                raise MalformedResponse(words, status=self.status, retryable=False)
+            if data or ended:
+                return data
 
-    @property
-    def at_end(self) -> bool:
-        """Whether the body has been read to its end."""
-        return self.complete and not self._pieces
+    async def whole(self) -> bytes:
+        """All of the body; raises as ``piece``."""
+        pieces: list[bytes] = []
+        while piece := await self.piece():
+            pieces.append(piece)
+        return b"".join(pieces)
 
-    def hurry(self, deadline: float) -> None:
-        """Move the deadline forward."""
-        if self._deadline is None or deadline < self._deadline:
-            self._deadline = deadline
-            self._watch()
+    async def start(self) -> bytes:
+        """The first bytes, of a body that is only quoted: that it is cut or breaks HTTP changes nothing."""
+        start = b""
+        with suppress(ConnectionLost, MalformedResponse):
+            while len(start) < MAX_ERROR_BYTES and (piece := await self.piece()):
+                start += piece
+        return start
 
-    def let_go(self) -> asyncio.Transport | None:
-        """Hand the transport on to another protocol: this connection ends, what carries it does not."""
-        transport, self._transport = self._transport, None
-        if transport is not None:
-            self.connection_lost(None)
-        return transport
+    async def drain(self) -> None:
+        """Read on to the end, so that the connection is kept; a server that takes long loses it."""
+        self._deadline = min(self._deadline, self._loop.time() + DRAIN_SECONDS)
+        self._watch()
+        with suppress(WorkerError):
+            while await self.piece():
+                pass
 
-    def abort(self) -> None:
-        """Close at once: what has not left yet is not sent any more."""
-        self._closed = True
-        if self._transport is not None:
-            self._transport.abort()
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.end()
 
     def end(self) -> None:
         """End the exchange: the connection is kept where the response came to its end, and else closed."""
         if not self._busy:  # ended before: it may be another's by now
             return
-        self._fault = None  # its traceback holds this connection
-        self._pieces.clear()
-        transport = self._transport
-        clean = self.complete and self._keeps and not self._closed and transport is not None
+        transport = self.transport
         # A server may answer before it has read all of a request; the rest of that would be taken for the next one.
-        clean = clean and transport is not None and not transport.get_write_buffer_size()
-        self._busy = False
-        if not clean:
+        clean = self.complete and self._keeps and transport is not None and not transport.get_write_buffer_size()
+        self._reset(busy=False)
+        if clean and self.usable:
+            self._owner.idle.append(self)
+            self._watch()
+        else:
             self.abort()
-        elif self._paused and transport is not None:
-            transport.resume_reading()
-        self._ended(self, clean)
+
+    def abort(self) -> None:
+        """Close at once: what has not left yet is not sent any more."""
+        if self.transport is not None:
+            self.transport.abort()
+
+    def secured(self, transport: asyncio.BaseTransport) -> None:
+        """Go on over TLS, through the tunnel that was asked for."""
+        self._reset(busy=False)
+        self.connection_made(transport)
 
     async def _wait(self) -> None:
         if self._fault is not None:
             raise self._fault
-        if self._closed or self._transport is None:
+        if self.transport is None or self.transport.is_closing():
             raise self._gone(None)
         self._waiter = self._loop.create_future()
         try:
@@ -234,8 +224,7 @@ class Connection(asyncio.BufferedProtocol):
 
     def _break(self, fault: WorkerError) -> None:
         """Close, and let whoever waits know why."""
-        if self._fault is None:
-            self._fault = fault
+        self._fault = self._fault or fault
         self.abort()
         self._wake()
 
@@ -250,45 +239,59 @@ class Connection(asyncio.BufferedProtocol):
             return ConnectionLost("the connection was closed within the headers of the response")
         return Unreachable("the server closed the connection without a response", sent=self._sent)
 
+    def _unpacked(self, data: bytes) -> bytes:
+        assert self._inflater is not None
+        try:
+            if data:
+                return self._inflater.decompress(data, MAX_RESPONSE_BYTES + 1 - self._taken)
+            whole = self._inflater.eof and not self._inflater.unused_data
+            words = "cut before its end" if self._body and not whole else ""
+        except zlib.error as error:
+            words = str(error)
+        if words:
+            raise MalformedResponse(f"the response breaks HTTP: content encoding: {words}", status=self.status)
+        return b""
+
     # ── the clock: one timer a connection, set anew only where it would ring too late ────────────────────────────────
     def _watch(self) -> None:
-        ends = self._deadline
-        if self._silence_s is not None:
-            silent = self._heard + self._silence_s
-            ends = silent if ends is None else min(silent, ends)
-        if ends is None:
-            return
+        ends = min(self._deadline, self._heard + (self._silence_s if self._busy else IDLE_SECONDS))
         if self._timer is not None:
             if self._timer.when() <= ends:
                 return
             self._timer.cancel()
-        self._timer = self._loop.call_at(ends, self._ring)
+        self._timer = self._loop.call_at(ends, self._ring) if ends < inf else None
 
     def _ring(self) -> None:
         self._timer = None
-        if not self._busy or self.complete or self._closed:
-            return
         now = self._loop.time()
-        if self._deadline is not None and now >= self._deadline:
-            words = f"no whole response by the deadline, after {now - self._begun:.1f} s"
-            self._break(WorkerTimeout(words))
+        if not self._busy:
+            if now >= self._heard + IDLE_SECONDS:
+                self.abort()
+                return
+        elif self.complete or self._fault is not None:
             return
-        if self._silence_s is not None and now >= self._heard + self._silence_s:
-            if not self._paused and not (self._transport is not None and self._transport.get_write_buffer_size()):
+        elif now >= self._deadline:
+            self._break(WorkerTimeout(f"no whole response by the deadline, after {now - self._begun:.1f} s"))
+            return
+        elif now >= self._heard + self._silence_s:
+            if self.transport is not None and not self.transport.get_write_buffer_size():
                 self._break(WorkerTimeout(f"the server was silent for {self._silence_s} s"))
                 return
-            self._heard = now  # it is us who are slow, or the request is still on its way
+            self._heard = now  # the request is still on its way
         self._watch()
 
     # ── what the transport calls ─────────────────────────────────────────────────────────────────────────────────────
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """The connection stands."""
-        self._transport = cast("asyncio.Transport", transport)  # uvloop's are none, but do the same
+        self.transport = cast("asyncio.Transport", transport)  # uvloop's are none, but do the same
         self._parser = httptools.HttpResponseParser(self)
         # As most clients: servers that end lines with LF alone, or write blanks after a chunk's size, are understood.
         self._parser.set_dangerous_leniencies(
             lenient_headers=True, lenient_optional_cr_before_lf=True, lenient_spaces_after_chunk_size=True
         )
+        self._owner.open.add(self)
+        if self._owner.closed:
+            self.abort()
 
     def get_buffer(self, sizehint: int) -> memoryview:
         """Where the next bytes go."""
@@ -296,53 +299,43 @@ class Connection(asyncio.BufferedProtocol):
 
     def buffer_updated(self, nbytes: int) -> None:
         """Bytes have come."""
-        parser = self._parser
-        if parser is None or not self._busy or self.complete or self._closed:
+        if self._parser is None or not self._busy or self.complete:
             self._keeps = False  # nobody asked for it, and whose answer it is nobody knows
             if not self._busy:
                 self.abort()
             return
         self._wire += nbytes
-        if self._silence_s is not None:
-            self._heard = self._loop.time()
+        self._heard = self._loop.time()
         try:
-            parser.feed_data(self._buffer[:nbytes])
+            self._parser.feed_data(self._buffer[:nbytes])
         except (httptools.HttpParserError, httptools.HttpParserUpgrade) as error:
-            if not self.complete:
-                self._break(self._broken(error))
             self._keeps = False
+            if not self.complete:
+                words = str(error) if isinstance(error, httptools.HttpParserError) else "another protocol"
+                if isinstance(error, httptools.HttpParserCallbackError):
+                    words = str(error.__context__)
+                self._break(MalformedResponse(f"the response breaks HTTP: {words}", status=self.status or None))
         if not self.complete and self._wire - self._body > OVERHEAD_BYTES + OVERHEAD_A_BYTE * self._body:
             self._break(MalformedResponse(f"the response breaks HTTP: {self._wire} bytes, {self._body} of them body"))
-        if self._body - self._taken > HELD_BYTES and not self._paused and self._transport is not None:
-            self._paused = True
-            self._transport.pause_reading()
         if self.status:
             self._wake()
 
     def connection_lost(self, exc: Exception | None) -> None:
         """The connection is closed."""
-        self._closed = True
-        self._transport = self._parser = None
+        self.transport = self._parser = None
+        self._owner.open.discard(self)
+        with suppress(ValueError):
+            self._owner.idle.remove(self)
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
-        if self._busy and not self.complete:
-            if exc is None and self.status and self._fault is None and self._ends_with_the_connection():
+        if self._busy and not self.complete and self._fault is None:
+            framed = "content-length" in self.headers or self._header("transfer-encoding").endswith("chunked")
+            if exc is None and self.status and not framed:
                 self.complete = True
-            elif self._fault is None:
+            else:
                 self._fault = self._gone(exc)
         self._wake()
-        self._lost(self)
-
-    def _ends_with_the_connection(self) -> bool:
-        framed = self.headers.find(b"transfer-encoding").lower().endswith("chunked")
-        return not framed and "content-length" not in self.headers
-
-    def _broken(self, error: Exception) -> MalformedResponse:
-        words = str(error) if isinstance(error, httptools.HttpParserError) else "another protocol"
-        if isinstance(error, httptools.HttpParserCallbackError):
-            words = str(error.__context__)
-        return MalformedResponse(f"the response breaks HTTP: {words}", status=self.status or None)
 
     # ── what llhttp calls; what is raised here ends its reading ──────────────────────────────────────────────────────
     def on_message_begin(self) -> None:
@@ -361,10 +354,16 @@ class Connection(asyncio.BufferedProtocol):
         status = self._parser.get_status_code()
         if not 100 <= status <= 999 or status == 101:
             raise ValueError(f"status {status}")
-        if status >= 200:
-            self.status = status
-            self.headers = Headers(self._fields)
-        self._fields = []
+        fields, self._fields = reversed(self._fields), []  # of repeated ones the first counts
+        if status < 200:
+            return
+        self.headers = {name.decode("latin-1").lower(): value.decode("latin-1").strip() for name, value in fields}
+        if self._header("content-encoding") not in ("", "identity"):
+            self._inflater = zlib.decompressobj(wbits=47)  # gzip or zlib, as the data say; all else fails in it
+        self.status = status
+
+    def _header(self, name: str) -> str:
+        return self.headers.get(name, "").lower()
 
     def on_body(self, data: bytes) -> None:
         """A part of the body."""

@@ -40,8 +40,8 @@ from openconductor.errors import (
 )
 from openconductor.protocols import CallContext, OnText
 from openconductor.providers.chat_failures import Secret, excerpt, failure
-from openconductor.providers.http_session import checked_seconds, checked_url, checked_variable, key_of
-from openconductor.providers.json_body import laid_over
+from openconductor.providers.chat_wire import plain
+from openconductor.providers.http import checked_seconds, checked_url, checked_variable, key_of
 from openconductor.types import Completion, Message, Sampling, Usage
 
 CONNECT_SECONDS = 30.0
@@ -227,7 +227,7 @@ class McpToolProvider:
             raise Rejected("got a turn with parts (images), expected text alone")
         held = self._session(secret)
         client = await asyncio.shield(held.opened)  # others may wait for it too
-        arguments = cast("dict[str, object]", laid_over({}, sampling.body))
+        arguments = plain(sampling.body)
         arguments[self._argument_of(held.schema, arguments)] = turn.content
         before = held.refusals
         try:

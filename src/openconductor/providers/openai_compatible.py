@@ -10,25 +10,30 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
-from types import TracebackType
-from typing import Self
+from functools import partial
 from urllib.parse import urlsplit
 
-from openconductor.errors import ConfigError, WorkerError, WorkerTimeout, WrongContentType
+from openconductor.errors import ConfigError, WorkerError, WrongContentType
 from openconductor.protocols import CallContext, OnText
 from openconductor.providers.chat_failures import Secret, excerpt, failure, retry_after
-from openconductor.providers.chat_wire import Reply, encode, request_body
-from openconductor.providers.event_stream import EventStream
-from openconductor.providers.http_body import Response
-from openconductor.providers.http_session import Sessions, checked_seconds, checked_url, checked_variable, key_of
-from openconductor.types import Completion, Message, Sampling, Usage
+from openconductor.providers.chat_wire import EventStream, Reply, encode, request_body
+from openconductor.providers.http import (
+    Closing,
+    HttpClient,
+    call_deadline,
+    checked_seconds,
+    checked_url,
+    checked_variable,
+    key_of,
+)
+from openconductor.types import Completion, Message, Sampling
 
 OPENAI_URL = "https://api.openai.com/v1"
 OPENAI_KEY = "OPENAI_API_KEY"
 OPENROUTER_URL = "https://openrouter.ai/api/v1"
 
 
-class OpenAICompatibleProvider:
+class OpenAICompatibleProvider(Closing):
     """A model behind ``POST {base_url}/chat/completions``.
 
     Streams where ``on_text`` is given, asks for one piece otherwise. Connections are kept alive, one pool an event
@@ -71,10 +76,9 @@ class OpenAICompatibleProvider:
         at_openai = host == urlsplit(OPENAI_URL).hostname
         self.api_key_env = checked_variable(OPENAI_KEY if api_key_env is None and at_openai else api_key_env)
         self._timeout_s = checked_seconds("timeout_s", timeout_s)
-        self._read_timeout_s = checked_seconds("read_timeout_s", read_timeout_s)
         # OpenAI's reasoning models refuse max_tokens; many other servers know nothing else.
         self._limit_key = "max_completion_tokens" if at_openai else "max_tokens"
-        self._sessions = Sessions(self.base_url, read_timeout_s)
+        self._http = HttpClient(self.base_url, checked_seconds("read_timeout_s", read_timeout_s))
 
     @property
     def identity(self) -> str:
@@ -84,17 +88,9 @@ class OpenAICompatibleProvider:
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self.model!r}, base_url={self.base_url!r})"
 
-    async def __aenter__(self) -> Self:
-        return self
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        await self.aclose()
-
     async def aclose(self) -> None:
         """Close the running event loop's connections; a later call opens new ones."""
-        await self._sessions.aclose()
+        await self._http.aclose()
 
     async def complete(
         self,
@@ -126,7 +122,8 @@ class OpenAICompatibleProvider:
         payload = encode(body)
         try:
             reply.secret = key_of(self.api_key_env)
-            streamed = await self._exchange(payload, reply, started, self._deadline(call, started))
+            deadline = call_deadline(self._timeout_s, call.deadline)
+            streamed = await self._exchange(payload, reply, started, deadline)
             seconds = asyncio.get_running_loop().time() - started
             completion = reply.completion(seconds=seconds, body_sent=body)
         except WorkerError as error:
@@ -140,26 +137,25 @@ class OpenAICompatibleProvider:
             on_text(completion.text)
         return completion
 
-    def _deadline(self, call: CallContext, now: float) -> float | None:
-        deadline = call.deadline
-        if self._timeout_s is not None and (deadline is None or now + self._timeout_s < deadline):
-            deadline = now + self._timeout_s
-        if deadline is not None and deadline <= now:
-            raise WorkerTimeout("the deadline had passed before the call began", usage=Usage())
-        return deadline
-
     async def _exchange(self, payload: bytes, reply: Reply, started: float, deadline: float | None) -> bool:
         """Send the request and read the answer into ``reply``; returns whether it came as a stream."""
-        secret, url = reply.secret, f"{self.base_url}/chat/completions"
-        sent = self._sessions.send(url, payload, lambda: _fields(secret), started=started, deadline=deadline)
-        with await sent as response:  # one that is not read to its end closes its connection
+        secret = reply.secret
+        sent = self._http.send(
+            "/chat/completions", payload, lambda: _fields(secret), started=started, deadline=deadline
+        )
+        with await sent as response:  # a connection whose response is not read to its end is closed
             status = response.status
             if not 200 <= status < 300:
-                start, wait = await response.start(), retry_after(response.headers)
-                raise failure(status, start, wait=wait, secret=secret)
-            kind = response.content_type
+                raise failure(status, await response.start(), wait=retry_after(response.headers), secret=secret)
+            kind = (response.headers.get("content-type") or "application/json").partition(";")[0].strip().lower()
             if kind == "text/event-stream":
-                await _read_stream(response, reply)
+                events = EventStream()
+                while piece := await response.piece():
+                    if any(reply.event(data) for data in events.feed(piece)):
+                        await response.drain()
+                        return True
+                for data in events.feed(b"\n\n"):
+                    reply.event(data)
                 return True
             if "json" not in kind and kind != "text/plain":
                 start = excerpt(await response.start(), secret)
@@ -175,50 +171,11 @@ def _fields(secret: Secret) -> str:
     return f"Content-Type: application/json\r\nUser-Agent: openconductor\r\n{key}"
 
 
-async def _read_stream(response: Response, reply: Reply) -> None:
-    events = EventStream()
-    while piece := await response.piece():
-        for data in events.feed(piece):
-            if reply.event(data):
-                await response.drain()
-                return
-    if (last := events.end()) is not None:
-        reply.event(last)
+ollama = partial(OpenAICompatibleProvider, base_url="http://localhost:11434/v1")
+"""A model of a local Ollama; no key."""
 
+openrouter = partial(OpenAICompatibleProvider, base_url=OPENROUTER_URL, api_key_env="OPENROUTER_API_KEY")
+"""A model of OpenRouter."""
 
-def ollama(
-    model: str,
-    *,
-    base_url: str = "http://localhost:11434/v1",
-    timeout_s: float | None = 600.0,
-    read_timeout_s: float | None = None,
-) -> OpenAICompatibleProvider:
-    """A model of a local Ollama; no key."""
-    return OpenAICompatibleProvider(model, base_url=base_url, timeout_s=timeout_s, read_timeout_s=read_timeout_s)
-
-
-def openrouter(
-    model: str,
-    *,
-    api_key_env: str = "OPENROUTER_API_KEY",
-    timeout_s: float | None = 600.0,
-    read_timeout_s: float | None = None,
-) -> OpenAICompatibleProvider:
-    """A model of OpenRouter."""
-    return OpenAICompatibleProvider(
-        model, base_url=OPENROUTER_URL, api_key_env=api_key_env, timeout_s=timeout_s, read_timeout_s=read_timeout_s
-    )
-
-
-def vllm(
-    model: str,
-    *,
-    base_url: str = "http://localhost:8000/v1",
-    api_key_env: str | None = None,
-    timeout_s: float | None = 600.0,
-    read_timeout_s: float | None = None,
-) -> OpenAICompatibleProvider:
-    """A model of a vLLM server; no key unless its variable is named."""
-    return OpenAICompatibleProvider(
-        model, base_url=base_url, api_key_env=api_key_env, timeout_s=timeout_s, read_timeout_s=read_timeout_s
-    )
+vllm = partial(OpenAICompatibleProvider, base_url="http://localhost:8000/v1")
+"""A model of a vLLM server; no key unless its variable is named."""

@@ -1,142 +1,155 @@
-"""Anthropic and Google natively, through pydantic-ai (extra ``providers``). In: turns, sampling. Out: a Completion.
+"""Models behind other wires, through pydantic-ai (extra ``providers``). In: turns, sampling. Out: a Completion.
 
-pydantic-ai and the vendors' SDKs below it write the turns (text, images, documents, tool calls) in the wire's form, and
-read the text, the thinking and the tool calls out of the answer. All else is ours (``native_http``, ``native_wire``),
-because pydantic-ai 2.68 alone is neither exact nor strict. Seen on the wire and in its source:
-
-- Knobs: ``extra_body`` is ignored for Google; for some Claude models ``temperature``, ``top_p`` and ``top_k`` are taken
-  out of it again; ``max_tokens`` is lowered to what a table says; a table chooses a limit where none is given, and a
-  stream where none was asked for; Google is sent ``responseModalities`` unasked; an image's URL is downloaded.
-- Calls: on some errors the request is sent again, changed, within one call that then counts as one.
-- Ends: a stream without a finish reason, a finish reason that is not known, an error object or an empty body under
-  status 200 of Google all come back as answers, and no total deadline holds.
-
-So a transport lets only the turns of the SDK's request through, and reads along in what comes back. What the SDKs cost
-remains: their size, their imports, and for each call many times the CPU of ``openai_compatible``.
+``pydantic_ai:VENDOR:MODEL`` names any model that pydantic-ai reaches: ``anthropic``, ``google``, ``bedrock``,
+``mistral`` … It and the vendor's SDK write the request, send it and read the answer. Ours are the total deadline, the
+kinds of failure, and that an answer needs a finish reason. No SDK sends a failed request again: retries are counted and
+billed above. What is not in our hands: the exact bytes that are sent (some models are not sent a temperature, a table
+chooses Anthropic's ``max_tokens`` where none is given), and the CPU, many times that of ``openai_compatible``.
 """
 
 from __future__ import annotations
 
-import asyncio
+import base64
+import binascii
+import inspect
+import json
 import os
-import time
-from collections.abc import Generator, Mapping, Sequence
-from contextlib import AsyncExitStack, contextmanager
-from dataclasses import replace
+from collections.abc import AsyncGenerator, Mapping, Sequence
+from contextlib import aclosing
 from functools import partial
-from types import TracebackType
-from typing import Self
+from time import perf_counter
+from typing import cast
 from urllib.parse import urlsplit
 
 import httpx2
-from pydantic_ai.messages import (
-    ModelResponse,
-    PartDeltaEvent,
-    PartStartEvent,
-    TextPart,
-    TextPartDelta,
-    ThinkingPart,
-    ToolCallPart,
-)
-from pydantic_ai.models import Model, ModelRequestParameters
+from pydantic_ai import exceptions as faults
+from pydantic_ai import messages as form
+from pydantic_ai.models import Model, ModelRequestParameters, create_async_httpx2_client, infer_model
+from pydantic_ai.providers import Provider as Vendor
+from pydantic_ai.providers import infer_provider_class
 from pydantic_ai.settings import ModelSettings
+from pydantic_ai.tools import ToolDefinition
 
-from openconductor.errors import ConfigError, MalformedResponse, Rejected, TruncatedResponse, WorkerError, WorkerTimeout
+from openconductor import errors
+from openconductor.errors import ConfigError, WorkerError
 from openconductor.protocols import CallContext, OnText
-from openconductor.providers.chat_failures import Secret, excerpt
-from openconductor.providers.http_session import Sessions, checked_seconds, checked_url, checked_variable, key_of
-from openconductor.providers.native_http import CURRENT, ExactTransport, Exchange
-from openconductor.providers.native_turns import conversation
-from openconductor.providers.native_wire import WIRES
-from openconductor.types import Completion, Message, Sampling, Usage
+from openconductor.providers.chat_failures import Secret, excerpt, failure
+from openconductor.providers.chat_wire import encode, plain
+from openconductor.providers.http import (
+    Closing,
+    PerLoop,
+    attempt,
+    checked_seconds,
+    checked_url,
+    checked_variable,
+    key_of,
+)
+from openconductor.types import Completion, FinishReason, Message, Sampling, Usage
 
-NO_KEY = "not-the-key"
-"""What the SDKs take for a key: the transport adds the real one."""
+NO_KEY = "no-key"
+"""What an SDK, which wants one, gets for a key at an address that no key was named for."""
 
-_SETTINGS = ModelSettings(max_tokens=1)  # never sent; without it, pydantic-ai would stream on its own
-_NO_TOOLS = ModelRequestParameters()
-_STUMBLES = (RuntimeError, ValueError, TypeError, LookupError, AttributeError, AssertionError, httpx2.HTTPError)
+CONNECT_SECONDS = 30.0
+SILENCE_SECONDS = 3600.0  # where no read timeout is given: the deadline is what ends a call
+
+_HOMES: Mapping[str, tuple[str, tuple[str, ...]]] = {
+    "anthropic": ("https://api.anthropic.com", ("ANTHROPIC_API_KEY",)),
+    "google": ("https://generativelanguage.googleapis.com", ("GEMINI_API_KEY", "GOOGLE_API_KEY")),
+}
+"""The addresses that are known here, and the variables of their keys; other vendors' are known to pydantic-ai."""
+
+_FINISH: Mapping[str, FinishReason] = {
+    "stop": "stop",
+    "length": "length",
+    "tool_call": "tool_calls",
+    "content_filter": "content_filter",
+}
+_STUMBLES = (
+    *(faults.AgentRunError, faults.UserError, httpx2.HTTPError, OSError, RuntimeError, ValueError, TypeError),
+    *(LookupError, AttributeError, AssertionError),
+)
 """What pydantic-ai, the SDKs and their validators raise of turns or answers that they cannot read."""
 
+_FIELDS = ("tool_calls", "tool_call_id", "name")  # of a turn that a part without a type may hold
 _GENERATED = "pyd_ai_"  # how the ids of tool calls begin that pydantic-ai makes up
 
 
-class PydanticAIProvider:
-    """A model behind its vendor's own API (``anthropic`` and ``google`` make it).
+class PydanticAIProvider(Closing):
+    """A model behind its vendor's own API (``anthropic`` and ``google`` make it, too).
 
-    Streams where ``on_text`` is given, asks for one piece otherwise. ``Sampling.body`` is laid over the request as it
-    is, mapping into mapping: ``{"thinking": {"type": "enabled", "budget_tokens": 1024}}`` for Anthropic,
-    ``{"generationConfig": {"thinkingConfig": {"thinkingBudget": 128}}}`` for Google, ``tools`` and all else likewise.
-    Connections are kept as ``Sessions`` keeps them.
+    Streams where ``on_text`` is given. Of ``Sampling.body``, names that begin with the vendor's are pydantic-ai's
+    settings (``google_thinking_config``, ``anthropic_thinking``), ``tools`` have OpenAI's form, and the rest is laid
+    over the request (``extra_body``); where the library has no such thing (Google, Mistral, Bedrock) the rest may hold
+    its common settings alone (``top_p``, ``stop_sequences``). Connections are those of an event loop (``PerLoop``).
 
     Args:
-        vendor: ``anthropic`` or ``google``.
-        model: the model's name.
-        base_url: where the API begins, without its version; None is the vendor's own address.
-        api_key_env: the environment variable that holds the key. None: ``ANTHROPIC_API_KEY``, or the first that is set
-            of ``GEMINI_API_KEY`` and ``GOOGLE_API_KEY``, at the vendor's own address, and no key anywhere else (a key
-            is never sent to a host that it was not named for).
+        model: ``VENDOR:NAME``, or the name alone where ``vendor`` is given.
+        vendor: pydantic-ai's name of who serves it.
+        base_url: where the API begins; None is the vendor's own address.
+        api_key_env: the environment variable that holds the key. None: the one that the vendor's SDK reads (of Google's
+            two GEMINI_API_KEY comes first), at the vendor's own address, and no key anywhere else (a key is never sent
+            to a host that it was not named for).
         timeout_s: total deadline of a call, in seconds; None is none. ``call.deadline`` holds beside it.
         read_timeout_s: the longest silence of the server, in seconds; None (a model may think for long) is none.
 
     Attributes:
-        model, base_url: as given.
+        model, vendor: as given.
+        base_url: as given, or the vendor's own where it is known.
         identity: what stands behind a worker's name.
 
     Raises:
-        ConfigError: the model, the URL, the variable's name or a timeout is none.
+        ConfigError: the model, the vendor, the URL, the variable's name or a timeout is none.
+        ImportError: the vendor's SDK is not installed.
     """
 
     remote = True
 
     def __init__(
         self,
-        vendor: str,
         model: str,
         *,
+        vendor: str = "",
         base_url: str | None = None,
         api_key_env: str | None = None,
         timeout_s: float | None = 600.0,
         read_timeout_s: float | None = None,
     ) -> None:
-        if not model.strip():
-            raise ConfigError("model: got a blank name, expected the model's name at the vendor")
-        self._wire = WIRES[vendor]
-        self.model = model
-        self.base_url = checked_url(base_url or self._wire.home)
-        self._at_home = urlsplit(self.base_url).hostname == urlsplit(self._wire.home).hostname
+        if not vendor:
+            vendor, _, model = model.partition(":")
+        if not (model.strip() and vendor.strip()):
+            raise ConfigError("model: got a blank name, expected the model's name at the vendor ('vendor:model')")
+        self.vendor, self.model = vendor, model
+        try:
+            self._class = cast("type[Vendor[object]]", infer_provider_class(vendor))
+        except ValueError as error:
+            raise ConfigError(f"model {vendor}:{model}: pydantic-ai knows no vendor {vendor!r}") from error
+        home, self._variables = _HOMES.get(vendor, ("", ()))
+        self._url = None if base_url is None else checked_url(base_url)
+        self.base_url = self._url or home
+        self._elsewhere = self._url is not None and urlsplit(self._url).hostname != urlsplit(home).hostname
         self._api_key_env = checked_variable(api_key_env)
         self._timeout_s = checked_seconds("timeout_s", timeout_s)
-        self._sessions = Sessions(self.base_url, checked_seconds("read_timeout_s", read_timeout_s))
-        self._library, self._stumbles = _LIBRARIES[vendor]()
+        self._read_timeout_s = checked_seconds("read_timeout_s", read_timeout_s)
+        self._models = PerLoop(self._open, _close)
 
     @property
     def api_key_env(self) -> str | None:
-        """The variable that is read; None where no key is sent."""
-        if self._api_key_env is not None or not self._at_home:
+        """The variable that is read; None where no key is sent, or pydantic-ai knows it."""
+        if self._api_key_env is not None or self._elsewhere or not self._variables:
             return self._api_key_env
-        variables = self._wire.key_variables
-        return next((variable for variable in variables if os.environ.get(variable, "").strip()), variables[0])
+        return next((name for name in self._variables if os.environ.get(name, "").strip()), self._variables[0])
 
     @property
     def identity(self) -> str:
         """What stands behind a worker's name."""
-        return f"{self._wire.name} {self.model} {self.base_url}"
+        return f"{self.vendor} {self.model} {self.base_url}".strip()
 
     def __repr__(self) -> str:
-        return f"{type(self).__name__}({self._wire.name!r}, {self.model!r}, base_url={self.base_url!r})"
-
-    async def __aenter__(self) -> Self:
-        return self
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        await self.aclose()
+        return f"{type(self).__name__}({f'{self.vendor}:{self.model}'!r}, base_url={self.base_url!r})"
 
     async def aclose(self) -> None:
         """Close the running event loop's connections; a later call opens new ones."""
-        await self._sessions.aclose()
+        await self._models.aclose()
 
     async def complete(
         self,
@@ -146,158 +159,228 @@ class PydanticAIProvider:
         call: CallContext,
         on_text: OnText | None = None,
     ) -> Completion:
-        """Ask the model; ``usage.seconds`` is the wall time of the call, ``body_sent`` what was sent (never the key).
+        """Ask the model; ``usage.seconds`` is the wall time of the call. Tool calls have the shape of OpenAI's.
 
-        System turns go to the wire's own place for them, before all others. ``max_tokens`` of None is
-        ``ANTHROPIC_MAX_TOKENS`` at Anthropic, which requires one. Tool calls have the shape of OpenAI's.
+        ``body_sent`` is what pydantic-ai was given beside the turns: the model, the settings and the tools.
 
         Raises:
             WorkerError: as ``OpenAICompatibleProvider.complete`` raises it; and Rejected, before anything is sent, for
                 a turn that the vendor's API has no form for.
-            ConfigError: ``sampling.body`` holds what JSON does not know.
+            ConfigError: ``sampling.body`` holds what JSON does not know, or what cannot be sent to this vendor.
         """
-        try:
+        started = perf_counter()
+        async with attempt(f"{self.model} at {self.base_url or self.vendor}", self._timeout_s, call.deadline):
             secret = key_of(self.api_key_env)
-            return await self._complete(messages, sampling, call, on_text, secret)
-        except WorkerError as error:
-            error.message = f"{self.model} at {self.base_url}: {error.message}"
-            error.args = (error.message,)
-            raise
+            model, _ = await self._models.get()
+            settings, tools = self._settings(sampling, model)
+            said = None
+            async with aclosing(_answer(model, messages, settings, tools, on_text is not None, secret)) as pieces:
+                async for piece in pieces:
+                    if isinstance(piece, form.ModelResponse):
+                        said = piece
+                    elif on_text is not None:
+                        on_text(piece)
+            assert said is not None
+            sent = {"model": f"{self.vendor}:{self.model}", **settings, **({"tools": tools} if tools else {})}
+            return _completion(said, perf_counter() - started, sent, secret)
 
-    async def _complete(
-        self, messages: Sequence[Message], sampling: Sampling, call: CallContext, on_text: OnText | None, secret: Secret
-    ) -> Completion:
-        stream = self._wire.streams(sampling, wanted=on_text is not None)
-        exchange = Exchange(self._wire, self.base_url, self.model, sampling, stream, secret, self._sessions)
-        started = time.perf_counter()
-        scope = asyncio.timeout_at(self._deadline(call))
-        token = CURRENT.set(exchange)
+    def _open(self) -> tuple[Model, httpx2.AsyncClient]:
+        """pydantic-ai's model, and the client that it sends with, for the running event loop."""
+        silence = self._read_timeout_s or SILENCE_SECONDS
+        client = create_async_httpx2_client(timeout=httpx2.Timeout(silence, connect=CONNECT_SECONDS))
+        client.event_hooks = {"response": [_stay]}
+        key = key_of(self.api_key_env).reveal() or (NO_KEY if self._elsewhere else None)
+        given = {"api_key": key, "base_url": self._url, "http_client": client}
+        taken = inspect.signature(self._class).parameters
+        options = {name: value for name, value in given.items() if value is not None and name in taken}
         try:
-            async with scope:
-                said = await self._ask(messages, exchange, on_text)
-            with self._reading(exchange):
-                text, reasoning, calls = _apart(said)
-            finish = exchange.watch.finish_reason(len(text.strip()), calls=bool(calls))
-            if on_text is not None and text and not stream:
-                on_text(text)
-            usage = replace(exchange.watch.usage or Usage(), seconds=time.perf_counter() - started)
-            return Completion(text, reasoning, calls, usage, finish, exchange.body_sent)
-        except WorkerError as error:
-            if error.usage is None:
-                error.usage = exchange.watch.usage
-            raise
-        except TimeoutError:
-            if not scope.expired():
-                raise
-        finally:
-            CURRENT.reset(token)
-        # Raised out here, so that no error hangs on it as its context.
-        seconds = time.perf_counter() - started
-        raise WorkerTimeout(f"no whole response by the deadline, after {seconds:.1f} s", usage=exchange.watch.usage)
+            return infer_model(f"{self.vendor}:{self.model}", lambda _: self._class(**options)), client
+        except faults.UserError as error:  # there is no key, says the library
+            words = excerpt(str(error))
+        raise errors.AuthFailed(words)
 
-    def _deadline(self, call: CallContext) -> float | None:
-        now = asyncio.get_running_loop().time()
-        ends = [end for end in (call.deadline, self._timeout_s and now + self._timeout_s) if end is not None]
-        deadline = min(ends, default=None)
-        if deadline is not None and deadline <= now:
-            raise WorkerTimeout("the deadline had passed before the call began", usage=Usage())
-        return deadline
-
-    async def _ask(self, messages: Sequence[Message], exchange: Exchange, on_text: OnText | None) -> ModelResponse:
-        with self._reading(exchange):
-            turns = conversation(messages, self._wire.name)
-        if not exchange.stream:
-            with self._reading(exchange):
-                return await self._library.request(turns, _SETTINGS, _NO_TOOLS)
-        async with AsyncExitStack() as stack:
-            with self._reading(exchange):
-                streamed = self._library.request_stream(turns, _SETTINGS, _NO_TOOLS)
-                stream = await stack.enter_async_context(streamed)
-                events = aiter(stream)
-            while True:
-                with self._reading(exchange):
-                    event = await anext(events, None)
-                if event is None:
-                    break
-                if on_text is not None and (text := _text_of(event)):
-                    on_text(text)
-            return stream.get()
-
-    @contextmanager
-    def _reading(self, exchange: Exchange) -> Generator[None]:
-        """Say what it means that pydantic-ai or an SDK stumbled."""
-        try:
-            yield
-            return
-        except self._stumbles as error:
-            words = excerpt(f"{type(error).__name__}: {error}", exchange.secret)
-        if exchange.failure is not None:
-            raise exchange.failure
-        if exchange.body_sent is None:
-            raise Rejected(f"the turns could not be written for {self._wire.name}: {words}")
-        if exchange.stream and not exchange.watch.ended:
-            raise TruncatedResponse(f"the stream ended before its end was said: {words}", status=200)
-        raise MalformedResponse(f"the answer could not be read: {words}", status=200)
+    def _settings(self, sampling: Sampling, model: Model) -> tuple[dict[str, object], list[Mapping[str, object]]]:
+        """(settings, tools) of a call, in pydantic-ai's form and in OpenAI's."""
+        common = {"temperature": sampling.temperature, "max_tokens": sampling.max_tokens, "seed": sampling.seed}
+        settings: dict[str, object] = {name: value for name, value in common.items() if value is not None}
+        settings |= {"max_retries": 0, "framing_announcement": "never"}
+        body = plain(sampling.body)
+        encode(body)  # raises ConfigError
+        tools = cast("list[Mapping[str, object]]", body.pop("tools", []))
+        ignored = model.unsupported_settings
+        own = f"{self.vendor.partition('-')[0]}_"
+        names = ModelSettings.__annotations__ if "extra_body" in ignored else ()
+        settings |= {name: body.pop(name) for name in list(body) if name.startswith(own) or name in names}
+        if body and "extra_body" in ignored:
+            wrong = ", ".join(sorted(body))
+            raise ConfigError(f"body: {wrong}: not sent to {self.vendor}; expected {own}… or a setting of pydantic-ai")
+        if body:
+            settings["extra_body"] = body
+        return {name: value for name, value in settings.items() if name not in ignored}, tools
 
 
-anthropic = partial(PydanticAIProvider, "anthropic")
+anthropic = partial(PydanticAIProvider, vendor="anthropic")
 """A Claude model at Anthropic's Messages API."""
 
-google = partial(PydanticAIProvider, "google")
+google = partial(PydanticAIProvider, vendor="google")
 """A Gemini model at Google's Gemini API."""
 
 
-# ── pydantic-ai's models ─────────────────────────────────────────────────────────────────────────────────────────────
-def _anthropic_library() -> tuple[Model, tuple[type[Exception], ...]]:
-    from anthropic import AnthropicError, AsyncAnthropic
-    from pydantic_ai.models.anthropic import AnthropicModel
-    from pydantic_ai.providers.anthropic import AnthropicProvider
-
-    client = AsyncAnthropic(api_key=NO_KEY, max_retries=0, http_client=_client())
-    # Its name is never sent, and in none of the tables that would change the turns.
-    model = AnthropicModel("a-model", provider=AnthropicProvider(anthropic_client=client))
-    return model, (*_STUMBLES, AnthropicError)
+async def _close(held: tuple[Model, httpx2.AsyncClient]) -> None:
+    await held[1].aclose()
 
 
-def _google_library() -> tuple[Model, tuple[type[Exception], ...]]:
-    from google.genai.errors import APIError
-    from pydantic_ai.models.google import GoogleModel
-    from pydantic_ai.providers.google import GoogleProvider
-
-    model = GoogleModel("a-model", provider=GoogleProvider(api_key=NO_KEY, http_client=_client()))
-    return model, (*_STUMBLES, APIError)
+async def _stay(response: httpx2.Response) -> None:
+    """Redirects are not followed: the key would go to a host that it was not named for."""
+    response.headers.pop("location", None)
 
 
-_LIBRARIES = {"anthropic": _anthropic_library, "google": _google_library}
+# ── what is asked ────────────────────────────────────────────────────────────────────────────────────────────────────
+async def _answer(
+    model: Model,
+    messages: Sequence[Message],
+    settings: Mapping[str, object],
+    tools: Sequence[Mapping[str, object]],
+    stream: bool,
+    secret: Secret,
+) -> AsyncGenerator[str | form.ModelResponse]:
+    """The pieces of text as they come, then the whole answer; raises the WorkerError that a failure means."""
+    begun, asked = False, cast(ModelSettings, settings)
+    try:
+        turns, offered = _turns(messages), ModelRequestParameters(function_tools=[_tool(tool) for tool in tools])
+    except (ValueError, LookupError, TypeError, AttributeError) as error:
+        words = excerpt(f"{type(error).__name__}: {error}", secret)
+        raise errors.Rejected(f"the turns or tools could not be written for {model.system}: {words}") from None
+    try:
+        if not stream:
+            yield await model.request(turns, asked, offered)
+            return
+        async with model.request_stream(turns, asked, offered) as events:
+            async for event in events:
+                begun = True
+                part = event.part if isinstance(event, form.PartStartEvent) else getattr(event, "delta", None)
+                if isinstance(part, form.TextPart) and part.content:
+                    yield part.content
+                elif isinstance(part, form.TextPartDelta) and part.content_delta:
+                    yield part.content_delta
+            yield events.get()
+            return
+    except _STUMBLES as error:
+        failed = _failure(error, begun, secret)
+    raise failed  # out here, so that no error of an SDK hangs on it as its context
 
 
-def _client() -> httpx2.AsyncClient:
-    # It holds no connection, so nobody needs to close it; its timeouts are not used either.
-    return httpx2.AsyncClient(transport=ExactTransport(), timeout=httpx2.Timeout(600.0))
+def _failure(error: Exception, begun: bool, secret: Secret) -> WorkerError:
+    """What an error of pydantic-ai or an SDK means; ``begun`` is whether a part of the answer had come."""
+    words = excerpt(f"{type(error).__name__}: {error}", secret)
+    if isinstance(error, faults.ModelHTTPError):
+        body = error.body if isinstance(error.body, str) else json.dumps(error.body, default=str)
+        known = failure(error.status_code, body.encode(), wait=error.retry_after, secret=secret)
+        if not begun or isinstance(known, errors.Refused):
+            return known
+        words = f"the server broke off: {known.message}"
+        return errors.TruncatedResponse(words, status=200, retryable=known.retryable)
+    if isinstance(error, faults.ModelConnectionError):
+        if error.phase in ("pool", "connect"):
+            return errors.Unreachable(f"no connection: {words}")
+        if isinstance(error, faults.ModelTimeoutError):
+            return errors.WorkerTimeout(f"the server was silent for too long: {words}")
+        if begun:
+            return errors.ConnectionLost(f"the response broke off: {words}", status=200)
+        return errors.Unreachable(f"no response: {words}", sent=True)
+    if isinstance(error, faults.UserError):
+        return errors.Rejected(f"the request could not be written: {words}")
+    cut = begun and not isinstance(error, faults.ModelAPIError)
+    kind = errors.TruncatedResponse if cut else errors.MalformedResponse
+    return kind(f"the answer could not be read: {words}", status=200)
 
 
-# ── answers ──────────────────────────────────────────────────────────────────────────────────────────────────────────
-def _text_of(event: object) -> str:
-    """The text that an event of a stream brought."""
-    if isinstance(event, PartStartEvent) and isinstance(event.part, TextPart):
-        return event.part.content
-    if isinstance(event, PartDeltaEvent) and isinstance(event.delta, TextPartDelta):
-        return event.delta.content_delta
-    return ""
+def _turns(messages: Sequence[Message]) -> list[form.ModelMessage]:
+    """The turns as pydantic-ai has them; parts have OpenAI's shapes (text, image_url, file).
+
+    A part without a type may hold ``tool_calls`` of an assistant, or a tool's ``tool_call_id``.
+
+    Raises:
+        ValueError, LookupError, TypeError: a turn or a part has none of these shapes.
+    """
+    turns: list[form.ModelMessage] = []
+    names: dict[str, str] = {}  # of the tools that were called, by the call's id
+    for message in messages:
+        fields = {key: value for part in message.parts if "type" not in part for key, value in part.items()}
+        if wrong := sorted(set(fields) - set(_FIELDS)):
+            raise ValueError(f"a part without a type that holds {', '.join(wrong)}, expected {', '.join(_FIELDS)}")
+        media = [_media(part) for part in message.parts if "type" in part]
+        if message.role == "system":
+            turns.append(form.ModelRequest(parts=[form.SystemPromptPart(message.content)]))
+        elif message.role == "user":
+            text = [message.content] if message.content else []
+            turns.append(form.ModelRequest(parts=[form.UserPromptPart([*text, *media] if media else message.content)]))
+        elif message.role == "assistant":
+            said: list[form.ModelResponsePart] = [form.TextPart(message.content)] if message.content else []
+            for call in cast("Sequence[Mapping[str, object]]", fields.get("tool_calls", ())):
+                function = cast("Mapping[str, str]", call["function"])
+                names[str(call["id"])] = function["name"]
+                said.append(form.ToolCallPart(function["name"], function["arguments"], tool_call_id=str(call["id"])))
+            turns.append(form.ModelResponse(parts=said))
+        else:
+            called = str(fields["tool_call_id"])
+            part = form.ToolReturnPart(names[called], message.content, tool_call_id=called)
+            turns.append(form.ModelRequest(parts=[part]))
+    return turns
 
 
-def _apart(said: ModelResponse) -> tuple[str, str, tuple[Mapping[str, object], ...]]:
-    """(text, reasoning, tool calls) of an answer."""
-    text = "".join(part.content for part in said.parts if isinstance(part, TextPart))
-    reasoning = "".join(part.content for part in said.parts if isinstance(part, ThinkingPart))
-    called = [part for part in said.parts if isinstance(part, ToolCallPart)]
-    return text, reasoning, tuple(_tool_call(part, index) for index, part in enumerate(called))
+def _media(part: Mapping[str, object]) -> form.UserContent:
+    kind = part["type"]
+    if kind == "text":
+        return str(part["text"])
+    if kind not in ("image_url", "file"):
+        raise ValueError(f"a part of type {kind!r}, expected text, image_url or file")
+    given = part["image_url"] if kind == "image_url" else cast("Mapping[str, object]", part["file"])["file_data"]
+    url = str(cast("Mapping[str, object]", given)["url"] if isinstance(given, Mapping) else given)
+    if not url.startswith("data:"):
+        return form.ImageUrl(url) if kind == "image_url" else form.DocumentUrl(url)
+    try:
+        base64.b64decode(url.partition(",")[2], validate=True)
+    except binascii.Error as error:
+        raise ValueError(f"data that are not in base64: {error}") from error
+    return form.BinaryContent.from_data_uri(url)
 
 
-def _tool_call(part: ToolCallPart, index: int) -> Mapping[str, object]:
+def _tool(tool: Mapping[str, object]) -> ToolDefinition:
+    function = cast("Mapping[str, object]", tool["function"])
+    schema = cast("dict[str, object]", function.get("parameters") or {"type": "object", "properties": {}})
+    described = cast("str | None", function.get("description"))
+    return ToolDefinition(name=str(function["name"]), description=described, parameters_json_schema=schema)
+
+
+# ── what comes back ──────────────────────────────────────────────────────────────────────────────────────────────────
+def _completion(said: form.ModelResponse, seconds: float, sent: Mapping[str, object], secret: Secret) -> Completion:
+    """The answer, or the WorkerError that says why it is none."""
+    used = said.usage
+    thought = max(used.details.get(name, 0) for name in ("reasoning_tokens", "thoughts_tokens", "thinking_tokens"))
+    tokens = used.input_tokens, used.cache_read_tokens, used.output_tokens, min(thought, used.output_tokens)
+    usage = Usage(*tokens, seconds=seconds)
+    text = "".join(part.content or "" for part in said.parts if isinstance(part, form.TextPart))
+    reasoning = "".join(part.content or "" for part in said.parts if isinstance(part, form.ThinkingPart))
+    called = [part for part in said.parts if isinstance(part, form.ToolCallPart)]
+    given = excerpt(str((said.provider_details or {}).get("finish_reason") or said.finish_reason or ""), secret)
+    finish, nothing = _FINISH.get(said.finish_reason or ""), not (text.strip() or called)
+    if finish is None and not given:
+        words = f"the response ended without a finish reason, after {len(text)} characters of text"
+        failed: WorkerError = errors.TruncatedResponse(words)
+    elif finish is None:
+        failed = errors.MalformedResponse(f"finish reason {given!r}, expected one of {', '.join(_FINISH)}")
+    elif nothing and finish == "content_filter":
+        failed = errors.Refused(f"it refused, or a filter left nothing of the answer (finish reason {given!r})")
+    elif nothing and finish != "length":
+        failed = errors.EmptyResponse(f"finish reason {given!r}, and neither text nor tool call")
+    else:
+        calls = tuple(_tool_call(part, index) for index, part in enumerate(called))
+        return Completion(text, reasoning, calls, usage, "tool_calls" if calls and finish == "stop" else finish, sent)
+    failed.status, failed.usage = 200, usage if usage.tokens else None
+    raise failed
+
+
+def _tool_call(part: form.ToolCallPart, index: int) -> Mapping[str, object]:
     name = part.tool_call_id if not part.tool_call_id.startswith(_GENERATED) else f"call_{index}"
-    return {
-        "id": name,
-        "type": "function",
-        "function": {"name": part.tool_name, "arguments": part.args_as_json_str()},
-    }
+    return {"id": name, "type": "function", "function": {"name": part.tool_name, "arguments": part.args_as_json_str()}}

@@ -132,17 +132,17 @@ def test_an_error_object_under_success_is_the_servers_failure_unless_it_blames_t
     ("headers", "expected"),
     [
         ({}, None),
-        ({"Retry-After": "3"}, 3.0),
-        ({"Retry-After": " 0.5 "}, 0.5),
-        ({"retry-after-ms": "250", "Retry-After": "1"}, 0.25),
-        ({"retry-after-ms": "soon", "Retry-After": "1"}, 1.0),
-        ({"Retry-After": "-1"}, None),
-        ({"Retry-After": "soon"}, None),
-        ({"Retry-After": "nan"}, None),
-        ({"Retry-After": "1e9999"}, None),
-        ({"Retry-After": "٣"}, None),
-        ({"Retry-After": "Mon, 99 Abc 99999 99:99:99 GMT"}, None),
-        ({"Retry-After": "Fri, 01 Jan 1999 00:00:00 GMT"}, 0.0),
+        ({"retry-after": "3"}, 3.0),
+        ({"retry-after": " 0.5 "}, 0.5),
+        ({"retry-after-ms": "250", "retry-after": "1"}, 0.25),
+        ({"retry-after-ms": "soon", "retry-after": "1"}, 1.0),
+        ({"retry-after": "-1"}, None),
+        ({"retry-after": "soon"}, None),
+        ({"retry-after": "nan"}, None),
+        ({"retry-after": "1e9999"}, None),
+        ({"retry-after": "٣"}, None),
+        ({"retry-after": "Mon, 99 Abc 99999 99:99:99 GMT"}, None),
+        ({"retry-after": "Fri, 01 Jan 1999 00:00:00 GMT"}, 0.0),
     ],
 )
 def test_a_wait_is_read_off_the_headers(headers: dict[str, str], expected: float | None) -> None:
@@ -151,4 +151,4 @@ def test_a_wait_is_read_off_the_headers(headers: dict[str, str], expected: float
 
 def test_a_wait_is_read_as_a_date() -> None:
     date = format_datetime(datetime.now(UTC) + timedelta(seconds=60), usegmt=True)
-    assert retry_after({"Retry-After": date}) == pytest.approx(60, abs=3)
+    assert retry_after({"retry-after": date}) == pytest.approx(60, abs=3)

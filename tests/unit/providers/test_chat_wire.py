@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from decimal import Decimal
+from itertools import pairwise
 from types import MappingProxyType
 
 import pytest
@@ -23,6 +24,7 @@ from openconductor.errors import (
 )
 from openconductor.providers.chat_failures import Secret
 from openconductor.providers.chat_wire import (
+    EventStream,
     Reply,
     encode,
     finish_reason,
@@ -266,7 +268,7 @@ def test_a_character_that_comes_in_two_halves_is_put_together_and_a_half_alone_r
     reply.event(b'{"choices": [{"delta": {"content": "\\ud83d"}, "finish_reason": "stop"}]}')
     said = reply.completion()
     assert said.text == "a😀b\ufffd\ufffdé\ufffd"
-    assert "".join(heard) == "a😀b\ufffd\ufffdé"
+    assert "".join(heard) == "a\ufffd\ufffdb\ufffd\ufffdé\ufffd"  # who listens cannot wait for the other half
     assert said.reasoning == "\ufffd" * 5
     (said.text + said.reasoning).encode()
 
@@ -394,3 +396,38 @@ def test_any_json_is_a_completion_or_a_typed_error(data: object) -> None:
 def test_any_bytes_are_a_typed_error(raw: bytes) -> None:
     with pytest.raises(WorkerError):
         read_body(raw)
+
+
+# ── events ───────────────────────────────────────────────────────────────────────────────────────────────────────────
+@given(
+    texts=st.lists(st.text(min_size=1, max_size=8), min_size=1, max_size=6),
+    cuts=st.lists(st.integers(min_value=0, max_value=2000), max_size=30),
+    newline=st.sampled_from([b"\n", b"\r\n"]),
+    space=st.sampled_from([b"", b" "]),
+    comments=st.booleans(),
+)
+def test_an_event_stream_is_the_same_wherever_it_is_cut(
+    texts: list[str], cuts: list[int], newline: bytes, space: bytes, comments: bool
+) -> None:
+    wire = b""
+    for text in texts:
+        wire += (b": ping" + newline + b"event: x" + newline) if comments else b""
+        wire += b"data:" + space + json.dumps(text, ensure_ascii=False).encode("utf-8", "surrogatepass") + newline * 2
+    edges = [0, *sorted(min(cut, len(wire)) for cut in cuts), len(wire)]
+    events = EventStream()
+    found = [data for start, end in pairwise(edges) for data in events.feed(wire[start:end])]
+    assert [json.loads(data.decode("utf-8", "surrogatepass")) for data in found] == texts
+    assert events.feed(b"\n\n") == []
+
+
+def test_events_come_as_they_end_with_their_lines_joined_and_nothing_twice() -> None:
+    events = EventStream()
+    assert events.feed(b'data: {"a":\ndata: 1}\n\ndata: x') == [b'{"a":\n1}']
+    assert events.feed(b"\n") == []
+    assert events.feed(b"\n\n\ndata:2\r\n\r\ndata: 3\n\nda") == [b"x", b"2", b"3"]
+    assert events.feed(b"ta: 4\n\n\n") == [b"4"]
+    assert events.feed(b"id: 7\nretry: 3\n\n") == []
+    events.feed(b"data: ")
+    for _ in range(50_000):  # a long line in small pieces is joined once
+        events.feed(b"y")
+    assert events.feed(b"\n\n") == [b"y" * 50_000]
