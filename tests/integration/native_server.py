@@ -32,12 +32,15 @@ class NativeServer:
     peers: list[object] = field(default_factory=list)
     asked: asyncio.Event = field(default_factory=asyncio.Event)
     hung_up: asyncio.Event = field(default_factory=asyncio.Event)
+    transports: set[asyncio.Transport] = field(default_factory=set[asyncio.Transport])
 
     async def handle(self, request: web.Request) -> web.StreamResponse:
         self.paths.append(request.path_qs)
         self.bodies.append(await request.json())
         self.headers.append({name.lower(): value for name, value in request.headers.items()})
         self.peers.append(request.transport.get_extra_info("peername") if request.transport else None)
+        assert request.transport is not None
+        self.transports.add(request.transport)
         self.asked.set()
         if not self.answers:
             return web.Response(status=599, text="no answer is left")
@@ -62,7 +65,9 @@ async def native_server(*answers: Answer, port: int = 0) -> AsyncIterator[Native
         yield server
     finally:
         await runner.cleanup()
-        await asyncio.sleep(0.05)  # transports are closed a turn of the loop later
+        for transport in server.transports:  # aiohttp leaves one open whose client has gone in the middle of a stream
+            transport.abort()
+        await asyncio.sleep(0)
 
 
 # ── answers ──────────────────────────────────────────────────────────────────────────────────────────────────────────

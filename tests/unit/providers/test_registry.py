@@ -110,8 +110,8 @@ def test_a_missing_extra_says_what_installs_it(tmp_path: Path, monkeypatch: pyte
 
 
 def test_an_option_that_a_provider_does_not_take_is_a_config_error() -> None:
-    with pytest.raises(ConfigError, match="expected options among: base_url"):
-        create("ollama", "m", api_key_env="KEY")
+    with pytest.raises(ConfigError, match="expected options among: base_url, api_key_env"):
+        create("ollama", "m", colour="red")
 
 
 def test_another_package_adds_its_provider_by_an_entry_point(monkeypatch: pytest.MonkeyPatch) -> None:
