@@ -47,9 +47,8 @@ _COMMAND = re.compile(r"\\[A-Za-z]+")
 _BRACE = re.compile(r"\\.|[{}]", re.DOTALL)  # an escaped brace is no brace
 _BARE_CHARACTERS = 300
 _MARKED_CHARACTERS = 4000
-_LAST_CHARACTERS = 20_000
-_LAST_MARKS = 50
-"""How far from its end a reply is searched for a line that is marked as its answer."""
+_LAST_CHARACTERS, _LAST_MARKS = 20_000, 50
+"""How far from its end a reply is searched for a line that is marked as its answer, and how many marks are tried."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,25 +157,18 @@ def braced(text: str, start: int) -> str | None:
 def _marked_line(text: str) -> str | None:
     """What follows the last mark that anything follows; "" where nothing follows any, None where there is no mark."""
     text = text[-_LAST_CHARACTERS:]
-    marks = list(_MARK.finditer(text))
-    for mark in reversed(marks[-_LAST_MARKS:]):
-        rest = text[mark.end() : mark.end() + _MARKED_CHARACTERS].lstrip(" \t*_:\n\"'")
-        value = _sentence(rest).strip("$ ") if rest else ""
-        if value:
-            return value
-    return "" if marks else None
+    marks = list(_MARK.finditer(text))[-_LAST_MARKS:]
+    values = (_sentence(text[mark.end() : mark.end() + _MARKED_CHARACTERS]) for mark in reversed(marks))
+    return next(filter(None, values), "") if marks else None
 
 
 def _sentence(rest: str) -> str:
     """The value that a sentence begins with or states: its leading formulas, or what its last *is* is followed by."""
-    formulas = _leading_formulas(rest)
-    if formulas:
-        return formulas
-    sentence = _first_sentence(rest)
-    stated = list(_IS.finditer(sentence))
-    if stated:
-        sentence = sentence[stated[-1].end() :]
-    return _leading_formulas(sentence) or sentence.strip(" \t*_`\"'.")
+    rest = rest.lstrip(" \t*_:\n\"'")
+    if formulas := _leading_formulas(rest):
+        return formulas.strip("$ ")
+    sentence = _IS.split(_first_sentence(rest))[-1]
+    return (_leading_formulas(sentence) or sentence.strip(" \t*_`\"'.")).strip("$ ")
 
 
 def _first_sentence(text: str) -> str:

@@ -21,12 +21,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from typing import Literal, Protocol, get_args
 
 from openconductor.errors import AuthFailed, GradingError, WorkerError
-from openconductor.graders.choice import LETTERS, extract_choice
+from openconductor.graders.choice import LETTERS, ChoiceGrader
 from openconductor.graders.extraction import find_answer
 from openconductor.graders.math import LONGEST, MathGrader
 from openconductor.graders.math_text import normalise
@@ -111,17 +111,22 @@ class FreeFormGrader:
         """
         reference = _reference(problem)
         try:
-            grade = await self._by_rule(reference, answer)
+            grade = await self._by_rule(problem, reference, answer)
         except GradingError as error:
             raise GradingError(f"problem {problem.id}: {error}") from error
         if grade.correct is not None or self.judge is None or grade.extracted is None:
             return grade
         return await self._judged(self.judge, problem, reference, grade.extracted)
 
-    async def _by_rule(self, reference: FreeFormAnswer, answer: str) -> Grade:
+    async def _by_rule(self, problem: Problem, reference: FreeFormAnswer, answer: str) -> Grade:
         kind = reference.kind or kind_of(reference.text)
         if kind == "choice":
-            return _grade_choice(reference, answer)
+            letter = _CHOICE.fullmatch(reference.text.strip())
+            if letter is None:
+                raise GradingError(
+                    f"got the reference {reference.text!r} of kind choice, expected a letter of {LETTERS}"
+                )
+            return await ChoiceGrader().grade(replace(problem, reference=letter[1]), answer)
         found = find_answer(answer)
         if found.text is None:
             return Grade(False, note=f"unparsed: {found.why}")
@@ -186,16 +191,6 @@ def _reference(problem: Problem) -> FreeFormAnswer:
             f"problem {problem.id}: got the kind {reference.kind!r}, expected {', '.join(get_args(Kind))}"
         )
     return reference
-
-
-def _grade_choice(reference: FreeFormAnswer, answer: str) -> Grade:
-    letter = _CHOICE.fullmatch(reference.text.strip())
-    if letter is None:
-        raise GradingError(f"got the reference {reference.text!r} of kind choice, expected a letter of {LETTERS}")
-    chosen = extract_choice(answer, LETTERS)
-    if chosen is None:
-        return Grade(False, note="unparsed: no letter is stated as the answer, or two are")
-    return Grade(chosen == letter[1], chosen)
 
 
 def _grade_number(gold: Numeral, answer: Numeral, tolerance: float | None, extracted: str) -> Grade:

@@ -101,17 +101,24 @@ def read(text: str):
 read_gold = lru_cache(maxsize=1024)(read)
 
 
-def _pieces(text: str, mark: str) -> list[str]:
-    """A text, parted at a mark that stands in no brackets."""
-    numbers = _THOUSANDS.finditer(text) if mark == "," else ()
-    grouped = {place for number in numbers for place in range(*number.span())}
-    pieces, depth, start = [], 0, 0
+def _outside(text: str) -> list[re.Match[str]]:
+    """The marks of a text that stand in no brackets, closing ones included."""
+    marks, depth = [], 0
     for found in _MARK.finditer(text):
         depth += (found[0] in _OPENING) - (found[0] in _CLOSING)
-        if depth == 0 and found[0] == mark and found.start() not in grouped:
+        marks += [found] if depth <= 0 else []
+    return [] if depth else marks
+
+
+def _pieces(text: str, mark: str) -> list[str]:
+    """A text, parted at a mark that stands in no brackets; the commas of thousands part nothing."""
+    numbers = [found.span() for found in _THOUSANDS.finditer(text)] if mark == "," else []
+    pieces, start = [], 0
+    for found in _outside(text):
+        if found[0] == mark and not any(first < found.start() < last for first, last in numbers):
             pieces.append(text[start : found.start()])
             start = found.end()
-    return [*pieces, text[start:]] if depth == 0 else [text]
+    return [*pieces, text[start:]]
 
 
 def _items(text: str) -> list[str]:
@@ -123,17 +130,12 @@ def _items(text: str) -> list[str]:
 
 def _enclosed(text: str) -> tuple[str, str]:
     """The brackets that enclose a whole text, and what they hold; "" and the text where none do."""
-    depth = 0
-    for found in _MARK.finditer(text):
-        depth += (found[0] in _OPENING) - (found[0] in _CLOSING)
-        if depth <= 0:
-            break
-    else:
+    opening, outside = _MARK.match(text), _outside(text)
+    if opening is None or opening[0] not in _OPENING - {r"\begin"} or outside[:1] != outside[-1:]:
         return "", text
-    opening = _MARK.match(text)
-    if opening is None or found[0] not in _CLOSING or found.end() < len(text) or opening[0] == r"\begin":
+    if not outside or outside[0].end() < len(text):
         return "", text
-    return opening[0] + found[0], text[opening.end() : found.start()]
+    return opening[0] + outside[0][0], text[opening.end() : outside[0].start()]
 
 
 def _group(kind: str, texts: list[str]) -> Group | None:
@@ -331,12 +333,10 @@ def _stands_for(wanted, got, tolerance: float | None) -> bool:
 
 def _places(number) -> int | None:
     """The decimal places of a number of at least ten significant digits; None of any other."""
-    if not isinstance(number, sympy.Rational):
+    if not isinstance(number, sympy.Rational) or number.q == 1:
         return None
-    places, scaled = 0, number
-    while scaled.q != 1 and places < 100:
-        places, scaled = places + 1, scaled * 10
-    return places if places and scaled.q == 1 and len(str(abs(scaled.p))) >= ENOUGH_DIGITS else None
+    places = next((places for places in range(1, 100) if 10**places % number.q == 0), 0)
+    return places if places and len(str(abs(number.p) * 10**places // number.q)) >= ENOUGH_DIGITS else None
 
 
 def judge(gold_text: str, answers: list[str], tolerance: float | None, said: Callable[[str], object] = str) -> str:
