@@ -237,9 +237,13 @@ class Execution:
         own = self.workflow.steps[index].worker
         now = _Try(index, step_context(self.workflow, index, self._opening, self._responses, self._previous), own)
         failure: OpenConductorError | None = None
+        stage, begin = self._stage, partial(self._begin, now)
+        on_text = partial(stage.tell, StepText, index) if stage.wants_text else None
         for now.worker in self._candidates(own):
             try:
-                completion = await self._ask(now)
+                completion = await stage.call(
+                    stage.pool[now.worker], now.messages, now.calls, step=index, begin=begin, on_text=on_text
+                )
             except asyncio.CancelledError:
                 self._record_cancelled(now)
                 raise
@@ -251,9 +255,9 @@ class Execution:
                     self._responses[index] = completion.text
                     self._record(now, completion, None)
                     return
-                failure.worker = self._stage.pool[now.worker].name
+                failure.worker = stage.pool[now.worker].name
             stops = not isinstance(failure, WorkerError) or isinstance(failure, AuthFailed)
-            if stops or self._stopping or self._stage.failure is not None:
+            if stops or self._stopping or stage.failure is not None:
                 break
         assert failure is not None
         self._stopping = True
@@ -273,18 +277,10 @@ class Execution:
         if not asked:
             yield own
 
-    async def _ask(self, now: _Try) -> Completion:
-        stage = self._stage
-
-        def begin() -> None:
-            if now.begun is None:
-                now.begun = stage.now()
-            stage.tell(StepStarted, now.index, now.worker, now.messages)
-
-        on_text = partial(stage.tell, StepText, now.index) if stage.wants_text else None
-        return await stage.call(
-            stage.pool[now.worker], now.messages, now.calls, step=now.index, begin=begin, on_text=on_text
-        )
+    def _begin(self, now: _Try) -> None:
+        if now.begun is None:
+            now.begun = self._stage.now()
+        self._stage.tell(StepStarted, now.index, now.worker, now.messages)
 
     def _record(self, now: _Try, said: Completion | None, failed: OpenConductorError | None) -> None:
         self._results[now.index] = result = self._result(now, said, failed)

@@ -119,6 +119,11 @@ class Scored:
     episode: Episode
     grade: Grade | None
 
+    @property
+    def correct(self) -> bool | None:
+        """Whether it counts as right (``episode_correct``)."""
+        return episode_correct(self.episode, self.grade)
+
 
 class RewardFunction:
     """Plays and judges completions that some engine sampled; call it for as many at once as you like.

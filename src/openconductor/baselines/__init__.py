@@ -54,7 +54,7 @@ def make_baseline(name: str, pool: WorkerPool, **options: object) -> Orchestrato
             near = f"; nearest: {nearest(option, known)!r}" if known else ""
             taken = ", ".join(known) or "nothing but the pool"
             raise ConfigError(f"baseline {name!r}: got the option {option!r}, expected one of {taken}{near}")
-    missing = [option for option, parameter in known.items() if _is_required(parameter) and option not in options]
+    missing = [name for name, one in known.items() if one.default is inspect.Parameter.empty and name not in options]
     if missing:
         raise ConfigError(f"baseline {name!r}: missing {', '.join(missing)}; expected a value")
     try:
@@ -83,10 +83,6 @@ def _factory(name: str) -> Callable[..., Orchestrator]:
         return cast("Callable[..., Orchestrator]", load_registered(BASELINES, name, what="baseline"))
     except ImportError as error:
         raise _without_extra(name, error) from error
-
-
-def _is_required(parameter: inspect.Parameter) -> bool:
-    return parameter.default is inspect.Parameter.empty
 
 
 def _without_extra(name: str, error: ImportError) -> Exception:

@@ -30,11 +30,12 @@ _RISE = 0.02  # from one window's mean to the next; less is noise
 
 @dataclass(frozen=True, slots=True)
 class Rollout:
-    """One scored completion: the kind of question, its reward (None: masked) and its episode."""
+    """One scored completion: the kind of question, its reward (None: masked), its episode, and whether it is right."""
 
     kind: str
     reward: float | None
     episode: Episode
+    correct: bool | None
 
     @property
     def workflow(self) -> Workflow | None:
@@ -49,7 +50,7 @@ def measure(rollouts: Sequence[Rollout], pool: WorkerPool, *, group: int = 1) ->
     """
     scored = [rollout for rollout in rollouts if rollout.reward is not None]
     valid = [(rollout.kind, workflow) for rollout in scored if (workflow := rollout.workflow) is not None]
-    right = sum(rollout.reward == 1.0 for rollout in scored)
+    right = sum(rollout.correct is True for rollout in scored)
     count = max(1, len(scored))
     steps = [step for _, workflow in valid for step in workflow]
     workers = Counter(step.worker for step in steps)
@@ -77,7 +78,7 @@ def measure(rollouts: Sequence[Rollout], pool: WorkerPool, *, group: int = 1) ->
         "worker_share": {worker.name: workers[ordinal] / max(1, len(steps)) for ordinal, worker in pool},
         "topology": dict(Counter(topology(workflow) for _, workflow in valid)),
         "steps_by_kind": _means((kind, len(workflow)) for kind, workflow in valid),
-        "accuracy_by_kind": _means((rollout.kind, float(rollout.reward == 1.0)) for rollout in scored),
+        "accuracy_by_kind": _means((rollout.kind, float(rollout.correct is True)) for rollout in scored),
     }
 
 

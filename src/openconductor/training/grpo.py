@@ -149,7 +149,10 @@ class WorkflowReward:
                 one.cancel()
             await asyncio.gather(*played, return_exceptions=True)
             raise
-        rollouts = [Rollout(kind_of(one), done.reward, done.episode) for one, done in zip(asked, scored, strict=True)]
+        rollouts = [
+            Rollout(kind_of(one), done.reward, done.episode, done.correct)
+            for one, done in zip(asked, scored, strict=True)
+        ]
         now = time.perf_counter()
         record = {"iteration": iteration, "seconds": now - self._clock, **measure(rollouts, self._pool, group=group)}
         self._clock = now

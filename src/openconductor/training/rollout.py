@@ -96,7 +96,8 @@ def play(
     async def score_all() -> list[Rollout]:
         scored = await asyncio.gather(*(score(*pair, sample=seed) for pair in zip(problems, completions, strict=True)))
         return [
-            Rollout(kind_of(problem), one.reward, one.episode) for problem, one in zip(problems, scored, strict=True)
+            Rollout(kind_of(problem), one.reward, one.episode, one.correct)
+            for problem, one in zip(problems, scored, strict=True)
         ]
 
     return asyncio.run(score_all())

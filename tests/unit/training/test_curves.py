@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -23,7 +24,8 @@ def _rollout(reward: float | None, workers: list[int] | None, kind: str = "singl
     workflow = None if workers is None else Workflow(tuple(Step(worker, "sort the list") for worker in workers))
     answer = None if error is not None else "1 2"
     outcome = Round(Completion("..."), workflow, None, error)
-    return Rollout(kind, reward, Episode("q", (outcome,), answer, error, Usage(), 0.0))
+    correct = None if reward is None else reward == 1.0
+    return Rollout(kind, reward, Episode("q", (outcome,), answer, error, Usage(), 0.0), correct)
 
 
 def test_what_is_masked_counts_neither_as_right_nor_as_wrong() -> None:
@@ -53,7 +55,7 @@ def test_a_group_with_one_reward_has_no_spread() -> None:
 def test_routing_that_depends_on_the_subtask_has_no_entropy_given_it() -> None:
     def plan(worker: int, subtask: str) -> Rollout:
         outcome = Round(Completion(""), Workflow((Step(worker, subtask),)))
-        return Rollout("single", 0.5, Episode("q", (outcome,), "1", None, Usage(), 0.0))
+        return Rollout("single", 0.5, Episode("q", (outcome,), "1", None, Usage(), 0.0), False)
 
     record = measure([plan(3, "sort the list"), plan(1, "double every number")] * 5, gym_pool())
     assert record["routing_entropy_bits"] == pytest.approx(1.0)
@@ -110,3 +112,8 @@ def test_reopening_drops_what_came_after_the_checkpoint_and_a_half_written_line(
     assert [record["iteration"] for record in Curve.open(path, done=3).records] == [0, 1, 2]
     assert path.read_text(encoding="utf-8").splitlines() == lines[:3]
     assert len(Curve.open(path, done=99).records) == 3
+
+
+def test_accuracy_does_not_hang_on_the_scale_of_the_reward() -> None:
+    one = _rollout(1.0, [3])
+    assert measure([replace(one, reward=2.0)], gym_pool())["accuracy"] == 1.0
