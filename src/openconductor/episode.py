@@ -158,7 +158,8 @@ class Stage:
     def begin(self) -> None:
         """Begin a round."""
         self._open = _OpenRound()
-        self._context = replace(self._context, round=len(self.rounds))
+        if self._context.round != len(self.rounds):
+            self._context = replace(self._context, round=len(self.rounds))
 
     async def ask_planner(self, planner: Worker, messages: Sequence[Message]) -> Completion:
         """The planner's completion, under the budget, on the bill of the round.
