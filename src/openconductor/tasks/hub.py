@@ -62,8 +62,9 @@ class DataFile:
 
 
 def one_file(path: str, sha256: str | None, rows: int) -> tuple[HubFile, ...]:
-    """A split of one file; a path without a suffix is that of the only shard of Parquet."""
-    return (HubFile(path if Path(path).suffix else f"{path}-00000-of-00001.parquet", sha256, rows),)
+    """A split of one file; a path that ends with neither .jsonl nor .csv is that of the only shard of Parquet."""
+    whole = path if path.endswith((".jsonl", ".csv")) else f"{path}-00000-of-00001.parquet"
+    return (HubFile(whole, sha256, rows),)
 
 
 class UnpinnedData(UserWarning):
