@@ -281,6 +281,7 @@ class Policies:
             BudgetExceeded: the question's budget has no room for a further attempt.
         """
         made, first_failed, heard = 0, math.inf, False
+        failure: WorkerError | None = None
 
         def hear(text: str) -> None:
             nonlocal heard
@@ -294,14 +295,15 @@ class Policies:
             except WorkerError as error:
                 first_failed = min(first_failed, _now())
                 wait = None if heard else self._wait(error, call, made, first_failed)
+                refused = isinstance(error, CircuitOpen)
+                failure = error if failure is None or not refused else failure
                 if wait is None:
-                    raise
-                refused, unsent = isinstance(error, CircuitOpen), isinstance(error, Unreachable) and not error.sent
+                    raise failure from failure.__cause__  # what was sent says more than what was not
             await asyncio.sleep(wait)
             if not refused:
                 made += 1
                 call = replace(call, attempt=call.attempt + 1)
-                if not unsent:
+                if not _is_unsent(failure):
                     count_attempt()
 
     async def _call(
@@ -352,7 +354,11 @@ class Policies:
 
 def _is_down(error: WorkerError) -> bool:
     """Whether the worker cannot be reached just now, or is loading."""
-    return isinstance(error, Unreachable | CircuitOpen) or error.status in _LOADING
+    return _is_unsent(error) or error.status in _LOADING
+
+
+def _is_unsent(error: WorkerError) -> bool:
+    return isinstance(error, CircuitOpen) or (isinstance(error, Unreachable) and not error.sent)
 
 
 def _now() -> float:

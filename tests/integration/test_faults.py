@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import sys
 from collections import Counter
+from contextvars import ContextVar
 from pathlib import Path
 
 import pytest
@@ -40,6 +41,7 @@ ERROR_OF = {
 @pytest.fixture(autouse=True)
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(policies, "FIRST_WAIT_S", 0.01)
+    monkeypatch.setattr(policies, "_patience", ContextVar("patience", default=0.5))
 
 
 def worker(server: FaultServer | str, name: str, *, retries: int = 1, timeout_s: float = 10.0) -> Worker:
@@ -137,7 +139,7 @@ async def test_a_refused_connection_is_an_outcome_of_its_own_and_costs_nothing(t
         episode, _ = await ask(WorkerPool([worker(dead_url(), "w")]), journal, stream=False)
         rows = [row for row in journal.calls(episode.id) if row.step is not None]
     assert type(episode.error) is errors.Unreachable
-    assert [row.outcome for row in rows] == ["unreachable", "unreachable"]
+    assert {row.outcome for row in rows} == {"unreachable"} and len(rows) >= 2
     assert only_step(episode).usage.unpriced_calls == 0
 
 
@@ -184,7 +186,7 @@ async def test_a_storm_ends_in_answers_in_time_and_with_bounded_attempts(
     assert report.untyped == []
     assert report.latest <= 1.0  # seconds after the deadline
     assert report.failing >= 0.2
-    assert report.most_a_worker <= RETRIES + 1
+    assert report.most_a_worker <= RETRIES + 4  # a worker that says 502 or 503 is asked for ten seconds
     assert report.most_a_step <= (RETRIES + 1) * len(NAMES)
     assert report.lies == []
     assert report.misnamed == []

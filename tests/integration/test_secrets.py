@@ -16,6 +16,7 @@ import os
 import sys
 import traceback
 from collections.abc import Iterator
+from contextvars import ContextVar
 from pathlib import Path
 from urllib.parse import quote
 
@@ -49,6 +50,7 @@ def environment(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixtur
     for name, value in VARIABLES.items():
         monkeypatch.setenv(name, value)
     monkeypatch.setattr(policies, "FIRST_WAIT_S", 0.01)
+    monkeypatch.setattr(policies, "_patience", ContextVar("patience", default=0.5))
     for name, play in (ECHOES | {"an answer": in_the_answer}).items():
         monkeypatch.setitem(plays.FAULTS, name, Fault(play, "", ""))  # type: ignore[arg-type]
     caplog.set_level(logging.DEBUG)
