@@ -7,7 +7,7 @@ Three ways to choose, and what each is:
 - ``workflow``: a workflow that is given. Nothing is chosen here; who gives it answers for where it was found.
 - ``observations``: the best column of these. They have to come from a *selection* split, never from questions that are
   reported on: chosen on those, it would be a lucky constant. A column is a worker alone.
-- neither: in the gym, ``gym.fixed``'s constant, found by search over the exact expected accuracy, with the best
+- neither: in the gym, ``gym.levels``'s constant, found by search over the exact expected accuracy, with the best
   subtasks for each question. Outside the gym nothing is known, and that is an error.
 """
 
@@ -19,7 +19,7 @@ from openconductor.baselines.pools import Baseline, ordinal_in
 from openconductor.baselines.single import alone
 from openconductor.episode import Stage
 from openconductor.errors import ConfigError
-from openconductor.gym.fixed import BEST_FIXED, fixed_workflow
+from openconductor.gym.levels import BEST_FIXED, fixed_workflow
 from openconductor.gym.questions import read_question
 from openconductor.parser import validate_workflow
 from openconductor.pool import WorkerPool

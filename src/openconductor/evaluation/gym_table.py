@@ -20,7 +20,7 @@ from openconductor.evaluation.run import Outcome, evaluate
 from openconductor.evaluation.statistics import Estimate, accuracy
 from openconductor.graders.exact import ExactGrader
 from openconductor.gym.exact import oracle_workflow
-from openconductor.gym.fixed import fixed_workflow
+from openconductor.gym.levels import fixed_workflow
 from openconductor.gym.questions import KINDS, GymQuestion, Kind, draw_questions, read_question
 from openconductor.gym.workers import gym_pool
 from openconductor.measures import Topology, mean_steps, routing_entropy_bits, topology_shares, worker_shares

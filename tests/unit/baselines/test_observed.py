@@ -15,7 +15,7 @@ from planted import answers, planted_pool
 from openconductor.baselines.best_fixed import BestFixed
 from openconductor.baselines.observed import Observations, oracle_observed, text_of
 from openconductor.errors import ConfigError, WorkflowError
-from openconductor.gym.fixed import BEST_FIXED
+from openconductor.gym.levels import BEST_FIXED
 from openconductor.gym.questions import draw_questions
 from openconductor.gym.workers import gym_pool
 from openconductor.types import Message, Step, Workflow

@@ -3,21 +3,16 @@
 from __future__ import annotations
 
 import random
+import sys
+from pathlib import Path
 
 import pytest
 
+sys.path.insert(0, str(Path(__file__).parent))
+from fixed_search import climb, mean_accuracy, neighbours, representatives
+
 from openconductor.gym.exact import expected_accuracy
-from openconductor.gym.fixed import (
-    BEST_FIXED,
-    BEST_FIXED_ACCURACY,
-    Constant,
-    climb,
-    fixed_accuracy,
-    fixed_workflow,
-    mean_accuracy,
-    neighbours,
-    representatives,
-)
+from openconductor.gym.levels import BEST_FIXED, BEST_FIXED_ACCURACY, Constant, fixed_accuracy, fixed_workflow
 from openconductor.gym.questions import KINDS, compositions, draw_questions, read_question
 from openconductor.gym.subtasks import shape_of
 from openconductor.gym.world import OPERATIONS
@@ -25,13 +20,14 @@ from openconductor.gym.world import OPERATIONS
 
 def test_the_recorded_accuracy_is_that_of_the_recorded_constant() -> None:
     found = mean_accuracy(BEST_FIXED)
-    assert found == pytest.approx(BEST_FIXED_ACCURACY, abs=5e-5), "run python -m openconductor.gym.fixed"
+    assert found == pytest.approx(BEST_FIXED_ACCURACY, abs=5e-5), "run python tests/unit/gym/fixed_search.py"
 
 
+@pytest.mark.slow
 def test_no_single_change_improves_the_best_fixed_workflow() -> None:
     best = mean_accuracy(BEST_FIXED)
     better = [change for change in neighbours(BEST_FIXED) if mean_accuracy(change, at_least=best) > best + 1e-9]
-    assert not better, "run python -m openconductor.gym.fixed"
+    assert not better, "run python tests/unit/gym/fixed_search.py"
 
 
 def test_a_change_is_one_worker_one_access_a_step_less_or_a_step_more() -> None:
@@ -45,6 +41,7 @@ def test_a_change_is_one_worker_one_access_a_step_less_or_a_step_more() -> None:
     assert all(max(seen, default=-1) < index for change in changes for index, seen in enumerate(change.access))
 
 
+@pytest.mark.slow
 def test_an_ascent_ends_where_no_single_change_helps() -> None:
     found, value = climb(Constant((2,), ((),)), random.Random(0), max_steps=2)
     assert value == pytest.approx(mean_accuracy(found))

@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-import inspect
 import math
 import random
-import time
 from dataclasses import replace
 
 import pytest
 
 from openconductor.episode import execute
 from openconductor.errors import Refused
-from openconductor.gym.exact import oracle_workflow
 from openconductor.gym.questions import GymQuestion, draw_questions, read_question
 from openconductor.gym.sampling import random_workflow
 from openconductor.gym.workers import (
@@ -28,7 +25,7 @@ from openconductor.gym.workers import (
 )
 from openconductor.gym.world import COMPARE, OPERATIONS, Value
 from openconductor.protocols import CallContext
-from openconductor.types import Completion, Message, Sampling, Step, Transcript, Workflow
+from openconductor.types import Completion, Message, Sampling, Step, Workflow
 
 BY_NAME = {profile.name: profile for profile in PROFILES}
 every_worker = pytest.mark.parametrize("profile", PROFILES, ids=lambda profile: profile.name)
@@ -140,18 +137,6 @@ def test_a_smudged_list_is_misread_unnoticed() -> None:
     assert sum(chance for result, chance in found.items() if result not in (None, ("4", "9", "17"))) > 0.4
 
 
-def test_a_worker_is_handed_the_turns_and_the_key_of_its_draw_and_nothing_else() -> None:
-    # Nothing that names the reference, the workflow or the other workers can reach it.
-    assert set(inspect.signature(SimulatedWorker.complete).parameters) == {
-        "self",
-        "messages",
-        "sampling",
-        "call",
-        "on_text",
-    }
-    assert set(inspect.signature(SimulatedWorker).parameters) == {"profile", "seed"}
-
-
 async def test_a_worker_cannot_work_on_a_response_that_is_not_shown_to_it() -> None:
     first = Step(3, "sort the list")
     question = "Take 4 17 9, sort the list, then double every number."
@@ -160,7 +145,7 @@ async def test_a_worker_cannot_work_on_a_response_that_is_not_shown_to_it() -> N
     answers = {workflow: set[str | None]() for workflow in (blind, seeing)}
     for workflow, found in answers.items():
         for sample in range(60):
-            found.add((await execute(workflow, gym_pool(), question, call=CallContext(sample=sample))).answer)
+            found.add((await execute(workflow, gym_pool(), question, sample=sample)).answer)
     assert "8 34 18" in answers[blind]
     assert "8 18 34" not in answers[blind]
     assert "8 18 34" in answers[seeing]
@@ -204,7 +189,7 @@ async def test_concurrency_and_order_change_no_answer() -> None:
 
     async def play(index: int) -> tuple[int, str | None]:
         question, workflow, sample = jobs[index]
-        transcript = await execute(workflow, pool, question.text, call=CallContext(sample=sample))
+        transcript = await execute(workflow, pool, question.text, sample=sample)
         return index, transcript.answer
 
     in_order = [await play(index) for index in range(len(jobs))]
@@ -226,19 +211,3 @@ async def test_a_step_is_billed_by_the_words_that_it_read_and_wrote() -> None:
     assert completion.usage.output_tokens == len(completion.text.split())
     assert completion.usage.dollars == PROFILES[3].price.dollars(replace(completion.usage))
     assert completion.usage.unpriced_calls == 0
-
-
-async def test_thousands_of_episodes_a_second_are_played(capsys: pytest.CaptureFixture[str]) -> None:
-    questions = draw_questions("test", 200, seed=0)
-    plans = [oracle_workflow(question)[0] for question in questions]
-    pool = gym_pool()
-    begun = time.process_time()
-    played: list[Transcript] = [
-        await execute(plan, pool, question.text, call=CallContext(sample=sample))
-        for sample in range(3)
-        for question, plan in zip(questions, plans, strict=True)
-    ]
-    rate = len(played) / (time.process_time() - begun)
-    with capsys.disabled():
-        print(f" [{rate:,.0f} episodes a second of CPU] ", end="")
-    assert all(transcript.answer is not None or isinstance(transcript.error, Refused) for transcript in played)

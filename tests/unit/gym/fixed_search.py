@@ -1,51 +1,22 @@
-"""The best fixed workflow: one choice of workers and access for every question, its subtasks as good as they can be.
+"""The search for the best fixed workflow of the gym: run it when the world has changed (minutes).
 
-In: a question. Out: the workflow of a constant (who works, who sees whom) with the best subtasks for that question, and
-its exact expected accuracy. ``python -m openconductor.gym.fixed`` searches for the best constant of the world as it is
-(minutes); what it found stands here as ``BEST_FIXED``, and a test says so when the world has moved on.
+In: the world as it is. Out: the best constant choice of workers and access that was found, for ``gym/levels.py``.
 """
 
 from __future__ import annotations
 
 import random
 from collections.abc import Iterator
-from dataclasses import dataclass
 from functools import lru_cache
 from itertools import combinations, product
 
-from openconductor.gym.exact import ALL, Offered
+from openconductor.gym.exact import ALL
+from openconductor.gym.levels import BEST_FIXED, Constant, fixed_accuracy
 from openconductor.gym.questions import KINDS, OPENERS, SMUDGED, SPLITS, GymQuestion, compositions, read_question
-from openconductor.gym.subtasks import Shape, Visible, best_accuracy, best_subtasks, shape_of
+from openconductor.gym.subtasks import Shape, shape_of
 from openconductor.gym.world import OPERATIONS
-from openconductor.types import Step, Workflow
 
 MAX_STEPS = 5
-
-
-@dataclass(frozen=True, slots=True)
-class Constant:
-    """Who works and who sees whom, the same for every question: one ordinal and one tuple of earlier steps a step."""
-
-    workers: tuple[int, ...]
-    access: Visible
-
-
-BEST_FIXED = Constant(workers=(5, 1, 7, 1, 3), access=((), (), (), (0, 1, 2), (0, 1, 3)))
-"""The best constant over the gym's eight workers, as far as ``search`` sees."""
-BEST_FIXED_ACCURACY = 0.3912
-"""Its expected accuracy over the gym's questions (``mean_accuracy``)."""
-
-
-def fixed_workflow(question: GymQuestion, constant: Constant = BEST_FIXED, offered: Offered = ALL) -> Workflow:
-    """The constant's workflow for a question, with its best subtasks."""
-    profiles = [offered[worker] for worker in constant.workers]
-    subtasks, _ = best_subtasks(question, profiles, constant.access)
-    return Workflow(tuple(map(Step, constant.workers, subtasks, constant.access)))
-
-
-def fixed_accuracy(question: GymQuestion, constant: Constant = BEST_FIXED, offered: Offered = ALL) -> float:
-    """The expected accuracy of ``fixed_workflow``, exact."""
-    return best_accuracy(question, [offered[worker] for worker in constant.workers], constant.access)
 
 
 def mean_accuracy(constant: Constant, *, at_least: float = 0.0) -> float:
@@ -78,9 +49,6 @@ def representatives() -> tuple[tuple[GymQuestion, float], ...]:
             first, weight = weights.get(shape_of(question), (question, 0.0))
             weights[shape_of(question)] = (first, weight + 1 / len(KINDS) / len(asked))
     return tuple(sorted(weights.values(), key=lambda entry: -entry[1]))
-
-
-# --- the search -------------------------------------------------------------------------------------------------------
 
 
 def search(seed: int, *, restarts: int = 30) -> tuple[Constant, float]:
