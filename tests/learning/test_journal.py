@@ -97,6 +97,7 @@ def over_http(server: Server, tmp_path: Path) -> TrainConfig:
     )
 
 
+@pytest.mark.slow
 def test_a_resumed_training_pays_for_no_call_that_its_journal_holds(
     over_http: TrainConfig, server: Server, tmp_path: Path
 ) -> None:

@@ -15,7 +15,7 @@ from openconductor.gym.bundled import bundled_folder
 from openconductor.training.config import TrainConfig, load_train_config
 from openconductor.training.run import train
 
-pytestmark = [pytest.mark.train, pytest.mark.learning, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.train, pytest.mark.slow, pytest.mark.timeout(900)]
 
 RECIPE = Path(__file__).parents[2] / "recipes" / "gym.toml"
 

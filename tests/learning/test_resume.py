@@ -88,6 +88,7 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Future[
         }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("act", ["first act", "second act"])
 def test_a_training_killed_in_the_middle_resumes_to_the_same_curve(runs: dict[str, Future[Path]], act: str) -> None:
     whole, cut = runs["whole"].result(), runs[act].result()
@@ -100,6 +101,7 @@ def test_a_training_killed_in_the_middle_resumes_to_the_same_curve(runs: dict[st
     assert weights[0] == weights[1]
 
 
+@pytest.mark.slow
 def test_the_training_that_was_killed_had_something_to_learn_from(runs: dict[str, Future[Path]]) -> None:
     whole = runs["whole"].result()
     assert sum(record["groups_without_spread"] < 1 for record in _curve(whole)) >= 6
