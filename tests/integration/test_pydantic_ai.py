@@ -87,6 +87,8 @@ async def ask(
                 got = await client.complete(messages, sampling or Sampling(), call=call, on_text=on_text)
             finally:
                 assert len(server.bodies) <= 1  # a call is one request
+                if stream:
+                    await asyncio.sleep(0.05)  # Google's SDK closes a stream that was left in a task of its own
         return got, server, pieces
 
 
