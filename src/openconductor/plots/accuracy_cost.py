@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from openconductor.evaluation.records import Record
 from openconductor.evaluation.statistics import Estimate
-from openconductor.plots.estimates import Cost, accuracy, mean_cost
+from openconductor.plots.estimates import accuracy, mean_cost
 from openconductor.plots.material import ALONE, ORACLES, Material, labels, spanned
 from openconductor.plots.sheet import GREY, finish, in_percent, in_words, opened, point, styled
 
@@ -83,7 +83,7 @@ def plot(material: Material) -> Figure:
         return finish(figure, TITLE, " ".join(said))
 
 
-def pareto_front(places: Mapping[str, tuple[Cost, Estimate]]) -> list[str]:
+def pareto_front(places: Mapping[str, tuple[Estimate, Estimate]]) -> list[str]:
     """The systems that no other beats: none is at least as right for less, or more often right for as much.
 
     Returns:

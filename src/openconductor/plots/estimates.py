@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from statistics import NormalDist, fmean
 
 from openconductor.evaluation.intervals import averaged_interval, variance, wilson_interval
@@ -20,16 +19,6 @@ from openconductor.evaluation.statistics import Estimate, clustered_mean, scores
 from openconductor.evaluation.statistics import difference as difference_of_task
 
 Z = NormalDist().inv_cdf(0.975)
-
-
-@dataclass(frozen=True, slots=True)
-class Cost:
-    """What a question costs on average, with the 95 % interval of the mean (on the scale of its logarithm)."""
-
-    value: float
-    low: float
-    high: float
-    problems: int
 
 
 def accuracy(records: Sequence[Record]) -> Estimate | None:
@@ -83,7 +72,7 @@ def share(parts: Mapping[Key, tuple[float, float]]) -> Estimate | None:
     return Estimate(value, *wilson_interval(min(value * worth, worth), worth), count)
 
 
-def mean_cost(records: Iterable[Record], measure: Callable[[Record], float]) -> Cost | None:
+def mean_cost(records: Iterable[Record], measure: Callable[[Record], float]) -> Estimate | None:
     """The mean of a cost over questions and tasks, what was masked included, for it was paid for as well.
 
     The interval is normal on the logarithm's scale (delta method), so it never reaches below zero. None without
@@ -97,11 +86,11 @@ def mean_cost(records: Iterable[Record], measure: Callable[[Record], float]) -> 
     value = fmean(fmean(cost for of_one in of_task.values() for cost in of_one) for of_task in by_task.values())
     problems = sum(map(len, by_task.values()))
     if value <= 0:
-        return Cost(value, value, value, problems)
+        return Estimate(value, value, value, problems)
     means = [[fmean(of_one) for of_one in of_task.values()] for of_task in by_task.values()]
     of_sum = math.fsum(variance(values) / len(values) if len(values) > 1 else 0.0 for values in means)
     factor = math.exp(Z * math.sqrt(of_sum) / len(means) / value)
-    return Cost(value, value / factor, value * factor, problems)
+    return Estimate(value, value / factor, value * factor, problems)
 
 
 def _by_task(scores: Scores) -> dict[str, dict[Key, Sequence[float]]]:

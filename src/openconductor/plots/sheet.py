@@ -23,7 +23,6 @@ if TYPE_CHECKING:
     from matplotlib.legend import Legend
 
     from openconductor.evaluation.statistics import Estimate
-    from openconductor.plots.estimates import Cost
 
 INSTALL = 'pip install "openconductor[plots]"'
 WIDTH = 3.5  # inches: one column of a two-column page
@@ -158,7 +157,7 @@ def aside(panel: Axes, end: float, heading: str, texts: Sequence[str]) -> None:
         panel.annotate(text, (1.0, place), xycoords=beside, xytext=(end, 0), va="center", color=INK, **own)
 
 
-def point(panel: Axes, x: float | Cost | Estimate, y: float | Cost | Estimate, look: Look, label: str = "") -> None:
+def point(panel: Axes, x: float | Estimate, y: float | Estimate, look: Look, label: str = "") -> None:
     """A point with its intervals, along each axis on which it is an estimate."""
     places = [one if isinstance(one, int | float) else one.value for one in (x, y)]
     ends = [None if isinstance(one, int | float) else _reach(one) for one in (x, y)]
@@ -166,6 +165,6 @@ def point(panel: Axes, x: float | Cost | Estimate, y: float | Cost | Estimate, l
     panel.errorbar(*places, xerr=ends[0], yerr=ends[1], **own)
 
 
-def _reach(one: Cost | Estimate) -> list[list[float]]:
+def _reach(one: Estimate) -> list[list[float]]:
     """How far an interval goes to either side, as matplotlib's error bars want it."""
     return [[max(0.0, one.value - one.low)], [max(0.0, one.high - one.value)]]

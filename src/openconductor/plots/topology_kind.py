@@ -17,7 +17,6 @@ if TYPE_CHECKING:
 
 TITLE = "Shapes of workflows by kind of question"
 _LOOKS: dict[str, Look] = {
-    "accept": {"color": "#FFFFFF"},
     "single": {"color": "#E3E3E3"},
     "chain": {"color": "#56B4E9", "hatch": "////"},
     "parallel": {"color": "#E69F00", "hatch": "...."},
