@@ -12,8 +12,9 @@ import pytest
 
 sys.path.insert(0, str(Path(__file__).parent))
 from formulas import noise_of
-from planted import Say, answers, asked, planted_pool
+from planted import answers, planted_pool
 from topics import draw_topics
+from workers import knowing, truth
 
 from openconductor.baselines.observed import Observations
 from openconductor.baselines.routers import fit_encoder
@@ -23,24 +24,6 @@ from openconductor.pool import WorkerPool
 from openconductor.types import Message
 
 BEFORE, NOW = draw_topics(120, seed=5), draw_topics(200, seed=6)
-TOPIC = dict(BEFORE + NOW)
-
-
-def truth(question: str) -> str:
-    rng = random.Random(f"truth/{question}")
-    return "Answer: " + " ".join(str(rng.randrange(1000)) for _ in range(4))
-
-
-def noisy(*shares: float) -> Say:
-    """Right with a chance that depends on the topic, else wrong in a way of its own."""
-
-    def say(messages: Sequence[Message], rng: random.Random) -> str:
-        question = asked(messages)
-        if rng.random() < shares[TOPIC[question] % len(shares)]:
-            return truth(question)
-        return "Answer: " + " ".join(str(rng.randrange(1000)) for _ in range(4))
-
-    return say
 
 
 async def observed(pool: WorkerPool) -> Observations:
@@ -86,7 +69,7 @@ async def test_what_it_estimates_is_what_the_formula_says_of_the_workers_shares(
         return np.array([[float(text == one) for one in sorted(set(texts))] for text in texts])
 
     shares = (0.4, 0.85, 0.65, 0.1)
-    pool = planted_pool(**{f"w{index}": noisy(share) for index, share in enumerate(shares)})
+    pool = planted_pool(**{f"w{index}": knowing(share) for index, share in enumerate(shares)})
     seen = await observed(pool)
     estimates = [
         Smoothie(pool, mode="independent", observations=seen.rows(half), encoder=alike).noise("", [])
@@ -105,18 +88,18 @@ async def test_who_declines_is_not_chosen_and_who_fails_ends_the_episode() -> No
     def fail(messages: Sequence[Message], rng: random.Random) -> str:
         raise ServerFailed("no")
 
-    best = planted_pool(best=noisy(1.0), good=noisy(0.8), poor=noisy(0.3))
+    best = planted_pool(best=knowing(1.0), good=knowing(0.8), poor=knowing(0.3))
     seen = await observed(best)
-    silent = planted_pool(best=decline, good=noisy(1.0), poor=noisy(0.0))
+    silent = planted_pool(best=decline, good=knowing(1.0), poor=knowing(0.0))
     question = NOW[0][0]
     assert (await Smoothie(silent, mode="independent", observations=seen).ask(question)).answer == truth(question)
-    broken = planted_pool(best=noisy(1.0), good=noisy(1.0), poor=fail)
+    broken = planted_pool(best=knowing(1.0), good=knowing(1.0), poor=fail)
     episode = await Smoothie(broken, mode="independent", observations=seen).ask(question)
     assert episode.answer is None and isinstance(episode.error, ServerFailed)
 
 
 async def test_what_cannot_be_judged_is_refused() -> None:
-    pool = planted_pool(a=noisy(1.0), b=noisy(1.0), c=noisy(1.0))
+    pool = planted_pool(a=knowing(1.0), b=knowing(1.0), c=knowing(1.0))
     seen = await observed(pool)
     with pytest.raises(ConfigError, match="expected observations"):
         Smoothie(pool, mode="independent")
