@@ -45,8 +45,7 @@ from typing import Any, ClassVar
 import aiohttp
 
 from openconductor.evaluation.config import make_eval_config
-from openconductor.evaluation.grid import Progress
-from openconductor.evaluation.runner import run_grid
+from openconductor.evaluation.grid import Progress, run_grid
 from openconductor.journal import JournalReader
 
 SECONDS = 0.02

@@ -123,7 +123,7 @@ def nursery() -> None:
     import openconductor.baselines.routers
     import openconductor.baselines.smoothie
     import openconductor.cli.eval
-    import openconductor.evaluation.runner
+    import openconductor.evaluation.grid
     import openconductor.tasks.math  # noqa: F401
 
     print("ready", flush=True)

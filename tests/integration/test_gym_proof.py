@@ -7,11 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from openconductor.evaluation.config import load_eval_config
-from openconductor.evaluation.runner import run_grid
-from openconductor.evaluation.specs import KINDS, PLANNER, WORKER, WORKERS, options_of, read_spec
+from openconductor.evaluation.config import KINDS, PLANNER, WORKER, WORKERS, load_eval_config, read_spec
+from openconductor.evaluation.grid import run_grid
 from openconductor.evaluation.systems import ABLATIONS
-from openconductor.evaluation.table import make_table
+from openconductor.evaluation.tables import make_table
 from openconductor.providers import PROVIDERS
 
 RECIPE = Path(__file__).parents[2] / "recipes" / "gym_proof.toml"
@@ -25,7 +24,7 @@ def test_every_kind_of_system_and_every_ablation_is_in_it() -> None:
     specs += [read_spec(f"planner:scripted:imitator{options}") for options in OF_THE_PROMPT]
     asked = {spec.kind: set[str]() for spec in specs}
     for spec in specs:
-        asked[spec.kind] |= set(options_of(spec))
+        asked[spec.kind] |= {name for name, _ in spec.options}
     assert asked["conductor"] >= {"one_worker", "subtasks", "access", "sequential", "rounds"}
     assert asked["planner"] >= {"examples", "subtasks", "access", "max_steps", "rounds"}
     assert asked["conductor"] | asked["planner"] == set(ABLATIONS)

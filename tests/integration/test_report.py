@@ -12,7 +12,7 @@ import pytest
 
 from openconductor import cli
 from openconductor.evaluation.counterfactual import Options
-from openconductor.evaluation.results import Results
+from openconductor.evaluation.records import Results
 from openconductor.journal import JournalReader
 from openconductor.report.replays import replayed
 

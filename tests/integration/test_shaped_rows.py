@@ -25,8 +25,8 @@ from shaped_rows import SHAPES, write_run
 from openconductor import cli
 from openconductor.errors import SandboxError
 from openconductor.evaluation.config import ConductorTable, EvalConfig, TaskTable
-from openconductor.evaluation.runner import run_grid
-from openconductor.evaluation.table import Row, make_table
+from openconductor.evaluation.grid import run_grid
+from openconductor.evaluation.tables import Row, make_table
 from openconductor.providers import PROVIDERS
 from openconductor.sandboxes import open_sandbox
 

@@ -58,7 +58,7 @@ def ask(  # noqa: PLR0913, PLR0917 - the options of a command
 ) -> None:
     """Ask one question: a Conductor plans, workers answer."""
     from openconductor.conductor import Conductor
-    from openconductor.evaluation.planner import find_planner
+    from openconductor.evaluation.systems import find_planner
     from openconductor.journal import Journal
     from openconductor.serialisation import episode_json
     from openconductor.types import Budget

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from rich.text import Text
 
     from openconductor.conductor import Planner
-    from openconductor.evaluation.gym_table import GymTable
+    from openconductor.evaluation.headroom import GymTable
     from openconductor.gym.questions import GymQuestion
     from openconductor.protocols import CallContext, OnText, Provider
     from openconductor.types import Completion, Message, Sampling
@@ -52,8 +52,8 @@ def demo(
     import asyncio
 
     from openconductor.conductor import Conductor
-    from openconductor.evaluation.gym_table import gym_table
-    from openconductor.evaluation.planner import find_planner
+    from openconductor.evaluation.headroom import gym_table
+    from openconductor.evaluation.systems import find_planner
     from openconductor.gym.workers import gym_pool
 
     pool = gym_pool(seed)

@@ -33,8 +33,8 @@ from openconductor.errors import BudgetExceeded, ConfigError
 
 if TYPE_CHECKING:
     from openconductor.evaluation.config import EvalConfig
-    from openconductor.evaluation.regrade import Regraded
-    from openconductor.evaluation.results import Results
+    from openconductor.evaluation.grid import Regraded
+    from openconductor.evaluation.records import Results
 
 SYSTEMS = """What to ask: conductor, workers, worker:NAME, a baseline (consensus:NAME?n=5), an ablation
 (conductor?subtasks=false). With --config also key=value."""
@@ -171,7 +171,7 @@ def _evaluate(config: EvalConfig, folder: Path, retry_failed: bool, as_json: boo
 def _regrade(folder: Path, as_json: bool) -> None:
     import asyncio
 
-    from openconductor.evaluation.regrade import regrade
+    from openconductor.evaluation.grid import regrade
 
     with console.only_results_on_stdout():
         done = asyncio.run(regrade(folder))
@@ -188,9 +188,7 @@ def _regrade(folder: Path, as_json: bool) -> None:
 
 # ── results ──────────────────────────────────────────────────────────────────────────────────────────────────────────
 def _show(results: Results, folder: Path, as_json: bool, regraded: Regraded | None = None) -> None:
-    from openconductor.evaluation.latency import latency
-    from openconductor.evaluation.table import make_table
-    from openconductor.evaluation.table_forms import accuracy_grid, briefly, comparisons
+    from openconductor.evaluation.tables import accuracy_grid, briefly, comparisons, latency, make_table
     from openconductor.serialisation import plain
 
     table = make_table(results)
@@ -216,7 +214,7 @@ def _show(results: Results, folder: Path, as_json: bool, regraded: Regraded | No
 
 def _spent(folder: Path) -> dict[str, object]:
     """What was really paid for, in all runs of the folder; dollars are null where a price is not known."""
-    from openconductor.evaluation.folder import JOURNAL
+    from openconductor.evaluation.records import JOURNAL
     from openconductor.journal import JournalReader
 
     with JournalReader(folder / JOURNAL) as journal:

@@ -49,7 +49,7 @@ def headroom(  # noqa: PLR0913, PLR0917 - the options of a command
     from openconductor.evaluation.config import GYM, make_eval_config
     from openconductor.evaluation.headroom import headroom as measure
     from openconductor.evaluation.headroom import outcome_matrix
-    from openconductor.evaluation.results import Results
+    from openconductor.evaluation.records import Results
     from openconductor.report.figures import ADDS, pool_sections
     from openconductor.report.figures import gain as gain_text
 

@@ -18,7 +18,7 @@ from openconductor.errors import ConfigError
 
 if TYPE_CHECKING:
     from openconductor.evaluation.counterfactual import Counterfactuals
-    from openconductor.evaluation.results import Results
+    from openconductor.evaluation.records import Results
     from openconductor.report.report import Report
 
 FREE = 200
@@ -67,7 +67,7 @@ def report(
     Of a recipe everything is done by this one command: it evaluates (or goes on with what is in --out), then reports.
     """
     from openconductor.evaluation.config import load_eval_config
-    from openconductor.evaluation.results import Results
+    from openconductor.evaluation.records import Results
     from openconductor.report.report import chosen, refuse_other_questions, report_of, write_report
 
     limit = dollars_of(dollars)

@@ -17,7 +17,7 @@ from openconductor.errors import ConfigError
 if TYPE_CHECKING:
     from openconductor.evaluation.config import EvalConfig
     from openconductor.evaluation.grid import Progress
-    from openconductor.evaluation.results import Results
+    from openconductor.evaluation.records import Results
     from openconductor.report.figures import Section
 
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
@@ -47,7 +47,7 @@ def own_folder(config: EvalConfig) -> Path:
 
     The first of a day and name is ``runs/<date>-<name>``; others have ``-2``, ``-3`` … behind that.
     """
-    from openconductor.evaluation.folder import holds
+    from openconductor.evaluation.records import holds
 
     first = new_folder(config.name)
     numbered = re.compile(re.escape(first.name) + r"-([2-9]|[1-9]\d+)")
@@ -67,7 +67,7 @@ def evaluated(config: EvalConfig, folder: Path, what: str, *, retry_failed: bool
     import asyncio
 
     from openconductor.cli.live import dollars_text
-    from openconductor.evaluation.runner import run_grid
+    from openconductor.evaluation.grid import run_grid
 
     console.say(f"run folder: {folder}")
     with console.only_results_on_stdout(), console.progress_bar(what) as advance:

@@ -1,8 +1,83 @@
 """Evaluation: any Orchestrator over any problems, judged, counted, and said with how much certainty.
 
-In: an Orchestrator, problems, a grader. Out: Outcomes, estimates with intervals, tables.
+In: an Orchestrator, problems, a grader. Out: an Outcome a problem and sample, in that order, whatever came first;
+``grid`` makes a whole evaluation of it, with estimates, intervals and tables.
 """
 
-from openconductor.evaluation.run import Outcome, evaluate
+from __future__ import annotations
 
-__all__ = ["Outcome", "evaluate"]
+import asyncio
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+
+from openconductor.errors import ConfigError
+from openconductor.protocols import Grader, Orchestrator
+from openconductor.reward import episode_correct, grade_answer
+from openconductor.types import Episode, Grade, Problem
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """One problem, asked once: the episode, and its grade (None where there was no answer to grade).
+
+    ``sample`` is which repeat of the problem this is, from 0.
+    """
+
+    problem: Problem
+    episode: Episode
+    grade: Grade | None
+    sample: int = 0
+
+    @property
+    def correct(self) -> bool | None:
+        """Whether it counts as right; None is undecided (``reward.episode_correct``)."""
+        return episode_correct(self.episode, self.grade)
+
+
+async def evaluate(
+    orchestrator: Orchestrator,
+    problems: Sequence[Problem],
+    grader: Grader,
+    *,
+    concurrency: int = 64,
+    samples: int = 1,
+    on_result: Callable[[Outcome], None] | None = None,
+) -> list[Outcome]:
+    """Ask every problem and grade the answers.
+
+    Args:
+        orchestrator: the Conductor or a baseline.
+        problems: what to ask.
+        grader: the judge.
+        concurrency: the most episodes under way at once.
+        samples: how often each problem is asked.
+        on_result: gets each outcome as it is known; what it raises ends the evaluation.
+
+    Returns:
+        The outcomes: all samples of the first problem, then of the second, and so on.
+
+    Raises:
+        ConfigError: ``concurrency`` or ``samples`` is below 1.
+        OpenConductorError: one whose fate is *stop*, of the orchestrator or of the grader; what runs is cancelled.
+    """
+    if concurrency < 1 or samples < 1:
+        raise ConfigError(f"evaluate: got concurrency {concurrency} and samples {samples}, expected at least 1 each")
+    asked = [(problem, sample) for problem in problems for sample in range(samples)]
+    outcomes: dict[int, Outcome] = {}
+
+    async def lane(waiting: Iterator[tuple[int, tuple[Problem, int]]]) -> None:
+        for place, (problem, sample) in waiting:  # all lanes draw from one iterator
+            episode = await orchestrator.ask(problem.question, sample=sample)
+            grade = None if episode.answer is None else await grade_answer(grader, problem, episode.answer)
+            outcomes[place] = Outcome(problem, episode, grade, sample)
+            if on_result is not None:
+                on_result(outcomes[place])
+
+    waiting = iter(enumerate(asked))
+    try:
+        async with asyncio.TaskGroup() as lanes:
+            for _ in range(min(concurrency, len(asked))):
+                lanes.create_task(lane(waiting))
+    except BaseExceptionGroup as group:
+        raise group.exceptions[0] from None  # the first one ended it all
+    return [outcomes[place] for place in range(len(asked))]

@@ -1,30 +1,44 @@
-"""What an evaluation is told: systems, tasks, repeats, and what may be spent. Few fields, one level deep.
+"""What an evaluation is told: systems, tasks, repeats, and what may be spent.
 
 In: a TOML file and ``key=value`` overrides, or values. Out: an ``EvalConfig``, or a ConfigError that names the nearest
 key. Defaults are the gym with the bundled Conductor, which costs nothing.
+
+Systems are named ``kind``, ``kind:name``, ``kind:name?option=value&…``: ``conductor`` and its ablations
+(``conductor?subtasks=false``) · ``planner:PROVIDER:MODEL`` (a prompted model as the Conductor) · ``worker:NAME`` ·
+``workers`` (every worker alone) · baselines (``consensus:NAME?n=5``, ``moa:NAME``, ``random``, ``best_fixed`` …) ·
+``oracle_observed`` (hindsight) · ``oracle`` (in the gym).
 """
 
 from __future__ import annotations
 
 import json
 import math
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, fields
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from decimal import Decimal
 from pathlib import Path
-from typing import Literal, cast
+from typing import TYPE_CHECKING, Literal, cast
 
-from openconductor.config import load_toml, read_toml, validate
+from openconductor.baselines import BASELINES
+from openconductor.config import load_toml, nearest, read_toml, validate
 from openconductor.errors import ConfigError
+from openconductor.serialisation import plain
 from openconductor.types import Budget
+
+if TYPE_CHECKING:
+    from openconductor.conductor import Planner
+    from openconductor.pool import WorkerPool
 
 GYM = "gym"
 """The pool and the task that need no key."""
 MOST_REPEATS = 4096
 CONSTRAINED_TOKENS = 4096
 """Output tokens of every worker in the paper's constrained setting (section 5; as in training)."""
-
-Setting = Literal["unconstrained", "constrained"]
+OF_TRAINING = ("model", "cold_start", "rollout", "reward", "optim", "held_out")
+"""Tables that only the recipe of a training has."""
+FREE_TO_CHANGE = ("name", "against", "concurrency", "budget")
+"""What a resumed run may have otherwise: no answer and no verdict depends on it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,7 +46,7 @@ class TaskTable:
     """One ``[[task]]``: a name of the registry, and the options that it takes.
 
     ``path`` is a local file or folder, ``revision`` a commit of the data set, ``sha256`` what its bytes must hash to,
-    ``limit`` so many problems only, ``seed`` what draws them and the order of choices.
+    ``limit`` the most problems, ``seed`` what draws them and the order of choices.
     """
 
     name: str
@@ -46,13 +60,9 @@ class TaskTable:
 
 @dataclass(frozen=True, slots=True)
 class ConductorTable:
-    """Which Conductor the systems ``conductor…`` ask.
+    """Which Conductor the systems ``conductor…`` ask, with the most steps and rounds.
 
-    Attributes:
-        planner: ``provider:model``, a checkpoint folder, or ``worker:NAME`` of the pool; "" is the bundled one.
-        base_url, api_key_env: for a planner behind HTTP.
-        max_steps: the most steps of a workflow.
-        rounds: the most rounds; 1 is no recursion.
+    ``planner`` is ``provider:model``, a checkpoint folder, or ``worker:NAME`` of the pool; "" is the bundled one.
     """
 
     planner: str = ""
@@ -77,11 +87,7 @@ class ConstrainedTable:
 class LearnTable:
     """What the trained baselines learn from: questions that every worker is asked before, none of them evaluated.
 
-    Attributes:
-        task: a name of the registry; "" is the first task that is evaluated.
-        path, split, revision: as in ``[[task]]``.
-        limit: so many questions.
-        trials: how many collaborations, drawn at random, are tried on each (for MASRouter alone).
+    ``task`` "" is the first task that is evaluated; ``trials`` is how many collaborations are tried on each question.
     """
 
     task: str = ""
@@ -110,22 +116,17 @@ class EvalConfig:
 
     Attributes:
         name: names the run's folder.
-        systems: what is asked, as ``systems`` reads it: ``conductor``, ``worker:NAME``, a baseline with options.
-        task: what is asked of each.
         pool: a pool file, or ``gym``.
-        conductor: which Conductor.
         repeats: how often each question is asked.
         seed: draws problems, orders of choices, the gym's answers and random workflows; None is 0 where something must
             be drawn, and leaves choices in their published order.
         setting: ``constrained`` limits every worker's tokens and reasoning (paper, section 5).
         constrained: by the worker's name.
-        learn: what the trained baselines learn from.
         against: the system that the others are compared with; "" is the first.
         share_calls: whether systems that make the same call share its completion (common random numbers: cheaper, but
             their scores then hang together); else each has its own.
         unsafe_code_exec: whether programs are run even where no sandbox works.
         concurrency: the most episodes that ask workers at once.
-        budget: what all of it may cost.
     """
 
     name: str = "eval"
@@ -135,7 +136,7 @@ class EvalConfig:
     conductor: ConductorTable = ConductorTable()
     repeats: int = 1
     seed: int | None = None
-    setting: Setting = "unconstrained"
+    setting: Literal["unconstrained", "constrained"] = "unconstrained"
     constrained: dict[str, ConstrainedTable] = field(default_factory=dict[str, ConstrainedTable])
     learn: LearnTable = LearnTable()
     against: str = ""
@@ -150,43 +151,31 @@ class EvalConfig:
         Raises:
             ConfigError: one is not.
         """
+        names = [task.name for task in self.task]
+        twice = sorted({name for name in names if names.count(name) > 1})
         if not self.systems:
             raise ConfigError("systems: got none, expected at least one, such as 'conductor'")
         if not self.task:
             raise ConfigError("task: got none, expected at least one, such as 'gym'")
-        names = [task.name for task in self.task]
-        twice = sorted({name for name in names if names.count(name) > 1})
         if twice:
             raise ConfigError(f"task: got {twice[0]!r} twice, expected each once")
-        for where, seed in (("seed", self.seed), *((f"task {one.name}: seed", one.seed) for one in self.task)):
-            if seed is not None and seed < 0:
-                raise ConfigError(f"{where}: got {seed}, expected a whole number from 0")
-        if not 1 <= self.repeats <= MOST_REPEATS:
-            raise ConfigError(f"repeats: got {self.repeats}, expected 1 to {MOST_REPEATS}")
-        if self.concurrency < 1:
-            raise ConfigError(f"concurrency: got {self.concurrency}, expected at least 1")
-        if self.conductor.max_steps < 1 or self.conductor.rounds < 1:
-            raise ConfigError(
-                f"conductor: got max_steps {self.conductor.max_steps} and rounds {self.conductor.rounds}, expected at "
-                "least 1 each"
-            )
-        if self.learn.limit < 1 or self.learn.trials < 1:
-            raise ConfigError(
-                f"learn: got limit {self.learn.limit} and trials {self.learn.trials}, expected at least 1 each"
-            )
-        if (self.budget.dollars or 0) < 0 or (self.budget.calls or 0) < 0:
-            raise ConfigError(
-                f"budget: got dollars {self.budget.dollars} and calls {self.budget.calls}, expected at least 0 each"
-            )
-        for worker, limits in self.constrained.items():
-            if limits.max_tokens < 1:
-                raise ConfigError(f"constrained.{worker}.max_tokens: got {limits.max_tokens}, expected at least 1")
-
-
-OF_TRAINING = ("model", "cold_start", "rollout", "reward", "optim", "held_out")
-"""Tables that only the recipe of a training has."""
-FREE_TO_CHANGE = ("name", "against", "concurrency", "budget")
-"""What a resumed run may have otherwise: no answer and no verdict depends on it."""
+        seeds = {"seed": self.seed, **{f"task {one.name}: seed": one.seed for one in self.task}}
+        limits = {f"constrained.{name}.max_tokens": one.max_tokens for name, one in self.constrained.items()}
+        for where, got, least, expected in (
+            *((where, seed, 0, "a whole number from 0") for where, seed in seeds.items()),
+            ("repeats", self.repeats, 1, f"1 to {MOST_REPEATS}"),
+            ("repeats", MOST_REPEATS - self.repeats, 0, f"1 to {MOST_REPEATS}"),
+            ("concurrency", self.concurrency, 1, "at least 1"),
+            ("conductor.max_steps", self.conductor.max_steps, 1, "at least 1"),
+            ("conductor.rounds", self.conductor.rounds, 1, "at least 1"),
+            ("learn.limit", self.learn.limit, 1, "at least 1"),
+            ("learn.trials", self.learn.trials, 1, "at least 1"),
+            ("budget.dollars", self.budget.dollars, 0, "at least 0"),
+            ("budget.calls", self.budget.calls, 0, "at least 0"),
+            *((where, tokens, 1, "at least 1") for where, tokens in limits.items()),
+        ):
+            if got is not None and got < least:
+                raise ConfigError(f"{where}: got {got}, expected {expected}")
 
 
 def load_eval_config(path: Path, overrides: Sequence[str] = ()) -> EvalConfig:
@@ -216,45 +205,93 @@ def make_eval_config(values: Mapping[str, object], *, where: str) -> EvalConfig:
 
 def plain_config(config: EvalConfig) -> dict[str, object]:
     """The whole recipe as plain values, defaults included, what is None left out; decimals are texts."""
-    return cast("dict[str, object]", _plain(config))
+
+    def known(table: object) -> object:
+        if isinstance(table, list):
+            return [known(one) for one in cast("list[object]", table)]
+        if not isinstance(table, dict):
+            return table
+        return {name: value for name, value in cast("dict[str, object]", table).items() if value is not None}
+
+    whole = cast("dict[str, object]", known(plain(config)))
+    return {name: known(value) for name, value in whole.items()}
 
 
 def dump_eval_config(config: EvalConfig) -> str:
-    """The whole recipe as TOML that loads to the same."""
+    """The whole recipe as TOML that loads to the same.
+
+    Raises:
+        ConfigError: a value is one that TOML cannot say.
+    """
     values = plain_config(config)
-    lines = [f"{key} = {dump_value(value)}" for key, value in values.items() if not _is_table(value)]
-    for key, value in values.items():
-        if isinstance(value, list) and _is_table(cast("object", value)):
-            for table in cast("list[dict[str, object]]", value):
-                lines += _table(f"[[{key}]]", table)
-        elif isinstance(value, dict):
-            table = cast("dict[str, object]", value)
-            if key == "constrained":
-                for worker, limits in cast("dict[str, dict[str, object]]", table).items():
-                    lines += _table(f"[constrained.{_text(worker)}]", limits)
-            else:
-                lines += _table(f"[{key}]", table)
+    tables = {name: cast("dict[str, object]", value) for name, value in values.items() if isinstance(value, dict)}
+    lines = [f"{name} = {dump_value(value)}" for name, value in values.items() if name not in tables]
+    for name, table in tables.items():
+        lines += ["", f"[{name}]", *(f"{_key(key)} = {dump_value(value)}" for key, value in table.items())]
     return "\n".join(lines) + "\n"
+
+
+def dump_value(value: object) -> str:
+    """A plain value as TOML writes it behind an equals sign, tables inline.
+
+    Raises:
+        ConfigError: TOML cannot say it.
+    """
+    if isinstance(value, dict):
+        items = cast("dict[str, object]", value).items()
+        return f"{{ {', '.join(f'{_key(name)} = {dump_value(one)}' for name, one in items)} }}"
+    if isinstance(value, list):
+        return f"[{', '.join(map(dump_value, cast('list[object]', value)))}]"
+    if value is None or (isinstance(value, float) and not math.isfinite(value)):
+        raise ConfigError(f"recipe: got {value}, which TOML cannot say as JSON does; expected a text, number or switch")
+    # JSON's strings are TOML's, but for DEL, which TOML wants escaped.
+    return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
+
+
+def _key(name: str) -> str:
+    return name if re.fullmatch(r"[A-Za-z0-9_]+", name) else dump_value(name)
 
 
 def differences(before: EvalConfig, now: EvalConfig, *, places: bool = False) -> list[str]:
     """What of two recipes differs in a way that answers or verdicts depend on: ``field: got …, expected …``.
 
-    Where a pool file and local data lie is none of it, unless ``places`` says so: a run keeps what stands in them
-    (``inputs``).
+    Where a pool file and local data lie is not compared unless ``places`` says so: a run keeps what is in them.
     """
     old, new = plain_config(before), plain_config(now)
     if not places and GYM not in (before.pool, now.pool):
         new["pool"] = old["pool"]
-    for recipe in () if places else (old, new):
-        for table in cast("list[dict[str, object]]", [*cast("list[object]", recipe["task"]), recipe["learn"]]):
+    for recipe in (old, new):
+        for name in FREE_TO_CHANGE:
+            recipe.pop(name, None)
+        tables = [*cast("list[dict[str, object]]", recipe["task"]), cast("dict[str, object]", recipe["learn"])]
+        for table in () if places else tables:
             table.pop("path", None)
-    names = [one.name for one in fields(EvalConfig) if one.name not in FREE_TO_CHANGE]
-    return [
-        f"{name}: got {_short(new.get(name))}, expected {_short(old.get(name))}"
-        for name in names
-        if old.get(name) != new.get(name)
-    ]
+    return what_differs(old, new)
+
+
+def what_differs(before: object, now: object, where: str = "") -> list[str]:
+    """What of two plain values differs, in order of its name: ``where: got …, expected …``."""
+    if before == now:
+        return []
+    old, new = _parts(before), _parts(now)
+    if old is None or new is None or type(before) is not type(now):
+        got, expected = (json.dumps(side, ensure_ascii=False, default=str) for side in (now, before))
+        return [f"{where}: got {_short(got)}, expected {_short(expected)}"]
+    found: list[str] = []
+    for name in sorted({*old, *new}, key=str):
+        inner = f"{where} {name}" if isinstance(name, int) else f"{where}: {name}" if where else str(name)
+        found += what_differs(old.get(name), new.get(name), inner)
+    return found
+
+
+def _parts(value: object) -> dict[object, object] | None:
+    if isinstance(value, list):
+        return dict(enumerate(cast("list[object]", value)))
+    return dict(cast("dict[object, object]", value)) if isinstance(value, dict) else None
+
+
+def _short(text: str) -> str:
+    return text if len(text) <= 100 else f"{text[:99]}…"
 
 
 def _checked(config: EvalConfig, where: str) -> EvalConfig:
@@ -265,52 +302,132 @@ def _checked(config: EvalConfig, where: str) -> EvalConfig:
     return config
 
 
-def _plain(value: object) -> object:
-    if hasattr(type(value), "__dataclass_fields__"):
-        parts = {one.name: getattr(value, one.name) for one in fields(cast("EvalConfig", value))}
-        return {name: _plain(part) for name, part in parts.items() if part is not None}
-    if isinstance(value, Mapping):
-        return {str(name): _plain(part) for name, part in cast("Mapping[object, object]", value).items()}
-    if isinstance(value, list | tuple):
-        return [_plain(part) for part in cast("Sequence[object]", value)]
-    return format(value, "f") if isinstance(value, Decimal) else value
+# ── systems, as they are named ───────────────────────────────────────────────────────────────────────────────────────
+CONDUCTOR = "conductor"
+PLANNER = "planner"
+WORKER = "worker"
+WORKERS = "workers"
+ORACLE = "oracle"
+HINDSIGHT = "oracle_observed"
+ALONE = f"{WORKER}:"
+"""How the name of a system begins that is one worker alone."""
+_HIDDEN = ("planned", "single", "explorer")  # made from Python, not from a name
+KINDS = (CONDUCTOR, PLANNER, WORKER, WORKERS, ORACLE, HINDSIGHT, *(name for name in BASELINES if name not in _HIDDEN))
+"""What a spec may begin with."""
+_OPTIONS = re.compile(r"\?(?=[a-z_]+=)")
+
+Value = bool | int | float | str
 
 
-def _is_table(value: object) -> bool:
-    if isinstance(value, list):
-        return any(isinstance(part, dict) for part in cast("list[object]", value))
-    return isinstance(value, dict)
+@dataclass(frozen=True, slots=True)
+class Spec:
+    """One system: one of ``KINDS``, what is behind the first colon ("" for nothing), options by name, in order."""
+
+    kind: str
+    argument: str = ""
+    options: tuple[tuple[str, Value], ...] = ()
+
+    @property
+    def name(self) -> str:
+        """The spec in its one form: what tables call the system."""
+        head = f"{self.kind}:{self.argument}" if self.argument else self.kind
+        said = [f"{name}={str(one).lower() if isinstance(one, bool) else one}" for name, one in self.options]
+        return head + ("?" + "&".join(said) if said else "")
 
 
-def _table(head: str, table: Mapping[str, object]) -> list[str]:
-    return ["", head, *(f"{_key(key)} = {dump_value(value)}" for key, value in table.items())] if table else []
-
-
-def dump_value(value: object) -> str:
-    """A plain value as TOML writes it behind an equals sign.
+def read_spec(text: str) -> Spec:
+    """Read one spec.
 
     Raises:
-        ConfigError: TOML cannot say it.
+        ConfigError: it is not one; the message names the nearest kind.
+
+    >>> read_spec(" consensus:gpt-5?n=5 ").name, read_spec("conductor?subtasks=False&access=index").name
+    ('consensus:gpt-5?n=5', 'conductor?access=index&subtasks=false')
     """
-    if isinstance(value, dict):
-        inside = ", ".join(f"{_key(k)} = {dump_value(v)}" for k, v in cast("dict[str, object]", value).items())
-        return f"{{ {inside} }}" if inside else "{}"
-    if isinstance(value, list):
-        return f"[{', '.join(dump_value(part) for part in cast('list[object]', value))}]"
-    if value is None or (isinstance(value, float) and not math.isfinite(value)):
-        raise ConfigError(f"recipe: got {value}, which TOML cannot say as JSON does; expected a text, number or switch")
-    return _text(value) if isinstance(value, str) else json.dumps(value)
+    text = text.strip()
+    head, *tail = _OPTIONS.split(text, maxsplit=1)
+    kind, colon, argument = (part.strip() for part in head.partition(":"))
+    if kind not in KINDS:
+        raise ConfigError(
+            f"system {text!r}: no {kind!r}, expected one of {', '.join(KINDS)}; nearest: {nearest(kind, KINDS)!r}"
+        )
+    if colon and not argument:
+        raise ConfigError(f"system {text!r}: nothing behind the colon; expected a name")
+    options: dict[str, Value] = {}
+    for pair in tail[0].split("&") if tail else ():
+        name, _, value = (part.strip() for part in pair.partition("="))
+        if not (name and value) or name in options:
+            raise ConfigError(f"system {text!r}: got {pair!r}, expected option=value, each option once")
+        options[name] = _value(value)
+    return Spec(kind, argument, tuple(sorted(options.items())))
 
 
-def _key(name: str) -> str:
-    return name if name.replace("_", "").isalnum() and name.isascii() else _text(name)
+def expand(texts: Sequence[str], workers: Iterable[str]) -> list[Spec]:
+    """Read all specs; ``workers`` becomes one for each worker, in order.
+
+    Raises:
+        ConfigError: one is not a spec, or two are the same.
+    """
+    names = list(workers)
+    specs: list[Spec] = []
+    for text in texts:
+        spec = read_spec(text)
+        if spec.kind == WORKERS:
+            if spec.argument or spec.options:
+                raise ConfigError(f"system {text!r}: got more than {WORKERS!r}, which stands for every worker alone")
+            specs += [Spec(WORKER, name) for name in names if Spec(WORKER, name) not in specs]
+        elif spec in specs:
+            raise ConfigError(f"system {text!r}: named twice, expected each once")
+        else:
+            specs.append(spec)
+    return specs
 
 
-def _text(text: str) -> str:
-    # JSON's strings are TOML's, but for DEL, which TOML wants escaped.
-    return json.dumps(text, ensure_ascii=False).replace("\x7f", "\\u007f")
+def against_in(systems: Sequence[str], named: str) -> str:
+    """The system that the others are compared with; "" is the first.
+
+    Raises:
+        ConfigError: the one that is named is not among them, or is hindsight.
+    """
+    if not named:
+        return next((system for system in systems if system != HINDSIGHT), systems[0])
+    name = read_spec(named).name
+    if name == HINDSIGHT:
+        raise ConfigError(f"against: got {name!r}, which chose by the very answers; expected a system that answers")
+    if name not in systems:
+        raise ConfigError(f"against: got {name!r}, expected one of {', '.join(systems)}")
+    return name
 
 
-def _short(value: object) -> str:
-    text = json.dumps(value, ensure_ascii=False)
-    return text if len(text) <= 120 else f"{text[:119]}…"
+def _value(text: str) -> Value:
+    if text.lower() in ("true", "false"):
+        return text.lower() == "true"
+    if re.fullmatch(r"-?[0-9]+", text):
+        return int(text)
+    return float(text) if re.fullmatch(r"-?[0-9]+\.[0-9]+", text) else text
+
+
+def find_planner(
+    named: str | None, pool: WorkerPool, *, base_url: str | None = None, key_env: str | None = None
+) -> Planner:
+    """What ``--conductor`` names: ``provider:model``, a checkpoint folder, ``worker:NAME``; None is the bundled one.
+
+    Raises:
+        ConfigError: there is no such thing, or it does not take a URL or a key.
+    """
+    from openconductor.gym.bundled import bundled_folder
+    from openconductor.providers import create
+
+    options = {name: value for name, value in (("base_url", base_url), ("api_key_env", key_env)) if value is not None}
+    if named is None:
+        if options:
+            raise ConfigError("--conductor-base-url, --conductor-key-env: expected --conductor provider:model beside")
+        return str(bundled_folder())
+    kind, colon, name = named.partition(":")
+    if kind == WORKER and colon:
+        if options:
+            raise ConfigError(f"--conductor {named}: takes its URL and key from the pool file, got them as options too")
+        return pool[pool.ordinal_of(name)]
+    if options and not (kind and name):
+        raise ConfigError(f"--conductor {named!r}: got a URL or a key for it, expected 'provider:model'")
+    return create(kind, name, **options) if options else named

@@ -5,10 +5,8 @@ accuracy by kind of edit, place of the step, topology and worker, with paired in
 whose workflows are dealt out among other questions.
 
 Every edited workflow is compared with the unedited one, replayed in the same way, on the same question and the same
-repeat. What a replay costs is up to who offers it: calls that a journal holds are not made again.
-
-Not covered: recursion (of a record with several rounds nothing is replayed), and effects of two edits together. A step
-whose loss changes nothing may still be worth something where others fail, so effects do not add up to the accuracy.
+repeat. Not covered: recursion (of a record with several rounds nothing is replayed), and effects of two edits together.
+A step whose loss changes nothing may still be worth something where others fail.
 """
 
 from __future__ import annotations
@@ -16,43 +14,99 @@ from __future__ import annotations
 import asyncio
 import random
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
-from statistics import fmean
+from dataclasses import asdict, dataclass, replace
+from typing import Literal, get_args
 
 from openconductor.baselines.instructions import solve
 from openconductor.episode import Stage
-from openconductor.errors import GradingError
-from openconductor.evaluation.edits import EDIT_KINDS, Edit, EditKind, Swap, edited, edits_of
-from openconductor.evaluation.headroom import estimate
+from openconductor.evaluation import Outcome
 from openconductor.evaluation.records import Record
-from openconductor.evaluation.run import Outcome
-from openconductor.evaluation.statistics import Difference, Estimate, Key, difference, holm
+from openconductor.evaluation.statistics import Difference, Estimate, Key, difference, estimate, holm
 from openconductor.gym.exact import expected_accuracy
 from openconductor.gym.questions import read_question
 from openconductor.measures import topology
 from openconductor.pool import WorkerPool
+from openconductor.prompt import SOLVE_SUBTASK
 from openconductor.protocols import Grader, OnEvent
-from openconductor.types import Budget, Problem, Workflow
+from openconductor.reward import grade_answer
+from openconductor.types import Budget, Problem, Step, Workflow
 
 Replay = Callable[[Problem, Workflow, int], Awaitable[float | None]]
 """Plays a workflow on a problem, for a repeat: its score in [0, 1], or None where that could not be decided."""
 
+EditKind = Literal["drop", "swap", "blind", "untold"]
+"""What is taken away.
 
+- ``drop``: the step itself. Who saw it sees one step less; of the last step, the one before it answers.
+- ``swap``: its worker, for another one.
+- ``blind``: what it is shown: its access list is emptied.
+- ``untold``: what it is told: its subtask is just to solve the question.
+"""
+EDIT_KINDS: tuple[EditKind, ...] = get_args(EditKind)
+_PLACES = ("only", "first", "middle", "last")
+
+
+# ── edits ────────────────────────────────────────────────────────────────────────────────────────────────────────────
+@dataclass(frozen=True, slots=True)
+class Edit:
+    """One thing that is taken away of a step (0-based); ``worker`` takes its place in a ``swap``."""
+
+    kind: EditKind
+    step: int
+    worker: int | None = None
+
+
+def edited(workflow: Workflow, edit: Edit, *, told: str = SOLVE_SUBTASK) -> Workflow | None:
+    """The workflow with one thing taken away; None where nothing would be left, or nothing would change.
+
+    ``told`` is what an ``untold`` step is told.
+
+    >>> chain = Workflow([Step(0, "Draft."), Step(1, "Check.", [0]), Step(2, "Polish.", [1])])
+    >>> [step.access for step in edited(chain, Edit("drop", 0))]
+    [(), (0,)]
+    """
+    index = edit.step
+    step = workflow.steps[index]
+    match edit.kind:
+        case "drop":
+            kept = [_unseeing(workflow, place, index) for place in range(len(workflow)) if place != index]
+            return Workflow(tuple(kept)) if kept else None
+        case "swap":
+            changed = replace(step, worker=step.worker if edit.worker is None else edit.worker)
+        case "blind":
+            # "all" of the first step shows nothing of this workflow: that is no change.
+            changed = replace(step, access=()) if workflow.visible(index) else step
+        case "untold":
+            changed = replace(step, subtask=told)
+    if changed == step:
+        return None
+    return Workflow((*workflow.steps[:index], changed, *workflow.steps[index + 1 :]))
+
+
+def edits_of(workflow: Workflow, ordinals: Iterable[int], *, seed: str = "") -> Iterator[Edit]:
+    """Every edit of every step; a worker is swapped for one other of the ordinals, drawn by the seed."""
+    for index, step in enumerate(workflow):
+        others = sorted(ordinal for ordinal in ordinals if ordinal != step.worker)
+        for kind in EDIT_KINDS:
+            if kind != "swap":
+                yield Edit(kind, index)
+            elif others:
+                yield Edit(kind, index, random.Random(f"swap/{seed}/{index}").choice(others))
+
+
+def _unseeing(workflow: Workflow, place: int, index: int) -> Step:
+    """A step as it is without the step ``index``: the others are numbered anew."""
+    step = workflow.steps[place]
+    if step.access == "all":
+        return step
+    return replace(step, access=tuple(one - (one > index) for one in workflow.visible(place) if one != index))
+
+
+# ── what was found ───────────────────────────────────────────────────────────────────────────────────────────────────
 @dataclass(frozen=True, slots=True)
 class Options:
-    """What is taken away, and how.
+    """The seed of swaps, shuffles and bootstraps, and the most replays at once."""
 
-    Attributes:
-        kinds: the kinds of edit.
-        swap: for which workers a step's own is swapped.
-        shuffle: whether workflows are also dealt out among the other questions of their task.
-        seed: of swaps, shuffles and bootstraps.
-        concurrency: the most replays at once.
-    """
-
-    kinds: Sequence[EditKind] = EDIT_KINDS
-    swap: Swap = "random"
-    shuffle: bool = True
     seed: int = 0
     concurrency: int = 64
 
@@ -62,11 +116,10 @@ class Effect:
     """What one kind of edit does to accuracy.
 
     Attributes:
-        kind: what was taken away.
         by: what the steps are grouped by: ``all``, ``position``, ``topology``, ``worker``.
         group: which group: ``first``, ``middle``, ``last``, ``only``; a topology; a worker's name; "" of all.
         change: edited less unedited, so what helps has a negative change.
-        p_holm: its p-value, adjusted for all effects that are looked at together.
+        p_holm: its p-value, adjusted for all effects.
         edits: how many edited workflows it rests on.
     """
 
@@ -83,14 +136,11 @@ class Counterfactuals:
     """What was found.
 
     Attributes:
-        records: how many records were replayed.
-        left_out: how many were not: no workflow, several rounds, or a problem that is not there.
-        replays: how many workflows were played, the unedited among them.
-        undecided: how many of these could not be decided; they are left out.
+        records, left_out: how many were replayed, and not (no workflow, several rounds, no such problem).
+        replays, undecided: how many workflows were played, the unedited among them; of these, left out as undecided.
         unedited: the accuracy of the unedited workflows, replayed.
         effects: by kind of edit, all steps first.
-        shuffled: accuracy with another question's workflow less with the own one; None where that was not asked for,
-            or there is no other question.
+        shuffled: accuracy with another question's workflow less with the own one; None where there is no other.
     """
 
     records: int
@@ -115,26 +165,17 @@ def pool_replay(
     on_event: OnEvent | None = None,
     sample: Callable[[Problem, int], int] | None = None,
 ) -> Replay:
-    """Replay over a pool's workers, graded; what a journal holds is free where the pool answers from it.
+    """Replay over a pool's workers (``pool.replaying(journal)`` makes what a journal holds free), graded.
 
-    Args:
-        pool: the workers (``pool.replaying(journal)`` makes them answer from a journal).
-        grader: the judge of a problem.
-        budget: what one replay may cost; where it is spent, the workflow counts as wrong, as in an evaluation.
-        on_event: gets the events: a journal, so that the new calls are kept.
-        sample: the sample number of a problem's repeat; the repeat itself by default.
+    Where the ``budget`` of one replay is spent, the workflow counts as wrong, as in an evaluation. ``sample`` gives the
+    sample number of a problem's repeat; the repeat itself by default.
     """
 
     async def replay(problem: Problem, workflow: Workflow, repeat: int) -> float | None:
         number = repeat if sample is None else sample(problem, repeat)
         stage = Stage(pool, problem.question, sample=number, on_event=on_event, spent="data")
         episode = await stage.play(lambda stage: stage.answer_by(workflow), budget)
-        grade = None
-        if episode.answer is not None:
-            try:
-                grade = await grader(problem).grade(problem, episode.answer)
-            except GradingError:
-                grade = None
+        grade = None if episode.answer is None else await grade_answer(grader(problem), problem, episode.answer)
         correct = Outcome(problem, episode, grade, repeat).correct
         return None if correct is None else float(correct)
 
@@ -149,13 +190,15 @@ async def exact_replay(problem: Problem, workflow: Workflow, _repeat: int = 0) -
 
 # ── the replays ──────────────────────────────────────────────────────────────────────────────────────────────────────
 @dataclass(frozen=True, slots=True)
-class _Place:
-    """What a replayed edit belongs to."""
+class _Job:
+    """One replay: of which record, and what was taken away (None: nothing, or its workflow is another question's)."""
 
-    key: Key
     record: int
-    edit: Edit | None
-    groups: tuple[tuple[str, str], ...] = ()
+    problem: Problem
+    workflow: Workflow
+    repeat: int
+    edit: Edit | None = None
+    shuffled: bool = False
 
 
 async def counterfactuals(
@@ -167,10 +210,10 @@ async def counterfactuals(
     options: Options | None = None,
     on_progress: Callable[[int, int], None] | None = None,
 ) -> Counterfactuals:
-    """Replay every record's workflow, and each edit of it.
+    """Replay the workflow of every record of one system that has one round, and each edit of it.
 
     Args:
-        records: of one system; those with one round and a workflow are replayed.
+        records: of one system.
         problems: by task and id.
         replay: plays a workflow.
         workers: those that a step may go to, by ordinal.
@@ -183,48 +226,56 @@ async def counterfactuals(
     options = options or Options()
     kept = [one for one in records if len(one.workflows) == 1 and (one.task, one.problem) in problems]
     jobs = list(_jobs(kept, problems, workers, options))
-    scores = await _play(
-        [(problem, workflow, repeat) for _, problem, workflow, repeat in jobs], replay, options, on_progress
-    )
-    results = [(place, score) for (place, *_), score in zip(jobs, scores, strict=True)]
-    base = {place.record: score for place, score in results if place.edit is None and not place.groups}
+    scores = await _play(jobs, replay, options.concurrency, on_progress)
+    base: dict[int, float | None] = {}
+    shuffled: list[_Scored] = []
+    grouped: dict[tuple[str, EditKind, str], list[_Scored]] = {}
+    for job, score in zip(jobs, scores, strict=True):
+        record = kept[job.record]
+        scored = ((record.task, record.problem), job.record, score)
+        if job.edit is not None:
+            for by, group in _groups(record.workflows[0], job.edit.step, workers):
+                grouped.setdefault((by, job.edit.kind, group), []).append(scored)
+        elif job.shuffled:
+            shuffled.append(scored)
+        else:
+            base[job.record] = score
     unedited: dict[Key, list[float]] = {}
-    for index, record in enumerate(kept):
-        score = base[index]
+    for index, score in base.items():
         if score is not None:
-            unedited.setdefault((record.task, record.problem), []).append(score)
-    shuffled = [(place, score) for place, score in results if place.groups == _SHUFFLED]
+            unedited.setdefault((kept[index].task, kept[index].problem), []).append(score)
     return Counterfactuals(
         records=len(kept),
         left_out=len(records) - len(kept),
         replays=len(jobs),
         undecided=sum(score is None for score in scores),
         unedited=estimate(unedited) if unedited else None,
-        effects=_effects([one for one in results if one[0].edit is not None], base, options.seed),
+        effects=_effects(grouped, base, options.seed),
         shuffled=_change(shuffled, base, options.seed),
     )
 
 
-_SHUFFLED = (("shuffled", ""),)
-
-
 def _jobs(
     records: Sequence[Record], problems: Mapping[Key, Problem], workers: Mapping[int, str], options: Options
-) -> Iterator[tuple[_Place, Problem, Workflow, int]]:
+) -> Iterator[_Job]:
+    places: dict[str, dict[str, list[int]]] = {}
     for index, record in enumerate(records):
-        key = (record.task, record.problem)
-        problem, workflow = problems[key], record.workflows[0]
-        yield _Place(key, index, None), problem, workflow, record.sample
+        places.setdefault(record.task, {}).setdefault(record.problem, []).append(index)
+        whole = _Job(index, problems[record.task, record.problem], record.workflows[0], record.sample)
+        yield whole
         seed = f"{options.seed}/{record.task}/{record.problem}/{record.sample}"
-        for edit in edits_of(workflow, list(workers), kinds=options.kinds, swap=options.swap, seed=seed):
-            changed = edited(workflow, edit, plain=solve(problem.question))
+        for edit in edits_of(whole.workflow, workers, seed=seed):
+            changed = edited(whole.workflow, edit, told=solve(whole.problem.question))
             if changed is not None:
-                yield _Place(key, index, edit, _groups(workflow, edit.step, workers)), problem, changed, record.sample
-    if options.shuffle:
-        for index, other in _dealt(records, options.seed):
-            record = records[index]
-            key = (record.task, record.problem)
-            yield _Place(key, index, None, _SHUFFLED), problems[key], records[other].workflows[0], record.sample
+                yield replace(whole, workflow=changed, edit=edit)
+    rng = random.Random(f"shuffle/{options.seed}")
+    for task, questions in places.items():
+        order = list(questions)
+        rng.shuffle(order)  # each question gets the workflows of the next one
+        for problem, giver in zip(order, [*order[1:], *order[:1]], strict=True):
+            for place, index in enumerate(questions[problem] if problem != giver else ()):
+                other = records[questions[giver][place % len(questions[giver])]].workflows[0]
+                yield _Job(index, problems[task, problem], other, records[index].sample, shuffled=True)
 
 
 def _groups(workflow: Workflow, step: int, workers: Mapping[int, str]) -> tuple[tuple[str, str], ...]:
@@ -235,42 +286,24 @@ def _groups(workflow: Workflow, step: int, workers: Mapping[int, str]) -> tuple[
     return ("all", ""), ("position", place), ("topology", topology(workflow)), ("worker", worker)
 
 
-def _dealt(records: Sequence[Record], seed: int) -> Iterator[tuple[int, int]]:
-    """Whose workflow each record gets: another question's of the same task, each workflow used once."""
-    by_task: dict[str, dict[str, list[int]]] = {}
-    for index, record in enumerate(records):
-        by_task.setdefault(record.task, {}).setdefault(record.problem, []).append(index)
-    rng = random.Random(f"shuffle/{seed}")
-    for questions in by_task.values():
-        order = list(questions)
-        rng.shuffle(order)
-        for problem, giver in zip(order, [*order[1:], *order[:1]], strict=True):
-            if problem != giver:
-                for place, index in enumerate(questions[problem]):
-                    yield index, questions[giver][place % len(questions[giver])]
-
-
 async def _play(
-    jobs: Sequence[tuple[Problem, Workflow, int]],
-    replay: Replay,
-    options: Options,
-    on_progress: Callable[[int, int], None] | None,
+    jobs: Sequence[_Job], replay: Replay, concurrency: int, on_progress: Callable[[int, int], None] | None
 ) -> list[float | None]:
     """The scores, in order; what is asked for twice is played once."""
-    keys = [(id(problem), workflow, repeat) for problem, workflow, repeat in jobs]
-    waiting = iter(dict(zip(keys, jobs, strict=True)).items())
+    keys = [(id(job.problem), job.workflow, job.repeat) for job in jobs]
+    waiting = dict(zip(keys, jobs, strict=True))
+    left, total = iter(waiting.items()), len(waiting)
     found: dict[object, float | None] = {}
-    total = len(set(keys))
 
     async def lane() -> None:
-        for key, (problem, workflow, repeat) in waiting:  # all lanes draw from one iterator
-            found[key] = await replay(problem, workflow, repeat)
+        for key, job in left:  # all lanes draw from one iterator
+            found[key] = await replay(job.problem, job.workflow, job.repeat)
             if on_progress is not None:
                 on_progress(len(found), total)
 
     try:
         async with asyncio.TaskGroup() as lanes:
-            for _ in range(min(max(1, options.concurrency), total)):
+            for _ in range(min(max(1, concurrency), total)):
                 lanes.create_task(lane())
     except BaseExceptionGroup as group:
         raise group.exceptions[0] from None  # the first one ended it all
@@ -278,46 +311,33 @@ async def _play(
 
 
 # ── the effects ──────────────────────────────────────────────────────────────────────────────────────────────────────
-Result = tuple[_Place, float | None]
+_Scored = tuple[Key, int, float | None]
+"""A replay's question, its record and its score."""
 
 
-def _effects(results: Sequence[Result], base: Mapping[int, float | None], seed: int) -> tuple[Effect, ...]:
-    grouped: dict[tuple[EditKind, str, str], list[Result]] = {}
-    for place, score in results:
-        assert place.edit is not None
-        for by, group in place.groups:
-            grouped.setdefault((place.edit.kind, by, group), []).append((place, score))
-    order = {by: rank for rank, by in enumerate(("all", "position", "topology", "worker"))}
-    names = sorted(grouped, key=lambda one: (order[one[1]], EDIT_KINDS.index(one[0]), _rank(one[2]), one[2]))
-    found = [
-        (name, change, len(grouped[name]))
-        for name in names
-        if (change := _change(grouped[name], base, seed)) is not None
-    ]
-    adjusted = holm([change.p for _, change, _ in found])
+def _effects(
+    grouped: Mapping[tuple[str, EditKind, str], Sequence[_Scored]], base: Mapping[int, float | None], seed: int
+) -> tuple[Effect, ...]:
+    def order(name: tuple[str, EditKind, str]) -> tuple[str, int, int, str]:
+        by, kind, group = name
+        return by, EDIT_KINDS.index(kind), _PLACES.index(group) if group in _PLACES else 0, group
+
+    changes = {name: _change(grouped[name], base, seed) for name in sorted(grouped, key=order)}
+    found = [(name, change) for name, change in changes.items() if change is not None]
+    adjusted = holm([change.p for _, change in found])
     return tuple(
-        Effect(kind, by, group, change, p, count)
-        for ((kind, by, group), change, count), p in zip(found, adjusted, strict=True)
+        Effect(kind, by, group, change, p, len(grouped[by, kind, group]))
+        for ((by, kind, group), change), p in zip(found, adjusted, strict=True)
     )
 
 
-def _rank(group: str) -> int:
-    """Positions in their order."""
-    places = ("only", "first", "middle", "last")
-    return places.index(group) if group in places else 0
-
-
-def _change(results: Iterable[Result], base: Mapping[int, float | None], seed: int) -> Difference | None:
+def _change(results: Iterable[_Scored], base: Mapping[int, float | None], seed: int) -> Difference | None:
     """The mean change over questions; a question's is the mean over its edits that were decided, both ways."""
-    with_edit: dict[Key, list[float]] = {}
-    without: dict[Key, list[float]] = {}
-    for place, score in results:
-        before = base[place.record]
-        if score is not None and before is not None:
-            with_edit.setdefault(place.key, []).append(score)
-            without.setdefault(place.key, []).append(before)
-    return difference(
-        {key: [fmean(of_one)] for key, of_one in with_edit.items()},
-        {key: [fmean(of_one)] for key, of_one in without.items()},
-        seed,
-    )
+    after: dict[Key, list[float]] = {}
+    before: dict[Key, list[float]] = {}
+    for key, record, score in results:
+        unedited = base[record]
+        if score is not None and unedited is not None:
+            after.setdefault(key, []).append(score)
+            before.setdefault(key, []).append(unedited)
+    return difference(after, before, seed)

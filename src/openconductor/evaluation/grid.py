@@ -1,49 +1,55 @@
-"""Asking a grid of cells: many at once, each kept in the journal as soon as it is graded.
+"""One evaluation from recipe to tables, in a folder that it can be resumed from at any moment; or its answers regraded.
 
-In: cells, a journal. Out: a Record a cell, in the journal's ``outcomes``; nothing of it stays in memory.
+In: an EvalConfig and a folder. Out: in that folder ``config.toml``, ``environment.json`` (versions, inputs),
+``journal.sqlite`` (every call, and a record a question), the table in its forms, ``latency.json``; Results.
 
-- **Places.** At most ``concurrency`` episodes ask workers at once. An episode whose answer is there gives its place to
-  the next one, while it waits for the disk and for its grader; of these there is a bound, too.
-- **A cell is done** when its record is in the journal. One that was cut off is asked again, by systems that answer from
-  the journal what stands there, so that nothing acknowledged is paid for twice.
+- **Phases.** First what trained baselines learn from (every worker alone, on questions that are not evaluated, and for
+  MASRouter trials of collaborations), then the systems: all at once, or one after the other where they share calls, so
+  that which of two equal calls is paid for does not depend on timing.
+- **A cell** is one system, one question, one repeat; it is done when its record is in the journal. One that was cut
+  off is asked again, by systems that answer from the journal, so that nothing acknowledged is paid for twice.
+- **Places.** At most ``concurrency`` episodes ask workers at once. One whose answer is there gives its place to the
+  next while it waits for the disk and for its grader; of these there is a bound, too.
 - **Two kinds of stop.** Where the budget of the evaluation is spent, no episode is begun, and those that need nothing
-  more come to their end; one that does ends, with its steps in flight. Every other error whose fate is *stop* cancels
-  what runs. Either way the journal holds all that came.
-
-Not covered: which systems and tasks (``systems``, ``inputs``), what becomes of the records (``results``).
+  more come to their end. Every other error whose fate is *stop* cancels what runs. Either way the journal holds all.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable
+import json
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from decimal import Decimal
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any, cast
 
-from openconductor.budget import BudgetMeter, PaidCall
-from openconductor.errors import BudgetExceeded
-from openconductor.evaluation.cells import Cell
-from openconductor.evaluation.records import Record, record_of, to_json
-from openconductor.evaluation.run import Outcome
+from openconductor.baselines.collaboration import Trial, trial_of
+from openconductor.baselines.observed import text_of
+from openconductor.budget import BudgetMeter, PaidCall, check_price
+from openconductor.errors import BudgetExceeded, ConfigError
+from openconductor.evaluation import Outcome, records, systems, tables
+from openconductor.evaluation.config import HINDSIGHT, WORKER, EvalConfig, Spec, against_in, expand, what_differs
+from openconductor.evaluation.records import Record, Results
+from openconductor.evaluation.systems import Sheet, System, explores, learns
 from openconductor.events import Answered, Asked, CallEnded, Event
 from openconductor.journal import Journal, Spending
+from openconductor.policies import LONG_PATIENCE_S, patient
 from openconductor.reward import grade_answer
-from openconductor.types import Budget, Call, Episode, Usage
+from openconductor.serialisation import plain
+from openconductor.storage import make_folder, write_whole
+from openconductor.types import Budget, Call, Episode, Problem, Usage
 
 SETTLING = 3
 """Episodes that may wait for the disk and their graders, for each that asks workers."""
+GRADED_AT_ONCE = 64
+"""Answers that ``regrade`` grades at the same time."""
 
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """How far an evaluation is.
-
-    Attributes:
-        record: the cell that was just done.
-        done: cells done, those of earlier runs among them.
-        total: all cells.
-        spent: what was paid for so far, in all runs of this evaluation; what was answered from the journal is not.
-    """
+    """How far an evaluation is: the cell that was just done, how many of how many, and what all its runs have paid."""
 
     record: Record
     done: int
@@ -54,13 +60,140 @@ class Progress:
 OnProgress = Callable[[Progress], None]
 
 
-class Purse(BudgetMeter):
-    """What a whole evaluation may still spend; a call that a journal answered is given back.
+async def run_grid(
+    config: EvalConfig, folder: str | Path, *, retry_failed: bool = False, on_progress: OnProgress | None = None
+) -> Results:
+    """Ask every system every question, as often as the recipe says, and write the tables.
 
     Args:
-        budget: what all runs of the evaluation may cost together.
-        spent: what earlier runs have paid.
+        config: the recipe.
+        folder: where the run is written; one that holds the same evaluation, whole or cut off, is resumed.
+        retry_failed: whether to ask again what failed (transport, provider, time) in an earlier run.
+        on_progress: told after each question.
+
+    Raises:
+        ConfigError: the recipe names what there is not, or the folder holds something else; the message says what.
+        TaskError: data are absent or changed.
+        BudgetExceeded: the evaluation's budget is spent; the tables show what there is, a larger one resumes it.
+        AuthFailed, JournalError: nothing more can be asked, or kept; what was kept stays.
     """
+    folder = Path(folder)
+    config.check()
+    plan = _Plan(config)
+    spent: BudgetExceeded | None = None
+    try:
+        resumed = records.check_folder(folder, config, plan.described)
+        make_folder(folder)
+        with Journal(folder / records.JOURNAL) as journal:
+            records.write_folder(folder, config, plan.described, plan.sandbox)
+            run = _Run(plan, journal, retry_failed=retry_failed and resumed, on_progress=on_progress)
+            try:
+                with patient(LONG_PATIENCE_S):
+                    await run.play()
+            except BudgetExceeded as error:
+                spent = error
+    finally:
+        await plan.workshop.aclose()
+        if plan.sandbox is not None:
+            await plan.sandbox.aclose()
+    results = Results.load(folder)
+    write_tables(results, folder)
+    if spent is not None:
+        raise spent
+    return results
+
+
+def write_tables(results: Results, folder: Path) -> tables.Table:
+    """Write the table in all its forms, and the latencies, into a run's folder."""
+    table = tables.make_table(results)
+    for name, text in tables.table_files(table).items():
+        write_whole(folder / name, text)
+    write_whole(folder / "latency.json", json.dumps(tables.latency(results), indent=2) + "\n")
+    return table
+
+
+# ── what is going to be asked ────────────────────────────────────────────────────────────────────────────────────────
+class _Plan:
+    """A recipe, checked and loaded before anything is paid for."""
+
+    def __init__(self, config: EvalConfig) -> None:
+        systems.check_tasks(config)
+        self.config = config
+        self.workshop = systems.Workshop(config, systems.load_pool(config))
+        self.workers = [worker.name for _, worker in self.workshop.pool]
+        self.specs = specs = expand(config.systems, self.workers)
+        against_in([spec.name for spec in specs], config.against)  # raises where there is none
+        if len(specs) > 1 and find_spec("scipy") is None:
+            raise ConfigError(
+                "eval: no scipy, which comparisons of systems need; expected the extra: pip install "
+                "'openconductor[eval]'"
+            )
+        for spec in specs:
+            self.workshop.check(spec)
+        loaded = systems.load_sheets(config)
+        learnt = systems.load_learning(config, loaded) if any(learns(spec, config) for spec in specs) else None
+        self.described: dict[str, object] = {
+            "workers": systems.describe_pool(self.workshop.pool),
+            "planners": self.workshop.described(specs),
+            "tasks": {name: described for name, (_, described) in loaded.items()},
+            "learn": None if learnt is None else learnt[1],
+        }
+        if trained := systems.describe_trained(specs):
+            self.described["trained"] = trained
+        sheets = [sheet for sheet, _ in (*loaded.values(), *([] if learnt is None else [learnt]))]
+        self.sandbox = systems.open_for(sheets, config)
+        sheets = [sheet.judged_in(self.sandbox) for sheet in sheets]
+        self.sheets, self.learn = sheets[: len(loaded)], sheets[-1] if learnt is not None else None
+        self.explores = any(explores(spec, config) for spec in specs)
+
+    @property
+    def asked(self) -> list[Spec]:
+        """What is really asked: hindsight only looks back, at every worker."""
+        asked = [spec for spec in self.specs if spec.kind != HINDSIGHT]
+        if len(asked) < len(self.specs):
+            asked += [one for name in self.workers if (one := Spec(WORKER, name)) not in asked]
+        return asked
+
+    @property
+    def total(self) -> int:
+        """How many cells there are."""
+        total = len(self.asked) * self.config.repeats * sum(len(sheet.problems) for sheet in self.sheets)
+        if self.learn is not None:
+            tries = self.config.learn.trials if self.explores else 0
+            total += len(self.learn.problems) * (len(self.workers) + tries)
+        return total
+
+
+# ── asking ───────────────────────────────────────────────────────────────────────────────────────────────────────────
+@dataclass(frozen=True, slots=True)
+class _Cell:
+    """One question, asked once of one system; ``key`` is its name in the journal's outcomes."""
+
+    system: System
+    sheet: Sheet
+    problem: Problem
+    repeat: int
+
+    @property
+    def key(self) -> str:
+        return _key(self.system.name, self.sheet.name, self.problem.id, self.repeat)
+
+
+def _key(*named: object) -> str:
+    return json.dumps(named)
+
+
+def _cells(asked: Sequence[System], sheets: Iterable[Sheet], repeats: int) -> Iterator[_Cell]:
+    """All cells: question by question, each repeat of it to all systems, so that what a stop leaves is paired."""
+    for sheet in sheets:
+        for problem in sheet.problems:
+            for repeat in range(repeats):
+                for system in asked:
+                    yield _Cell(system, sheet, problem, repeat)
+
+
+class Purse(BudgetMeter):
+    """What all runs of an evaluation may still spend; a call that a journal answered is given back."""
 
     __slots__ = ()
 
@@ -75,61 +208,70 @@ class Purse(BudgetMeter):
         super().__init__(Budget(calls=calls, dollars=dollars), now=0.0)
 
     def give_back(self, call: Call) -> None:
-        """Take a call for not made: it was paid for by an earlier one."""
+        """Count a call as not made: it was paid for by an earlier one."""
         self._calls -= 1
-        self.charge(replace(_NOTHING, dollars=-call.usage.dollars))
+        self.charge(Usage(dollars=-call.usage.dollars))
 
 
-class Grid:
-    """Asks cells.
+class _Run:
+    """One run of a plan: what its journal lacks is asked, many at once."""
 
-    Args:
-        journal: takes in all events and records.
-        concurrency: the most episodes that ask workers at once.
-        shared: whether systems share the completions of equal calls (``cells``).
-        budget: what all runs of the evaluation may cost together; None is no limit.
-        on_progress: told after each cell.
-
-    Attributes:
-        spent: what was paid for, in all runs of the evaluation.
-        purse: what may still be spent; None is no limit.
-    """
-
-    def __init__(
-        self,
-        journal: Journal,
-        *,
-        concurrency: int,
-        shared: bool = False,
-        budget: Budget | None = None,
-        on_progress: OnProgress | None = None,
-    ) -> None:
-        self._journal = journal
-        self._places = asyncio.Semaphore(concurrency)
-        self._tasks = asyncio.Semaphore((1 + SETTLING) * concurrency)
-        self._shared = shared
+    def __init__(self, plan: _Plan, journal: Journal, *, retry_failed: bool, on_progress: OnProgress | None) -> None:
+        config = plan.config
+        self._plan, self._config, self.journal = plan, config, journal
+        self._kept = {one.key for one in journal.outcomes()}
+        if retry_failed:
+            self._kept -= _failed(plan, journal)
+        self._places = asyncio.Semaphore(config.concurrency)
+        self._tasks = asyncio.Semaphore((1 + SETTLING) * config.concurrency)
         self.spent = journal.totals().spent
+        budget = config.budget.budget()
         self.purse = None if budget is None else Purse(budget, self.spent)
+        plan.workshop.journal = journal if config.share_calls or self.spent.calls else None
         self._on_progress = on_progress
         self._empty: BudgetExceeded | None = None
-        self._done = self._total = 0
+        self._done = 0
 
-    async def play(self, cells: Iterable[Cell], *, done: int, total: int) -> None:
-        """Ask the cells and keep their records.
+    async def play(self) -> None:
+        """Ask what is missing, phase by phase."""
+        plan, config, workshop = self._plan, self._config, self._plan.workshop
+        for _, worker in workshop.pool:
+            check_price(self.purse, worker)
+        ready = {spec: workshop.make(spec) for spec in plan.asked if not learns(spec, config)}
+        lessons = None if plan.learn is None else await self._learn(plan.learn)
+        every = [ready.get(spec) or workshop.make(spec, lessons) for spec in plan.asked]
+        for together in [[system] for system in every] if config.share_calls else [every]:
+            await self._ask_all(_cells(together, plan.sheets, config.repeats))
+        await self.journal.wait_durable()
 
-        Args:
-            cells: those that are to be asked.
-            done: how many of the total are done already.
-            total: how many there are in all; both for ``on_progress``.
+    async def _learn(self, sheet: Sheet) -> systems.Lessons:
+        """What trained baselines learn from."""
+        plan, workshop = self._plan, self._plan.workshop
+        alone = [workshop.make(Spec(WORKER, name)) for name in plan.workers]
+        await self._ask_all(_cells(alone, [sheet], 1))
+        if plan.explores:
+            await self._ask_all(_cells([workshop.explorer()], [sheet], self._config.learn.trials))
+        await self.journal.wait_durable()
+        found = [record for record in records.kept_records(self.journal) if record.task == sheet.name]
+        found.sort(key=lambda record: (record.problem, record.system, record.sample))
+        questions = {problem.id: problem.question for problem in sheet.problems}
+        trials: list[Trial] = []
+        for one in found:
+            if one.system == systems.EXPLORER and one.correct is not None and one.workflows:
+                asked, cost = questions[one.problem], None if one.usage.unpriced_calls else float(one.usage.dollars)
+                right = float(one.correct)
+                trial = trial_of(asked, text_of(asked), one.workflows[0], workshop.pool, right=right, cost=cost)
+                trials += [] if trial is None else [trial]
+        texts = {problem: text_of(question) for problem, question in questions.items()}
+        return systems.Lessons(records.observations(found, texts, plan.workers), tuple(trials))
 
-        Raises:
-            BudgetExceeded: the evaluation's budget is spent; asking the same cells again goes on.
-            OpenConductorError: another one whose fate is *stop*.
-        """
-        self._done, self._total = done, total
+    async def _ask_all(self, cells: Iterable[_Cell]) -> None:
+        wanted = list(cells)
+        missing = [cell for cell in wanted if cell.key not in self._kept]
+        self._done += len(wanted) - len(missing)
         try:
             async with asyncio.TaskGroup() as group:
-                for cell in cells:
+                for cell in missing:
                     await self._tasks.acquire()
                     await self._places.acquire()
                     if self._empty is not None:
@@ -140,98 +282,168 @@ class Grid:
         if self._empty is not None:
             calls = "1 call" if self.spent.calls == 1 else f"{self.spent.calls} calls"
             raise BudgetExceeded(
-                f"the evaluation's budget is spent, {self._done} of {self._total} questions are done: paid {calls} and "
-                f"${self.spent.usage.dollars}; with a larger budget it goes on from there",
+                f"the evaluation's budget is spent, {self._done} of {self._plan.total} questions are done: paid "
+                f"{calls} and ${self.spent.usage.dollars}; with a larger budget it goes on from there",
                 limit=self._empty.limit,
             ) from self._empty
 
-    async def _play(self, cell: Cell) -> None:
-        place = _Place(self._places)
+    async def _play(self, cell: _Cell) -> None:
+        hears = _Hearing(self, self._places)
         try:
-            episode = await self._ask(cell, place)
-            place.leave()
-            grade = (
-                None if episode.answer is None else await grade_answer(cell.sheet.grader, cell.problem, episode.answer)
-            )
+            episode = await self._ask(cell, hears)
+            hears.leave()
+            judge = cell.sheet.grader
+            grade = None if episode.answer is None else await grade_answer(judge, cell.problem, episode.answer)
             outcome = Outcome(cell.problem, episode, grade, cell.repeat)
-            record = replace(record_of(outcome, system=cell.system.name), task=cell.sheet.name)
-            self._journal.put_outcome(cell.key, to_json(record))
+            record = records.record_of(outcome, system=cell.system.name, task=cell.sheet.name)
+            self.journal.put_outcome(cell.key, cast("dict[str, Any]", plain(record)))
         except BudgetExceeded as error:  # the evaluation's: a question's own is data
             self._empty = error
         else:
             self._done += 1
             if self._on_progress is not None:
-                self._on_progress(Progress(record, self._done, self._total, self.spent))
+                self._on_progress(Progress(record, self._done, self._plan.total, self.spent))
         finally:
-            place.leave()
+            hears.leave()
             self._tasks.release()
 
-    async def _ask(self, cell: Cell, place: _Place) -> Episode:
-        system = cell.system
-        hears = _Hearing(self, place)
-        sample = cell.sample(shared=self._shared)
-        question, budget = cell.problem.question, system.budget
+    async def _ask(self, cell: _Cell, hears: _Hearing) -> Episode:
+        system, problem = cell.system, cell.problem
+        named = "" if self._config.share_calls else system.name
+        sample = records.sample_number(named, cell.sheet.name, problem.id, cell.repeat)
+        asked = system.orchestrator.ask(problem.question, budget=system.budget, on_event=hears, sample=sample)
         try:
             if self.purse is None:
-                return await system.orchestrator.ask(question, budget=budget, on_event=hears, sample=sample)
+                return await asked
             with PaidCall(self.purse):  # what is asked inside is charged to it
-                return await system.orchestrator.ask(question, budget=budget, on_event=hears, sample=sample)
+                return await asked
         except BudgetExceeded as error:
             if error.episode is None or (self.purse is not None and self.purse.ended_in(error)):
                 raise
             return error.episode
 
-    def hear(self, event: Event) -> None:
-        """Take in an event of any episode."""
-        self._journal(event)
-        if not isinstance(event, CallEnded):
-            return
-        call = event.call
-        if call.replayed:
-            if self.purse is not None:
-                self.purse.give_back(call)
-        else:
-            self.spent += Spending(1, call.usage)
 
-    async def wait_durable(self) -> None:
-        """Wait until all that was heard is on the disk."""
-        await self._journal.wait_durable()
+class _Hearing:
+    """The sink of one cell: everything goes to the journal, and the place is left, once, when the episode is over."""
 
+    wants_text = False
+    __slots__ = ("_episode", "_places", "_run")
 
-_NOTHING = Usage()
-
-
-class _Place:
-    """One of the places of those who ask workers; left once."""
-
-    __slots__ = ("_places",)
-
-    def __init__(self, places: asyncio.Semaphore) -> None:
+    def __init__(self, run: _Run, places: asyncio.Semaphore) -> None:
+        self._run = run
         self._places: asyncio.Semaphore | None = places
+        self._episode = ""
 
     def leave(self) -> None:
         places, self._places = self._places, None
         if places is not None:
             places.release()
 
-
-class _Hearing:
-    """The sink of one cell: everything goes to the grid, and the place is left when the episode is over."""
-
-    wants_text = False
-    __slots__ = ("_episode", "_grid", "_place")
-
-    def __init__(self, grid: Grid, place: _Place) -> None:
-        self._grid = grid
-        self._place = place
-        self._episode = ""
-
     def __call__(self, event: Event) -> None:
-        self._grid.hear(event)
-        if isinstance(event, Asked):
+        run = self._run
+        run.journal(event)
+        if isinstance(event, CallEnded):
+            if event.call.replayed:
+                if run.purse is not None:
+                    run.purse.give_back(event.call)
+            else:
+                run.spent += Spending(1, event.call.usage)
+        elif isinstance(event, Asked):
             self._episode = self._episode or event.episode
         elif isinstance(event, Answered) and event.episode == self._episode:
-            self._place.leave()
+            self.leave()
 
     async def wait_durable(self) -> None:
-        await self._grid.wait_durable()
+        await self._run.journal.wait_durable()
+
+
+def _failed(plan: _Plan, journal: Journal) -> set[str]:
+    """The keys of what failed. What a system has learnt from that has answered since is none of it: it stays."""
+    kept = records.kept_records(journal)
+    trained = {spec.name for spec in plan.specs if learns(spec, plan.config)}
+    learnt = plan.learn is not None and any(one.system in trained for one in kept)
+    fixed = plan.learn.name if plan.learn is not None and learnt else None
+    return {
+        _key(one.system, one.task, one.problem, one.sample)
+        for one in kept
+        if one.status == "failed" and one.task != fixed
+    }
+
+
+# ── grading again ────────────────────────────────────────────────────────────────────────────────────────────────────
+@dataclass(frozen=True, slots=True)
+class Move:
+    """A verdict that is another one now; ``None`` is undecided."""
+
+    system: str
+    task: str
+    problem: str
+    sample: int
+    before: bool | None
+    now: bool | None
+    note: str
+
+
+@dataclass(frozen=True, slots=True)
+class Regraded:
+    """How many stored answers were graded again, the verdicts that moved, in order, and the records as they are now."""
+
+    graded: int
+    moves: tuple[Move, ...]
+    results: Results
+
+
+async def regrade(folder: str | Path) -> Regraded:
+    """Grade the stored answers of an evaluation again, without calling anyone, and write its tables anew.
+
+    A moved verdict is a newer record of the same question; the older one stays in the journal. What has no answer stays
+    what it is, and so does what trained baselines learnt from.
+
+    Raises:
+        ConfigError: the folder holds no evaluation, or its questions are not what they were.
+        TaskError: data are absent or changed.
+        JournalError: the journal is in use, or the disk failed.
+    """
+    folder = Path(folder)
+    config, environment = records.read_folder(folder)
+    loaded = systems.load_sheets(config)
+    before = cast("dict[str, records.Plain]", environment.get("inputs", {})).get("tasks", {})
+    if changed := what_differs(before, {name: described for name, (_, described) in loaded.items()}):
+        raise ConfigError(
+            f"{folder}: its questions are others now: {'; '.join(changed)}; expected those that were asked"
+        )
+    sheets = [sheet for sheet, _ in loaded.values()]
+    sandbox = systems.open_for(sheets, config)
+    places = asyncio.Semaphore(GRADED_AT_ONCE)
+
+    async def again(old: Record, sheet: Sheet, problem: Problem) -> Record:
+        async with places:
+            grade = await grade_answer(sheet.judged_in(sandbox).grader, problem, old.answer or "")
+        answered = Episode(problem.question, (), old.answer, None, old.usage, old.seconds)
+        new = records.record_of(Outcome(problem, answered, grade, old.sample), system=old.system)
+        return replace(old, correct=new.correct, status=new.status, extracted=new.extracted, note=new.note)
+
+    asked = {(sheet.name, problem.id): (sheet, problem) for sheet in sheets for problem in sheet.problems}
+    try:
+        with Journal(folder / records.JOURNAL) as journal:
+            kept = records.kept_records(journal)
+            stored = [one for one in kept if one.answer is not None and (one.task, one.problem) in asked]
+            now = await asyncio.gather(*(again(one, *asked[one.task, one.problem]) for one in stored))
+            judged = list(zip(stored, now, strict=True))
+            for old, new in judged:
+                if old != new:
+                    key = _key(new.system, new.task, new.problem, new.sample)
+                    journal.put_outcome(key, cast("dict[str, Any]", plain(new)))
+            await journal.wait_durable()
+    finally:
+        if sandbox is not None:
+            await sandbox.aclose()
+    moves = [
+        Move(new.system, new.task, new.problem, new.sample, old.correct, new.correct, new.note)
+        for old, new in judged
+        if old.correct != new.correct
+    ]
+    moves.sort(key=lambda move: (move.system, move.task, move.problem, move.sample))
+    results = Results.load(folder)
+    write_tables(results, folder)
+    return Regraded(len(judged), tuple(moves), results)

@@ -1,46 +1,71 @@
-"""What an evaluation keeps of one question asked once: everything that tables, reports and plots need, and no more.
+"""What an evaluation keeps: records, and the folder of a run with its results.
 
-In: an Outcome and the system that was asked. Out: a Record, which goes into a run's journal as JSON and comes
-back equal.
+In: Outcomes; a run's folder. Out: Records, which hold everything that tables, reports and plots need and go into the
+run's journal as JSON; Results, which those are made of.
 
-A Record never holds whole conversations; those stand in the journal beside it, under ``episode``.
+The order of Results is that of systems and tasks in the recipe, then of the problems' ids and the repeats: never the
+order in which answers came, so that a resumed run reads as an uninterrupted one. Conversations are in the journal.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from decimal import Decimal
-from typing import Any, Literal, cast, get_args
+import json
+import platform
+import tomllib
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from hashlib import blake2b
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from statistics import fmean
+from typing import Any, Literal, Self, cast
 
-from openconductor.errors import JournalError, OpenConductorError, WorkflowError, caused_by_plan
-from openconductor.evaluation.run import Outcome
+from openconductor.baselines.observed import Observations, oracle_observed
+from openconductor.errors import ConfigError, JournalError, OpenConductorError, WorkflowError, caused_by_plan
+from openconductor.evaluation import Outcome
+from openconductor.evaluation.config import (
+    ALONE,
+    HINDSIGHT,
+    MOST_REPEATS,
+    EvalConfig,
+    differences,
+    dump_eval_config,
+    expand,
+    make_eval_config,
+    what_differs,
+)
+from openconductor.journal import JournalReader
 from openconductor.ledger import draw_up
-from openconductor.types import Call, Round, Step, Usage, Workflow
+from openconductor.sandboxes import Sandbox
+from openconductor.serialisation import load
+from openconductor.storage import write_whole
+from openconductor.types import Grade, Price, Round, Usage, Workflow
 
+Plain = Mapping[str, object]
+"""Values as JSON has them."""
 Status = Literal["graded", "unparsed", "invalid", "refused", "ungraded", "failed"]
 """What became of a question.
 
 - ``graded``: the grader said right or wrong.
 - ``unparsed``: wrong, for the grader found no answer in the text (its note begins so).
-- ``invalid``: wrong, for the plan was no workflow.
+- ``invalid``: wrong, for the plan was not a workflow.
 - ``refused``: wrong, by the plan's own doing: a refusal, a context too long, the question's budget spent.
 - ``ungraded``: masked, for the grader or its sandbox could not decide.
 - ``failed``: masked, for transport, provider or time failed.
 """
 MASKED: tuple[Status, ...] = ("ungraded", "failed")
-UNPARSED = "unparsed"
-"""How the note of a grade begins where no answer could be read off the text."""
 
 
+# ── records ──────────────────────────────────────────────────────────────────────────────────────────────────────────
 @dataclass(frozen=True, slots=True)
 class RoundRecord:
-    """One round: its workflow, or why there is none.
+    """One round.
 
     Attributes:
         workflow: what was planned; None where nothing valid was. A workflow without steps accepts.
         planned: whether a Conductor wrote it (a baseline's round has no completion).
-        reason: of a text that is no workflow; "" otherwise.
+        reason: of a text that is not a workflow; "" otherwise.
         outcomes: of each step, in order: that of its last call; "" where it was not reached.
     """
 
@@ -52,19 +77,13 @@ class RoundRecord:
 
 @dataclass(frozen=True, slots=True)
 class Record:
-    """One problem, asked once of one system.
+    """One problem (its id), asked for the ``sample``-th time, from 0, of one system.
 
     Attributes:
-        system, task, problem: their names; ``problem`` is the problem's id.
-        sample: which repeat of the problem this is, from 0.
-        kind: the problem's kind.
-        correct: right, wrong, or undecided (None: masked, never counted as wrong).
-        status: why.
-        answer, extracted, note: the answer, what the grader read off it, and what it said.
-        rounds: what was planned.
+        correct: right, wrong, or undecided (None: masked, never counted as wrong); ``status`` says why.
+        extracted, note: what the grader read off the answer, and what it said.
         calls: attempts at workers and planner, those of nested orchestrators included once.
-        usage: everything it cost.
-        seconds: wall time.
+        usage, seconds: everything it cost; wall time.
         episode: the episode's id in the journal.
         error: the class and message of the error that ended it; "" where there was none.
     """
@@ -90,7 +109,7 @@ class Record:
     def valid(self) -> bool | None:
         """Whether the first round's text was a workflow; None where no Conductor wrote any.
 
-        A planner that could not be reached wrote none; one that declined, or was asked too much, wrote no workflow.
+        A planner that could not be reached wrote none; one that declined, or was asked too much, wrote an invalid one.
         """
         first = self.rounds[0] if self.rounds else None
         if first is None or not first.planned:
@@ -105,26 +124,21 @@ class Record:
         return tuple(one.workflow for one in self.rounds if one.workflow is not None and one.workflow.steps)
 
 
-def record_of(outcome: Outcome, *, system: str) -> Record:
-    """What is kept of an outcome.
-
-    Args:
-        outcome: a problem, asked once and graded.
-        system: the name of what was asked.
-    """
+def record_of(outcome: Outcome, *, system: str, task: str | None = None) -> Record:
+    """What is kept of an outcome of the system of this name; ``task`` is the problem's own by default."""
     episode, grade, problem = outcome.episode, outcome.grade, outcome.problem
     return Record(
         system=system,
-        task=problem.task,
+        task=problem.task if task is None else task,
         problem=problem.id,
         sample=outcome.sample,
         kind=problem.kind,
         correct=outcome.correct,
-        status=_status(outcome),
+        status=_status(grade) if episode.error is None else _failure(episode.error),
         answer=episode.answer,
         extracted=grade.extracted if grade is not None else None,
         note=grade.note if grade is not None else "",
-        rounds=tuple(_round(one) for one in episode.rounds),
+        rounds=tuple(map(_round, episode.rounds)),
         calls=len(draw_up(episode).attempts),
         usage=episode.usage,
         seconds=episode.seconds,
@@ -133,105 +147,251 @@ def record_of(outcome: Outcome, *, system: str) -> Record:
     )
 
 
-def to_json(record: Record) -> dict[str, object]:
-    """A record as plain values; dollars are a decimal string."""
-    usage = record.usage
-    return {
-        "system": record.system,
-        "task": record.task,
-        "problem": record.problem,
-        "sample": record.sample,
-        "kind": record.kind,
-        "correct": record.correct,
-        "status": record.status,
-        "answer": record.answer,
-        "extracted": record.extracted,
-        "note": record.note,
-        "rounds": [
-            {
-                "steps": None
-                if one.workflow is None
-                else [[step.worker, step.subtask, _plain(step.access)] for step in one.workflow],
-                "planned": one.planned,
-                "reason": one.reason,
-                "outcomes": list(one.outcomes),
-            }
-            for one in record.rounds
-        ],
-        "calls": record.calls,
-        "usage": [
-            usage.input_tokens,
-            usage.cached_tokens,
-            usage.output_tokens,
-            usage.reasoning_tokens,
-            format(usage.dollars, "f"),
-            usage.unpriced_calls,
-            usage.seconds,
-        ],
-        "seconds": record.seconds,
-        "episode": record.episode,
-        "error": record.error,
-    }
+def sample_number(system: str, task: str, problem: str, repeat: int) -> int:
+    """The sample number of a cell's calls, below 2**53: 41 bits of a digest, then the repeat.
+
+    It tells its calls from all others, to the journal and to simulated workers, and depends on no order and on no other
+    cell. Two systems get two completions of the same call; where they share calls, ``system`` is "".
+
+    >>> sample_number("", "gym", "gym-1", 3) - sample_number("", "gym", "gym-1", 0)
+    3
+    """
+    named = json.dumps([system, task, problem]).encode()
+    digest = int.from_bytes(blake2b(named, digest_size=8, person=b"oc-sample").digest(), "big")
+    return (digest >> 23) * MOST_REPEATS + repeat
 
 
-def from_json(data: Mapping[str, Any]) -> Record:
-    """The record of ``to_json``'s values.
+def kept_records(journal: JournalReader) -> list[Record]:
+    """The records in a journal, the newest of each cell, in the order in which they were written.
 
     Raises:
-        JournalError: they are none.
+        JournalError: what is kept is not a record.
     """
     try:
-        if data["status"] not in get_args(Status):
-            raise ValueError(f"status {data['status']!r}")
-        read, cached, written, reasoned, dollars, unpriced, seconds = cast("list[Any]", data["usage"])
-        plain = {name: data[name] for name in _PLAIN}
-        return Record(
-            **plain,
-            rounds=tuple(_round_from(one) for one in data["rounds"]),
-            usage=Usage(read, cached, written, reasoned, Decimal(dollars), unpriced, seconds),
-        )
-    except (KeyError, TypeError, ValueError, IndexError, ArithmeticError) as error:
-        raise JournalError(f"record: got {str(data)[:200]}, expected one of an evaluation ({error})") from error
-
-
-_PLAIN = (
-    *("system", "task", "problem", "sample", "kind", "correct", "status", "answer", "extracted", "note"),
-    *("calls", "seconds", "episode", "error"),
-)
-
-
-def _plain(access: Sequence[object]) -> object:
-    return access if isinstance(access, str) else list(access)
-
-
-def _round_from(data: Mapping[str, Any]) -> RoundRecord:
-    steps = data["steps"]
-    workflow = None if steps is None else Workflow(tuple(Step(*step) for step in steps))
-    return RoundRecord(workflow, data["planned"], data["reason"], tuple(data["outcomes"]))
+        return [load(Record, one.record) for one in journal.outcomes()]
+    except ValueError as error:
+        raise JournalError(f"journal {journal.path}: got a record that is not an evaluation's: {error}") from error
 
 
 def _round(one: Round) -> RoundRecord:
     results = one.transcript.results if one.transcript is not None else ()
     reason = one.error.reason.value if isinstance(one.error, WorkflowError) else ""
-    planned = one.completion is not None or bool(one.calls)
-    return RoundRecord(one.workflow, planned, reason, tuple(_ended(result.calls) for result in results))
+    ended = tuple(result.calls[-1].outcome if result.calls else "" for result in results)
+    return RoundRecord(one.workflow, one.completion is not None or bool(one.calls), reason, ended)
 
 
-def _ended(calls: Sequence[Call]) -> str:
-    return calls[-1].outcome if calls else ""
-
-
-def _status(outcome: Outcome) -> Status:
-    error = outcome.episode.error
-    if error is not None:
-        return _failure(error)
-    if outcome.grade is None or outcome.grade.correct is None:
+def _status(grade: Grade | None) -> Status:
+    if grade is None or grade.correct is None:
         return "ungraded"
-    unparsed = not outcome.grade.correct and outcome.grade.note.startswith(UNPARSED)
-    return "unparsed" if unparsed else "graded"
+    return "unparsed" if not grade.correct and grade.note.startswith("unparsed") else "graded"
 
 
 def _failure(error: OpenConductorError) -> Status:
     if isinstance(error, WorkflowError):
         return "invalid"
     return "refused" if caused_by_plan(error) else "failed"
+
+
+# ── the folder of a run ──────────────────────────────────────────────────────────────────────────────────────────────
+CONFIG = "config.toml"
+ENVIRONMENT = "environment.json"
+JOURNAL = "journal.sqlite"
+_PACKAGES = ("openconductor", "httptools", "numpy", "safetensors", "scikit-learn", "scipy", "tokenizers", "math-verify")
+
+
+def check_folder(folder: Path, config: EvalConfig, inputs: Plain) -> bool:
+    """Whether a run is in the folder already; a ConfigError where it holds something else, or another evaluation."""
+    if not (folder / CONFIG).is_file():
+        names = sorted(path.name for path in folder.glob("*")) if folder.is_dir() else []
+        ours = (CONFIG, ENVIRONMENT, JOURNAL)
+        strangers = [one for one in names if not (one.removesuffix(".part") in ours or one.startswith(f"{JOURNAL}-"))]
+        if strangers or (folder.exists() and not folder.is_dir()):
+            what = f"holds {strangers[0]!r}" if strangers else "is no folder"
+            raise ConfigError(f"{folder}: {what}, expected a new folder or one of an evaluation")
+        return False
+    before, environment = read_folder(folder)
+    if found := differences(before, config) or what_differs(environment.get("inputs"), inputs):
+        raise ConfigError(
+            f"{folder}: its evaluation is another one: {'; '.join(found)}; expected the same, or a new folder (--out)"
+        )
+    return True
+
+
+def write_folder(folder: Path, config: EvalConfig, inputs: Plain, sandbox: Sandbox | None) -> None:
+    """Say in a new folder what the run is; in one that has said so, what has changed since (``resumed``)."""
+    packages: dict[str, str | None] = dict.fromkeys(_PACKAGES)
+    for name in packages:
+        try:
+            packages[name] = version(name)
+        except PackageNotFoundError:
+            continue
+    level = None if sandbox is None else sandbox.level
+    now = {"python": platform.python_version(), "platform": platform.platform(), "packages": packages, "sandbox": level}
+    told: Plain = {**now, "inputs": inputs}
+    if (folder / CONFIG).is_file():
+        before = read_folder(folder)[1]
+        resumed = cast("list[list[str]]", before.get("resumed", []))
+        changed = what_differs({name: before.get(name) for name in now}, now)
+        told = {**before, "resumed": [*resumed, changed]} if changed and changed not in resumed else before
+    write_whole(folder / ENVIRONMENT, json.dumps(told, indent=2) + "\n")
+    write_whole(folder / CONFIG, dump_eval_config(config))  # last: without it there is no run yet
+
+
+def holds(folder: Path, config: EvalConfig) -> bool:
+    """Whether the run in a folder was told the same, with files at the same places (``check_folder`` reads these)."""
+    try:
+        return not differences(read_folder(folder)[0], config, places=True)
+    except ConfigError:
+        return False
+
+
+def read_folder(folder: Path) -> tuple[EvalConfig, Plain]:
+    """The recipe and the environment of the run in a folder.
+
+    Raises:
+        ConfigError: no evaluation is there.
+    """
+    try:
+        values = tomllib.loads((folder / CONFIG).read_text("utf-8"))
+        config = make_eval_config(values, where=str(folder / CONFIG))
+        environment: object = json.loads((folder / ENVIRONMENT).read_text("utf-8"))
+    except (OSError, ValueError) as error:
+        raise ConfigError(f"{folder}: {error}; expected the folder of an evaluation") from error
+    if not isinstance(environment, dict):
+        raise ConfigError(f"{folder / ENVIRONMENT}: got {type(environment).__name__}, expected an object")
+    return config, cast("Plain", environment)
+
+
+# ── results ──────────────────────────────────────────────────────────────────────────────────────────────────────────
+@dataclass(frozen=True, slots=True)
+class Results:
+    """The records of one evaluation.
+
+    Attributes:
+        systems: the rows' names, in the recipe's order.
+        workers, prices: names by ordinal; prices by name, None where not known.
+        expected: how many records a whole evaluation has for each task.
+        records: what was asked of the systems, in order.
+        learning: what the workers were asked for the trained baselines and for hindsight alone; in no table.
+    """
+
+    config: EvalConfig
+    systems: tuple[str, ...]
+    workers: Mapping[int, str]
+    prices: Mapping[str, Price | None]
+    expected: Mapping[str, int]
+    records: tuple[Record, ...]
+    learning: tuple[Record, ...] = ()
+
+    @classmethod
+    def load(cls, folder: str | Path) -> Self:
+        """Read a run, whole or not.
+
+        Raises:
+            ConfigError: the folder holds no evaluation.
+            JournalError: its journal cannot be read, or a record in it.
+        """
+        folder = Path(folder)
+        config, environment = read_folder(folder)
+        with JournalReader(folder / JOURNAL) as journal:
+            records = kept_records(journal)
+        try:
+            inputs = cast("Mapping[str, Any]", environment["inputs"])
+            workers = {one["ordinal"]: str(one["name"]) for one in inputs["workers"]}
+            priced = {str(one["name"]): one["price"] for one in inputs["workers"]}
+            prices = {name: None if price is None else load(Price, price) for name, price in priced.items()}
+            asked = {name: one["problems"] * config.repeats for name, one in inputs["tasks"].items()}
+        except (KeyError, TypeError, ValueError) as error:
+            raise ConfigError(
+                f"{folder}: {error!r} in its description; expected the folder of an evaluation"
+            ) from error
+        return cls.of_records(config, records, workers=workers, prices=prices, expected=asked)
+
+    @classmethod
+    def of_records(
+        cls,
+        config: EvalConfig,
+        records: Iterable[Record],
+        *,
+        workers: Mapping[int, str],
+        prices: Mapping[str, Price | None] | None = None,
+        expected: Mapping[str, int] | None = None,
+    ) -> Self:
+        """Put records in order, and look back over them where the recipe asks for that.
+
+        Raises:
+            ConfigError: the recipe names a system that there is not, or two records are of the same repeat.
+        """
+        tasks = [table.name for table in config.task]
+        systems = tuple(spec.name for spec in expand(config.systems, workers.values()))
+        everything = sorted(records, key=lambda record: (record.problem, record.sample))
+        cells = Counter((one.system, one.task, one.problem, one.sample) for one in everything)
+        if len(cells) < len(everything):
+            raise ConfigError(f"records: got {cells.most_common(1)[0][0]} more than once, expected each repeat once")
+        inside = [record for record in everything if record.task in tasks]
+        if HINDSIGHT in systems:
+            inside += hindsight(inside, list(workers.values()))
+        ours = [record for record in inside if record.system in systems]
+        ours.sort(key=lambda record: (systems.index(record.system), tasks.index(record.task)))  # stable
+        others = [record for record in everything if record.task not in tasks or record.system not in systems]
+        others.sort(key=lambda record: (record.task, record.system))
+        return cls(config, systems, dict(workers), dict(prices or {}), dict(expected or {}), tuple(ours), tuple(others))
+
+    @property
+    def tasks(self) -> tuple[str, ...]:
+        """The tasks' names, in the recipe's order."""
+        return tuple(table.name for table in self.config.task)
+
+    def of(self, system: str, task: str | None = None) -> tuple[Record, ...]:
+        """The records of one system, of one task or of all."""
+        return tuple(one for one in self.records if one.system == system and task in (None, one.task))
+
+    def by_row(self) -> dict[tuple[str, str], list[Record]]:
+        """The records of every system on every task; a row that was never asked is empty."""
+        rows = {(system, task): list[Record]() for system in self.systems for task in self.tasks}
+        for record in self.records:
+            rows[record.system, record.task].append(record)
+        return rows
+
+    @property
+    def missing(self) -> int:
+        """How many records a whole evaluation would have beyond those that are there."""
+        whole = sum(self.expected.get(task, 0) for task in self.tasks) * len(self.systems)
+        return max(0, whole - len(self.records))
+
+
+def observations(records: Iterable[Record], questions: Mapping[str, str], workers: Sequence[str]) -> Observations:
+    """What was seen of workers that answered alone (systems ``worker:NAME``), a row a question, a column a worker.
+
+    ``questions`` are texts by problem id. A cell is the share of right answers among the decided repeats, and the first
+    repeat's answer.
+
+    Raises:
+        ConfigError: there are no questions, or no workers.
+    """
+    seen: dict[tuple[str, str], list[Record]] = {}
+    for record in sorted(records, key=lambda one: one.sample):
+        seen.setdefault((record.problem, record.system), []).append(record)
+    cells = [[seen.get((problem, ALONE + worker), []) for worker in workers] for problem in questions]
+    decided = [[[float(one.correct) for one in cell if one.correct is not None] for cell in row] for row in cells]
+    return Observations(
+        tuple(questions.values()),
+        tuple(workers),
+        tuple(tuple(fmean(cell) if cell else None for cell in row) for row in decided),
+        tuple(tuple(cell[0].answer if cell else None for cell in row) for row in cells),
+    )
+
+
+def hindsight(records: Sequence[Record], workers: Sequence[str]) -> list[Record]:
+    """For each problem the records of the worker that did best on it, as those of a system of its own.
+
+    What was not decided for any worker is the first one's record: masked. Of ties the first worker counts.
+    """
+    found: list[Record] = []
+    for task in sorted({record.task for record in records}):
+        alone = [record for record in records if record.task == task and record.system.startswith(ALONE)]
+        problems = {record.problem: record.problem for record in alone}
+        best = oracle_observed(observations(alone, problems, workers)) if alone else ()
+        chosen = {(problem, ALONE + (one.worker or workers[0])) for problem, one in zip(problems, best, strict=True)}
+        found += [replace(one, system=HINDSIGHT) for one in alone if (one.problem, one.system) in chosen]
+    return found

@@ -1,48 +1,41 @@
-"""What a score is worth: means with standard errors and 95 % intervals, and differences on the same problems.
+"""What a score is worth: means with standard errors and 95 % intervals, differences on the same problems.
 
-In: Outcomes, Records, or scores by problem. Out: estimates. Undecided results are left out and counted apart. Pure and
-seeded; only what draws bootstrap samples needs numpy.
+In: Outcomes, Records, or scores by problem. Out: estimates; undecided results are left out and counted apart. Pure and
+seeded; scipy and numpy are imported where they are needed, and Wilson's interval needs neither.
 
-Every problem weighs the same, however many of its repeats were decided, and every standard error and interval is
-clustered by problem: it says how far the score on another draw of problems of the same kind may lie.
+Problems are what is drawn at random, so they are the clusters: repeats of one problem are averaged first, and every
+problem weighs the same. ``docs/statistics.md`` says how the methods were chosen and how well they cover.
 """
 
+# scipy has no type stubs.
+# pyright: reportMissingTypeStubs=false
 from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from statistics import fmean
-from typing import NamedTuple
+from itertools import pairwise
+from statistics import NormalDist, correlation, fmean
+from typing import TYPE_CHECKING, NamedTuple
 
-from openconductor.evaluation.intervals import (
-    RESAMPLES,
-    agreeing_bound,
-    bootstrap_interval,
-    bootstrap_mean,
-    cautious_mean,
-    share_interval,
-    variance,
-    wilson_interval,
-)
-from openconductor.evaluation.records import Record
-from openconductor.evaluation.run import Outcome
+if TYPE_CHECKING:
+    from openconductor.evaluation import Outcome
+    from openconductor.evaluation.records import Record
+
+RESAMPLES = 10_000
+CONFIDENCE = 0.95
+_AT_ONCE = 1_000_000  # numbers that the bootstrap draws at a time
+_REACH = NormalDist().inv_cdf((1 + CONFIDENCE) / 2)  # standard errors from the middle of an interval to its ends
 
 Key = tuple[str, str]
 """A problem's task and id."""
+Scores = Mapping[Key, Sequence[float]]
+"""The decided scores, in [0, 1], of each problem that has any."""
 
 
 @dataclass(frozen=True, slots=True)
 class Estimate:
-    """A number with its 95 % interval.
-
-    Attributes:
-        value: the estimate (a share, or a difference of shares).
-        low: the interval's lower end.
-        high: its upper end.
-        problems: how many problems it rests on.
-        masked: how many outcomes were undecided, and are left out.
-    """
+    """A number with its 95 % interval, how many problems it rests on, and how many undecided outcomes it leaves out."""
 
     value: float
     low: float
@@ -64,12 +57,7 @@ class Mean(NamedTuple):
 class Difference:
     """By how much one system is right more often than another, on the problems that both have decided.
 
-    Attributes:
-        value: the difference of the two shares, in [-1, 1].
-        low, high: its 95 % interval.
-        p: the two-sided p-value of no difference; below 0.05 where the interval leaves 0 out.
-        problems: how many problems both have decided.
-        better, worse: on how many of them the first, and the second, did better.
+    ``p`` is the two-sided p-value of no difference; ``better`` and ``worse`` count problems on which either did better.
     """
 
     value: float
@@ -81,16 +69,210 @@ class Difference:
     worse: int
 
 
+# ── intervals ────────────────────────────────────────────────────────────────────────────────────────────────────────
+def wilson_interval(successes: float, total: float, *, confidence: float = CONFIDENCE) -> tuple[float, float]:
+    """Wilson's score interval of a share (E. B. Wilson, 1927); (0, 1) where nothing was counted.
+
+    Raises:
+        ValueError: more successes than trials.
+
+    >>> [round(end, 3) for end in wilson_interval(8, 10)]
+    [0.49, 0.943]
+    """
+    if not 0 <= successes <= total:
+        raise ValueError(f"successes: got {successes}, expected 0 to {total}")
+    if total == 0:
+        return 0.0, 1.0
+    z = NormalDist().inv_cdf((1 + confidence) / 2)
+    share = successes / total
+    centre = (share + z * z / (2 * total)) / (1 + z * z / total)
+    half = z / (1 + z * z / total) * math.sqrt(share * (1 - share) / total + z * z / (4 * total * total))
+    # At the ends the formula gives exactly 0 and 1 but for rounding.
+    low = 0.0 if successes == 0 else max(0.0, centre - half)
+    high = 1.0 if successes == total else min(1.0, centre + half)
+    return low, high
+
+
+def share_interval(means: Sequence[float], draws: int) -> tuple[float, float]:
+    """The interval of a mean of shares, one a question: Wilson's, with as many draws as the spread is worth.
+
+    ``draws`` is how many answers they rest on. Repeats that agree are worth one draw, independent ones all of them: the
+    spread of the means says where between the two a set of questions is (Kish's effective sample size). Near 0 and 1
+    few questions tell, so the spread is trusted by how many do.
+
+    Raises:
+        ValueError: there are no means, one is outside [0, 1], or there are fewer draws than means.
+    """
+    count = len(means)
+    if not count or not 0 <= min(means) <= max(means) <= 1:
+        raise ValueError(f"means: got {list(means)[:5]}, expected at least one, all in [0, 1]")
+    if draws < count:
+        raise ValueError(f"draws: got {draws}, expected at least one a question: {count}")
+    share = min(1.0, max(0.0, fmean(means)))
+    full = share * (1 - share)  # the variance of a question's mean where its repeats agree
+    telling = sum(mean < 1 for mean in means) if share > 0.5 else sum(mean > 0 for mean in means)
+    if draws == count or count < 2 or not telling or not full:
+        return wilson_interval(share * count, count)
+    pooled = (telling * variance(means) + full) / (telling + 1)
+    effective = min(float(draws), max(1.0, count * full / pooled))
+    return wilson_interval(share * effective, effective)
+
+
+def mean_interval(values: Sequence[float]) -> tuple[float, float]:
+    """Student's t interval of a mean of any numbers, one a question; all numbers for a single one.
+
+    >>> [round(end, 2) for end in mean_interval([1, 2, 3, 4, 5])]
+    [1.04, 4.96]
+    """
+    if len(values) < 2:
+        return -math.inf, math.inf
+    centre, half = fmean(values), _student(len(values) - 1) * math.sqrt(variance(values) / len(values))
+    return centre - half, centre + half
+
+
+def bootstrap_mean(values: Sequence[float], *, seed: int = 0, resamples: int = RESAMPLES) -> tuple[float, float, float]:
+    """The percentile bootstrap interval of a mean of at least two values, and the two-sided p-value of a mean of 0.
+
+    The plain interval is too narrow by sqrt((n - 1) / n) and has normal tails instead of Student's; its percentiles are
+    moved out by that (T. C. Hesterberg, The American Statistician 69, 2015, section 3.3). Where no draw is beyond 0 the
+    p-value is that of Student's t, if smaller: one in so many draws would leave nothing of a table after Holm.
+    """
+    import numpy as np
+    from scipy.special import ndtr
+
+    count = len(values)
+    if fmean(values) < 0:  # one orientation, so that a difference turned around has the same interval turned around
+        low, high, p = bootstrap_mean([-value for value in values], seed=seed, resamples=resamples)
+        return -high, -low, p
+    given = np.asarray(values, dtype=float)
+    distinct, counts = np.unique(given, return_counts=True)
+    generator = np.random.default_rng(seed)
+    if len(distinct) <= max(8, count // 15):  # how often each distinct value is drawn is all that a mean depends on
+        sums = generator.multinomial(count, counts / count, size=resamples) @ distinct
+    else:
+        blocks = range(0, resamples, max(1, _AT_ONCE // count))
+        sizes = np.diff([*blocks, resamples])
+        sums = np.concatenate([given[generator.integers(0, count, (size, count))].sum(axis=1) for size in sizes])
+    means = np.sort(np.round(sums / count, 12))  # rounded, so that what cancels is 0
+    widening = math.sqrt(count / (count - 1))
+    outside = min(int(ndtr(-widening * _student(count - 1)) * resamples), (resamples - 1) // 2)
+    beyond = min(int((means <= 0).sum()), int((means >= 0).sum()))
+    t = -NormalDist().inv_cdf(min(0.5, (beyond + 1) / (resamples + 1))) / widening
+    spread = math.sqrt(variance(values) / count)
+    if not beyond and spread:
+        t = max(t, fmean(values) / spread)
+    return float(means[outside]), float(means[-1 - outside]), two_sided(t, count - 1)
+
+
+def cautious_mean(values: Sequence[float]) -> tuple[float, float, float]:
+    """Student's t interval of a mean with one value more, that speaks for neither side, and the p-value of a mean of 0.
+
+    The value added is half up, half down, by the root mean square of those that are not 0, of which there must be one.
+    Where few differ, and all in one direction, their own spread is too small to go by. For differences of -1, 0 and 1
+    it adds half a question to each side (A. Agresti, Y. Min, Statistics in Medicine 24, 2005).
+
+    >>> [round(number, 3) for number in cautious_mean([1.0] * 4 + [0.0] * 96)]
+    [-0.004, 0.083, 0.073]
+    """
+    telling = [value * value for value in values if value]
+    count = len(values) + 1
+    centre = math.fsum(values) / count
+    squares = math.fsum(telling) * (1 + 1 / len(telling))
+    error = math.sqrt((squares - count * centre * centre) / (count - 1) / count)
+    half = _student(count - 1) * error
+    return centre - half, centre + half, two_sided(centre / error, count - 1)
+
+
+def jackknife_interval(whole: float, without: Sequence[float]) -> tuple[float, float, float]:
+    """A smooth statistic without its first-order bias, and its interval, from leaving out each question once.
+
+    ``without`` holds the statistic without the first question, without the second …; with fewer than two nothing is
+    known. Where its curvature is what makes it vary (an entropy near its most), the interval is widened by that: the
+    variance of a square is twice its mean's square (M. Quenouille, J. Tukey).
+    """
+    count = len(without)
+    if count < 2:
+        return whole, -math.inf, math.inf
+    pseudo = [count * whole - (count - 1) * each for each in without]
+    value = fmean(pseudo)
+    half = _student(count - 1) * math.sqrt(variance(pseudo) / count + 2 * (whole - value) ** 2)
+    return value, value - half, value + half
+
+
+def averaged_interval(parts: Sequence[tuple[float, float, float]]) -> tuple[float, float]:
+    """The interval of the mean of independent estimates (value, low, high), each of the same weight.
+
+    Distances of the ends from the values are added as variances are (MOVER: G. Y. Zou, A. Donner, Statistics in
+    Medicine 27, 2008), so the interval is skewed where theirs are, and has a width where no part varied.
+
+    >>> [round(end, 3) for end in averaged_interval([(0.5, 0.4, 0.6), (1.0, 0.96, 1.0)])]
+    [0.696, 0.8]
+    """
+    centre = fmean(value for value, _, _ in parts)
+    below = math.sqrt(math.fsum((value - low) ** 2 for value, low, _ in parts)) / len(parts)
+    above = math.sqrt(math.fsum((high - value) ** 2 for value, _, high in parts)) / len(parts)
+    return centre - below, centre + above
+
+
+def p_of_interval(value: float, low: float, high: float) -> float:
+    """The two-sided p-value of 0 that belongs to an interval: 0.05 where a 95 % interval's end is 0.
+
+    >>> round(p_of_interval(0.1, 0.0, 0.2), 6), p_of_interval(0.0, -0.1, 0.1)
+    (0.05, 1.0)
+    """
+    reach = value - low if value > 0 else high - value
+    if not value or not reach:
+        return 0.0 if value else 1.0
+    return min(1.0, math.erfc(_REACH * abs(value) / reach / math.sqrt(2)))
+
+
+def ratio_interval(tops: Sequence[float], bottoms: Sequence[float]) -> tuple[float, float] | None:
+    """Fieller's interval of mean(tops) / mean(bottoms), both of the same questions (E. C. Fieller, 1954).
+
+    It holds every ratio r for which mean(tops - r x bottoms) may be 0; None where the lower mean may be 0 itself.
+    """
+    count = len(tops)
+    if count < 2 or len(bottoms) != count:
+        return None
+    top, bottom = fmean(tops), fmean(bottoms)
+    reach = _student(count - 1) ** 2 / count / (count - 1)
+    of_tops = reach * math.fsum((one - top) ** 2 for one in tops)
+    of_bottoms = reach * math.fsum((one - bottom) ** 2 for one in bottoms)
+    of_both = reach * math.fsum((one - top) * (other - bottom) for one, other in zip(tops, bottoms, strict=True))
+    lead = bottom * bottom - of_bottoms  # (top - r bottom)^2 <= variance(r), as lead r^2 - 2 middle r + rest <= 0
+    if lead <= 0:
+        return None
+    middle, rest = top * bottom - of_both, top * top - of_tops
+    root = math.sqrt(max(0.0, middle * middle - lead * rest))
+    return (middle - root) / lead, (middle + root) / lead
+
+
+def two_sided(t: float, degrees: int) -> float:
+    """The two-sided p-value of Student's t."""
+    from scipy.special import stdtr
+
+    return min(1.0, 2 * float(stdtr(degrees, -abs(t))))
+
+
+def variance(values: Sequence[float]) -> float:
+    """The sample variance (with n - 1) of at least two values."""
+    centre = fmean(values)
+    return math.fsum((value - centre) ** 2 for value in values) / (len(values) - 1)
+
+
+def _student(degrees: int) -> float:
+    """How many standard errors the ends of Student's 95 % interval are from its middle."""
+    from scipy.special import stdtrit
+
+    return float(stdtrit(degrees, (1 + CONFIDENCE) / 2))
+
+
 # ── one system ───────────────────────────────────────────────────────────────────────────────────────────────────────
 def clustered_mean(scores_by_problem: Sequence[Sequence[float]]) -> Mean:
-    """The mean over problems of the mean over repeats (avg@k), with what it is worth.
+    """The mean over problems of the mean over repeats (avg@k); a problem without a decided score is left out.
 
-    Args:
-        scores_by_problem: of each problem the decided scores, in [0, 1]; a problem without any is left out.
-
-    Returns:
-        ``se`` is the spread of the problems' means over the root of their number (0.5 for a single problem, the most it
-        could be); the interval is Wilson's with the effective number of draws (``intervals.share_interval``).
+    ``se`` is the spread of the problems' means over the root of their number (0.5 for a single problem, the most it
+    could be); the interval is ``share_interval``'s.
 
     Raises:
         ValueError: there is no score at all, or one is outside [0, 1].
@@ -104,27 +286,11 @@ def clustered_mean(scores_by_problem: Sequence[Sequence[float]]) -> Mean:
     return _mean([fmean(scores) for scores in decided], sum(map(len, decided)))
 
 
-def avg_at_k(scores_by_problem: Sequence[Sequence[float]], k: int) -> Mean:
-    """The mean score over the first ``k`` repeats of each problem (fewer where fewer were decided).
-
-    Raises:
-        ValueError: ``k`` is below 1, or there is no score at all.
-    """
-    if k < 1:
-        raise ValueError(f"k: got {k}, expected at least 1")
-    return clustered_mean([scores[:k] for scores in scores_by_problem])
-
-
 def pass_at_k(scores_by_problem: Sequence[Sequence[float]], k: int) -> Mean:
     """The chance that at least one of ``k`` answers is right: unbiased, from n >= k repeats (Chen et al., 2021).
 
-    Args:
-        scores_by_problem: of each problem the decided scores; above one half is right. A problem with fewer than ``k``
-            is left out, for nothing unbiased can be said about it.
-        k: how many answers.
-
     Raises:
-        ValueError: ``k`` is below 1, or no problem has ``k`` repeats.
+        ValueError: ``k`` is below 1, or no problem has ``k`` decided repeats; those that have fewer are left out.
 
     >>> round(pass_at_k([[1, 0, 0, 0], [0, 0, 0, 0]], 2).mean, 3)
     0.25
@@ -138,15 +304,6 @@ def pass_at_k(scores_by_problem: Sequence[Sequence[float]], k: int) -> Mean:
     return _mean([1 - math.comb(failed, k) / math.comb(total, k) for total, failed in wrong], sum(map(len, enough)))
 
 
-def accuracy(outcomes: Iterable[Outcome]) -> Estimate | None:
-    """The share of right answers of one system; None where nothing was decided."""
-    scores, masked = _scores(outcomes)
-    if not scores:
-        return None
-    mean = clustered_mean(list(scores.values()))
-    return Estimate(mean.mean, mean.low, mean.high, len(scores), masked)
-
-
 def scores_by_problem(records: Iterable[Record]) -> dict[Key, list[float]]:
     """The decided scores of each problem that has any, in the order of the records."""
     scores: dict[Key, list[float]] = {}
@@ -156,43 +313,39 @@ def scores_by_problem(records: Iterable[Record]) -> dict[Key, list[float]]:
     return scores
 
 
+def estimate(scores: Scores, masked: int = 0) -> Estimate:
+    """The mean of scores by problem, with its interval."""
+    mean = clustered_mean(list(scores.values()))
+    return Estimate(mean.mean, mean.low, mean.high, len(scores), masked)
+
+
+def accuracy(outcomes: Sequence[Outcome]) -> Estimate | None:
+    """The share of right answers of one system; None where nothing was decided."""
+    scores: dict[Key, list[float]] = {}
+    for one in outcomes:
+        if one.correct is not None:
+            scores.setdefault((one.problem.task, one.problem.id), []).append(float(one.correct))
+    return estimate(scores, sum(one.correct is None for one in outcomes)) if scores else None
+
+
 def _mean(means: Sequence[float], draws: int) -> Mean:
-    low, high = share_interval(means, draws)
     se = math.sqrt(variance(means) / len(means)) if len(means) > 1 else 0.5
-    return Mean(fmean(means), se, low, high)
+    return Mean(fmean(means), se, *share_interval(means, draws))
 
 
 # ── two systems ──────────────────────────────────────────────────────────────────────────────────────────────────────
-def paired_bootstrap(
-    a: Iterable[Record], b: Iterable[Record], seed: int = 0, *, resamples: int = RESAMPLES
-) -> Difference | None:
-    """Whether system ``a`` is better than system ``b``, from problems that both have decided, drawn again and again.
+def paired_bootstrap(first: Iterable[Record], second: Iterable[Record], seed: int = 0) -> Difference | None:
+    """Whether the first system is better than the second, on the problems that both have decided (``difference``)."""
+    return difference(scores_by_problem(first), scores_by_problem(second), seed)
 
-    Pairing by problem takes the problems' own difficulty out of the interval. Where few problems tell the two apart,
-    the bootstrap knows too little: its interval is widened to ``intervals.cautious_mean``'s, and the larger p-value
-    counts. Where all differences are the same it knows nothing, and the interval is what so many equal problems leave
-    open.
 
-    Args:
-        a: the records of one system.
-        b: those of the other.
-        seed: of the bootstrap.
-        resamples: how often the problems are drawn.
+def difference(first: Scores, second: Scores, seed: int = 0, *, resamples: int = RESAMPLES) -> Difference | None:
+    """The mean of first - second, paired by problem; None where no problem was decided by both.
 
-    Returns:
-        The difference a - b; None where no problem was decided by both.
+    Pairing takes the problems' own difficulty out of the interval: the wider of the bootstrap's and of
+    ``cautious_mean``'s, with the larger p-value. Where all differences are the same, it is what so many equal problems
+    leave open (Clopper and Pearson, 1934).
     """
-    return difference(scores_by_problem(a), scores_by_problem(b), seed, resamples=resamples)
-
-
-def difference(
-    first: Mapping[Key, Sequence[float]],
-    second: Mapping[Key, Sequence[float]],
-    seed: int = 0,
-    *,
-    resamples: int = RESAMPLES,
-) -> Difference | None:
-    """``paired_bootstrap`` over scores in [0, 1] by problem."""
     # Rounded, so that two thirds less a third are what one less two thirds are.
     differences = [round(fmean(first[key]) - fmean(second[key]), 12) for key in first if key in second]
     if not differences:
@@ -200,7 +353,7 @@ def difference(
     better, worse = sum(one > 0 for one in differences), sum(one < 0 for one in differences)
     value, count = fmean(differences), len(differences)
     if min(differences) == max(differences):
-        apart = agreeing_bound(count)
+        apart = 1 - ((1 - CONFIDENCE) / 2) ** (1 / count)  # the largest share that may be otherwise
         low, high = value - apart * (1 + value), value + apart * (1 - value)
         # The interval's, turned around; where all differ by a whole answer it is the sign test's.
         p = min(1.0, 2 * (1 + abs(value)) ** -count) if value else 1.0
@@ -211,33 +364,12 @@ def difference(
     return Difference(value, low, high, p, count, better, worse)
 
 
-def paired_difference(
-    ours: Iterable[Outcome], theirs: Iterable[Outcome], *, seed: int = 0, resamples: int = RESAMPLES
-) -> Estimate | None:
-    """``paired_bootstrap`` over Outcomes; None where no problem was decided by both."""
-    first, first_masked = _scores(ours)
-    second, second_masked = _scores(theirs)
-    found = difference(first, second, seed, resamples=resamples)
-    if found is None:
-        return None
-    return Estimate(found.value, found.low, found.high, found.problems, first_masked + second_masked)
-
-
 def holm(pvalues: Sequence[float]) -> list[float]:
-    """The p-values of several tests, adjusted so that any false rejection has the chance claimed (S. Holm, 1979).
-
-    Returns:
-        The adjusted p-values in the order given: compare each with 0.05.
-
-    Raises:
-        ValueError: one is outside [0, 1].
+    """The p-values of several tests, in [0, 1], adjusted for their number (S. Holm, 1979); in the order given.
 
     >>> [round(p, 3) for p in holm([0.01, 0.04, 0.03])]
     [0.03, 0.06, 0.06]
     """
-    for index, p in enumerate(pvalues):
-        if not 0 <= p <= 1:
-            raise ValueError(f"pvalues[{index}]: got {p!r}, expected a number in [0, 1]")
     adjusted = [0.0] * len(pvalues)
     largest = 0.0
     for rank, index in enumerate(sorted(range(len(pvalues)), key=lambda place: pvalues[place])):
@@ -246,32 +378,64 @@ def holm(pvalues: Sequence[float]) -> list[float]:
     return adjusted
 
 
-def _scores(outcomes: Iterable[Outcome]) -> tuple[dict[Key, list[float]], int]:
-    """The decided scores by problem (task and id), and how many outcomes were undecided."""
-    scores: dict[Key, list[float]] = {}
-    masked = 0
-    for outcome in outcomes:
-        correct = outcome.correct
-        if correct is None:
-            masked += 1
-        else:
-            scores.setdefault((outcome.problem.task, outcome.problem.id), []).append(float(correct))
-    return scores, masked
+# ── two curves ───────────────────────────────────────────────────────────────────────────────────────────────────────
+@dataclass(frozen=True, slots=True)
+class Association:
+    """Spearman's rank correlation of two curves with its 95 % interval.
+
+    ``places`` is how many places both have a value at; ``detrended`` the same without the straight line in time, for a
+    correlation over a training is not a cause: both curves move with time.
+    """
+
+    rho: float
+    low: float
+    high: float
+    places: int
+    detrended: Association | None = None
 
 
-__all__ = [
-    "Difference",
-    "Estimate",
-    "Mean",
-    "accuracy",
-    "avg_at_k",
-    "bootstrap_interval",
-    "clustered_mean",
-    "difference",
-    "holm",
-    "paired_bootstrap",
-    "paired_difference",
-    "pass_at_k",
-    "scores_by_problem",
-    "wilson_interval",
-]
+def association(first: Sequence[float | None], second: Sequence[float | None]) -> Association | None:
+    """The association of two curves; None with fewer than 20 common places, or where one of them never moves.
+
+    Neighbours on a curve are alike, so the interval is from leaving out a tenth of it at a time (block jackknife).
+    """
+    import numpy as np
+
+    known = [
+        (place, one, other)
+        for place, (one, other) in enumerate(zip(first, second, strict=True))
+        if one is not None and other is not None
+    ]
+    if len(known) < 20:
+        return None
+    places, ones, others = (list(column) for column in zip(*known, strict=True))
+    plain = _rank_correlation(ones, others)
+    if plain is None:
+        return None
+    level = [np.subtract(line, np.polyval(np.polyfit(places, line, 1), places)).tolist() for line in (ones, others)]
+    return Association(plain.rho, plain.low, plain.high, plain.places, _rank_correlation(level[0], level[1]))
+
+
+def _rank_correlation(first: Sequence[float], second: Sequence[float]) -> Association | None:
+    edges = [round(block * len(first) / 10) for block in range(11)]
+    parts = [(first, second)]
+    parts += [([*first[:a], *first[b:]], [*second[:a], *second[b:]]) for a, b in pairwise(edges)]
+    rhos = [_spearman(*part) for part in parts]
+    if any(rho is None for rho in rhos):
+        return None
+    # On Fisher's scale, where a correlation's spread does not depend on the correlation.
+    whole, *without = [math.atanh(max(-0.999999, min(0.999999, rho or 0.0))) for rho in rhos]
+    _, low, high = jackknife_interval(whole, without)
+    return Association(rhos[0] or 0.0, math.tanh(low), math.tanh(high), len(first))
+
+
+def _spearman(first: Sequence[float], second: Sequence[float]) -> float | None:
+    import numpy as np
+
+    if min(first) == max(first) or min(second) == max(second):
+        return None
+    ranks: list[list[float]] = []
+    for values in (first, second):  # ties get their mean rank
+        _, places, counts = np.unique(values, return_inverse=True, return_counts=True)
+        ranks.append((np.cumsum(counts) - (counts - 1) / 2)[places].tolist())
+    return correlation(ranks[0], ranks[1])

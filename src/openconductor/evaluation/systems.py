@@ -1,88 +1,239 @@
-"""Specs become systems: Conductors, their ablations, baselines, over one pool that answers from the run's journal.
+"""What a recipe names, made and described: questions, workers, planners, and the systems that are asked.
 
-In: Specs, a recipe, a pool, a journal; for trained baselines Lessons. Out: Systems that can be asked.
+In: an EvalConfig, Specs, a journal to answer from; for trained baselines Lessons. Out: Sheets, a WorkerPool, Systems,
+and descriptions as plain values, which a run keeps and a resumed run must find the same. Nothing is asked here.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
 from hashlib import blake2b
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 from openconductor.baselines import baseline_options, make_baseline
 from openconductor.baselines.collaboration import Trial
 from openconductor.baselines.observed import Observations
+from openconductor.baselines.pools import changed_pool
 from openconductor.baselines.rewired import ablated
 from openconductor.conductor import Conductor
-from openconductor.errors import ConfigError
-from openconductor.evaluation.cells import System
-from openconductor.evaluation.config import GYM, EvalConfig
-from openconductor.evaluation.gym_table import references
-from openconductor.evaluation.planner import Planners
-from openconductor.evaluation.specs import (
+from openconductor.config import nearest
+from openconductor.errors import ConfigError, TaskError
+from openconductor.evaluation.config import (
     CONDUCTOR,
+    CONSTRAINED_TOKENS,
+    GYM,
     HINDSIGHT,
     ORACLE,
     PLANNER,
     WORKER,
+    ConstrainedTable,
+    EvalConfig,
     Spec,
+    TaskTable,
     Value,
-    options_of,
-    refuse_unknown,
+    find_planner,
 )
+from openconductor.evaluation.headroom import references
+from openconductor.evaluation.records import Plain
+from openconductor.graders.code import CodeGrader
+from openconductor.gym.workers import gym_pool
 from openconductor.journal import Journal
 from openconductor.pool import WorkerPool
-from openconductor.protocols import Orchestrator
-from openconductor.types import Budget
+from openconductor.protocols import Grader, Orchestrator, Provider
+from openconductor.providers import resolve
+from openconductor.sandboxes import Sandbox, open_sandbox
+from openconductor.serialisation import dumps, plain
+from openconductor.tasks import Benchmark, load_task
+from openconductor.types import Budget, Problem
+from openconductor.worker import Worker
 
+EXPLORER = "explorer"
+"""What plays the trials that MASRouter learns from, beside the workers alone."""
 UNLIMITED = "unlimited"
 ABLATIONS = ("access", "calls", "examples", "max_steps", "one_worker", "rounds", "sequential", "subtasks")
 """The options of ``conductor`` and ``planner``; ``calls`` is a question's budget, which unlimited rounds need."""
 
-EXPLORER = "explorer"
-"""What plays the trials that MASRouter learns from, beside the workers alone."""
-
 _TAUGHT = ("observations", "trials")  # options that are Lessons
 _TRAINED = ("router", "controller")  # options that name what was trained before
+_ARGUMENTS = ("worker", "aggregator")  # options that are said behind the colon
 _OF_PYTHON = ("key", "workflow")  # options that no text can say
-_ARGUMENTS = ("worker", "aggregator")
+
+
+# ── questions ────────────────────────────────────────────────────────────────────────────────────────────────────────
+@dataclass(frozen=True, slots=True)
+class Sheet:
+    """The questions of one task, under the name that records give it, with their judge."""
+
+    name: str
+    problems: Sequence[Problem]
+    grader: Grader
+
+    def judged_in(self, sandbox: Sandbox | None) -> Sheet:
+        """The same questions, judged in this sandbox where programs judge them."""
+        if sandbox is None or not isinstance(self.grader, CodeGrader):
+            return self
+        return replace(self, grader=CodeGrader(self.grader.mode, sandbox))
+
+
+Loaded = tuple[Sheet, Plain]
+"""A sheet and its description."""
+
+
+def check_tasks(config: EvalConfig) -> None:
+    """Make sure that every task is there, and that the gym's workers are asked only the gym.
+
+    Raises:
+        ConfigError: there is no such task or option, or the gym's workers were to answer another one.
+    """
+    for table in config.task:
+        _task(table, config)
+
+
+def load_sheets(config: EvalConfig) -> dict[str, Loaded]:
+    """The questions of every task, and their description, by the task's name.
+
+    Raises:
+        ConfigError: there is no such task or option.
+        TaskError: the data are absent or not what they were, or two problems have one id.
+    """
+    return {table.name: _sheet(table.name, _task(table, config)) for table in config.task}
+
+
+def load_learning(config: EvalConfig, evaluated: Mapping[str, Loaded]) -> Loaded:
+    """The questions that trained baselines learn from, none of those that are evaluated, and their description.
+
+    Raises:
+        ConfigError: there is no such task or option, or the gym's workers were to answer another one than the gym.
+        TaskError: the data are absent, or one of the questions is evaluated, too.
+    """
+    learn, first = config.learn, config.task[0]
+    path = learn.path
+    if path is None and first.path is not None and learn.task in ("", first.name) and Path(first.path).is_dir():
+        path = first.path  # the splits lie side by side
+    table = TaskTable(learn.task or first.name, path, learn.split, learn.revision, learn.limit, config.seed)
+    try:
+        sheet, described = _sheet(f"learn:{table.name}", _task(table, config))
+    except TaskError as error:
+        raise TaskError(f"learn, what trained systems learn from (path, task, split of [learn]): {error}") from error
+    tested = {problem.question for one, _ in evaluated.values() for problem in one.problems}
+    both = [problem.id for problem in sheet.problems if problem.question in tested]
+    if both:
+        raise TaskError(
+            f"learn: {len(both)} of {len(sheet.problems)} questions are evaluated, too ({both[0]!r} among them); "
+            "expected others: another split, path or task"
+        )
+    return sheet, described
+
+
+def open_for(sheets: Iterable[Sheet], config: EvalConfig) -> Sandbox | None:
+    """The sandbox of the graders that run programs, opened before anything is asked: else nobody could judge."""
+    if not any(isinstance(sheet.grader, CodeGrader) for sheet in sheets):
+        return None
+    return open_sandbox(unsafe=config.unsafe_code_exec)
+
+
+def describe_problems(problems: Sequence[Problem]) -> Plain:
+    """How many problems, and a digest of what is asked and what is right."""
+    digest = blake2b(digest_size=16, person=b"oc-problems")
+    for problem in problems:
+        digest.update(dumps([problem.id, problem.question, problem.reference, problem.kind]).encode())
+    return {"problems": len(problems), "digest": digest.hexdigest()}
+
+
+def _task(table: TaskTable, config: EvalConfig) -> Benchmark:
+    options = {option: value for option, value in asdict(table).items() if option != "name"}
+    task = load_task(table.name, **{**options, "seed": config.seed if table.seed is None else table.seed})
+    # Simulations that can read no other question: what they answered to one would be scored as wrong.
+    if config.pool == GYM and table.name != GYM:
+        raise ConfigError(
+            f"task {table.name}: got the gym's simulated workers, which can read only the gym's questions; expected a "
+            "pool file: --pool FILE"
+        )
+    return task
+
+
+def _sheet(name: str, task: Benchmark) -> Loaded:
+    problems = task.load()
+    (most, count), *_ = Counter(problem.id for problem in problems).most_common(1) or [("", 0)]
+    if count != 1:
+        got = f"{count} problems of the id {most!r}" if count else "no problem"
+        raise TaskError(f"task {name}: got {got}, expected problems with an id each")
+    return Sheet(name, problems, task.grader), {**describe_problems(problems), "source": task.source.record()}
+
+
+# ── workers and planners ─────────────────────────────────────────────────────────────────────────────────────────────
+def load_pool(config: EvalConfig) -> WorkerPool:
+    """The workers, in the setting of the recipe.
+
+    Raises:
+        ConfigError: the pool file is wrong, or the recipe limits a worker that is not there.
+    """
+    pool = gym_pool(config.seed or 0) if config.pool == GYM else WorkerPool.from_toml(Path(config.pool))
+    for name in config.constrained:
+        pool.ordinal_of(name)  # raises where there is none
+
+    def constrained(worker: Worker) -> Worker:
+        limits = config.constrained.get(worker.name, ConstrainedTable())
+        tokens = min(worker.sampling.max_tokens or CONSTRAINED_TOKENS, limits.max_tokens)
+        body = MappingProxyType({**worker.sampling.body, **limits.body})
+        return replace(worker, sampling=replace(worker.sampling, max_tokens=tokens, body=body))
+
+    return pool if config.setting == "unconstrained" else changed_pool(pool, constrained)
+
+
+def describe_pool(pool: WorkerPool) -> list[Plain]:
+    """The workers as plain values: all that an answer, or what it costs, depends on."""
+    return [
+        {
+            "ordinal": ordinal,
+            "name": worker.name,
+            "identity": worker.identity,
+            "description": worker.description,
+            "price": plain(worker.price),
+            "sampling": plain(worker.sampling),
+        }
+        for ordinal, worker in pool
+    ]
+
+
+# ── systems ──────────────────────────────────────────────────────────────────────────────────────────────────────────
+@dataclass(frozen=True, slots=True)
+class System:
+    """Something that answers, under the name that tables give it; ``budget`` is what one question may cost it."""
+
+    name: str
+    orchestrator: Orchestrator
+    budget: Budget | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Lessons:
-    """What trained baselines learn from.
-
-    Attributes:
-        observations: of every worker alone.
-        trials: of collaborations drawn at random.
-    """
+    """What trained baselines learn from: every worker alone, and collaborations drawn at random."""
 
     observations: Observations
     trials: tuple[Trial, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
 class Workshop:
-    """Makes the systems of one evaluation.
+    """Makes the systems of one evaluation; each planner is loaded once for all of its ablations.
 
-    Attributes:
+    Args:
         config: the recipe.
-        planners: who plans, and the workers, in its setting.
-        journal: where finished calls are found; None where there are none to find, so that nobody looks.
+        pool: the workers, in its setting.
     """
 
-    config: EvalConfig
-    planners: Planners
-    journal: Journal | None
+    def __init__(self, config: EvalConfig, pool: WorkerPool) -> None:
+        self.pool = pool
+        self.journal: Journal | None = None  # where finished calls are found; None where there are none to find
+        self._config = config
+        self._planners: dict[str, Provider | Worker] = {}
 
     def make(self, spec: Spec, lessons: Lessons | None = None) -> System:
-        """The system of a spec.
-
-        Args:
-            spec: what it is.
-            lessons: what a trained baseline learns from (``learns``).
+        """The system of a spec; a trained baseline needs lessons (``learns``).
 
         Raises:
             ConfigError: it names what there is not, or an option that it does not take or that is out of its range.
@@ -95,12 +246,12 @@ class Workshop:
         """Make sure that the system can be made, before anything is paid for: one that learns of made-up lessons.
 
         Raises:
-            ConfigError: as ``check_spec`` and ``make`` raise it; the message names the system.
+            ConfigError: it cannot; the message names the system, and the nearest of an option that is not known.
         """
         try:
-            check_spec(spec)
+            _check_names(spec)
             if spec.kind != HINDSIGHT:
-                self.make(spec, _made_up(self.planners.pool) if learns(spec, self.config) else None)
+                self.make(spec, _made_up(self.pool) if learns(spec, self._config) else None)
         except ConfigError as error:
             if str(error).startswith("system "):
                 raise
@@ -108,15 +259,46 @@ class Workshop:
 
     def explorer(self) -> System:
         """What plays collaborations drawn at random, for ``Lessons.trials``."""
-        pool = self._replaying()
-        return System(EXPLORER, make_baseline(EXPLORER, pool, seed=self.config.seed or 0))
+        return System(EXPLORER, make_baseline(EXPLORER, self._answering(), seed=self._config.seed or 0))
 
-    # ── Conductors ───────────────────────────────────────────────────────────────────────────────────────────────────
+    def described(self, specs: Iterable[Spec]) -> dict[str, str]:
+        """What is behind each planner, by its name."""
+        planned = {
+            spec.argument or CONDUCTOR: self._planner(spec) for spec in specs if spec.kind in (CONDUCTOR, PLANNER)
+        }
+        return {name: str(getattr(planner, "identity", "")) for name, planner in planned.items()}
+
+    async def aclose(self) -> None:
+        """Close the connections of workers and planners on the running event loop."""
+        await self.pool.aclose()
+        for planner in self._planners.values():
+            close = getattr(planner.provider if isinstance(planner, Worker) else planner, "aclose", None)
+            if close is not None:
+                await close()
+
+    def _planner(self, spec: Spec) -> Provider | Worker:
+        name = spec.argument
+        if name not in self._planners:
+            table = self._config.conductor
+            if spec.kind == PLANNER and not name:
+                raise ConfigError(f"system {spec.name!r}: no model, expected planner:PROVIDER:MODEL")
+            if spec.kind == CONDUCTOR and name:
+                raise ConfigError(f"system {spec.name!r}: got {name!r}; expected 'conductor' and options")
+            if spec.kind == CONDUCTOR and not table.planner and self._config.pool != GYM:
+                raise ConfigError(
+                    "conductor: the bundled one knows only the gym, got a pool file; expected --conductor "
+                    "provider:model, a checkpoint folder, or worker:NAME of the pool"
+                )
+            told = {} if name else {"base_url": table.base_url, "key_env": table.api_key_env}
+            found = find_planner(name or table.planner or None, self.pool, **told)
+            self._planners[name] = found if isinstance(found, Worker) else resolve(found)
+        return self._planners[name]
+
     def _conductor(self, spec: Spec) -> System:
-        options: dict[str, Any] = dict(options_of(spec))
+        options: dict[str, Any] = dict(spec.options)
         calls = _count(spec, "calls", options.pop("calls", None))
-        max_steps = _count(spec, "max_steps", options.pop("max_steps", None))
-        rounds = options.pop("rounds", self.config.conductor.rounds)
+        max_steps = _count(spec, "max_steps", options.pop("max_steps", None)) or self._config.conductor.max_steps
+        rounds = options.pop("rounds", self._config.conductor.rounds)
         if rounds == UNLIMITED and calls is None:
             raise ConfigError(
                 f"system {spec.name!r}: unlimited rounds go on until a budget ends; expected calls=N beside, the most "
@@ -125,36 +307,52 @@ class Workshop:
         for name in ("sequential", "subtasks"):
             if not isinstance(options.get(name, True), bool):
                 raise ConfigError(f"system {spec.name!r}: {name} {options[name]!r}, expected true or false")
-        max_steps = max_steps or self.config.conductor.max_steps
-        conductor = Conductor(self.planners.of(spec), pool=self.planners.pool, max_steps=max_steps)
-        rounds = None if rounds == UNLIMITED else _count(spec, "rounds", rounds)
-        budget = None if calls is None else Budget(calls=calls)
+        conductor = Conductor(self._planner(spec), pool=self.pool, max_steps=max_steps)
         if self.journal is not None:
             conductor = conductor.replaying(self.journal)
+        rounds = None if rounds == UNLIMITED else _count(spec, "rounds", rounds)
+        budget = None if calls is None else Budget(calls=calls)
         return System(spec.name, ablated(conductor, rounds=rounds, **options), budget)
 
-    def _replaying(self) -> WorkerPool:
-        pool = self.planners.pool
-        return pool if self.journal is None else pool.replaying(self.journal)
+    def _answering(self) -> WorkerPool:
+        return self.pool if self.journal is None else self.pool.replaying(self.journal)
 
-    # ── baselines ────────────────────────────────────────────────────────────────────────────────────────────────────
     def _baseline(self, spec: Spec, lessons: Lessons | None) -> Orchestrator:
-        pool = self._replaying()
+        pool, seed = self._answering(), self._config.seed or 0
         if spec.kind == WORKER:
             return make_baseline("single", pool, worker=pool.ordinal_of(spec.argument))
         if spec.kind == ORACLE:
-            if self.config.pool != GYM:
+            if self._config.pool != GYM:
                 raise ConfigError("system 'oracle': only the gym has one, got a pool file; expected oracle_observed")
-            return references(pool, self.config.seed or 0)[ORACLE]
+            return references(pool, seed)[ORACLE]
         known = baseline_options(spec.kind)
-        options: dict[str, object] = dict(options_of(spec))
+        options: dict[str, object] = {"seed": seed} if "seed" in known else {}
+        options |= dict(spec.options)
         if spec.argument:
             options[_argument(spec)] = spec.argument
-        if "seed" in known:
-            options.setdefault("seed", self.config.seed or 0)
         if lessons is not None:
             options |= {name: getattr(lessons, name) for name in _TAUGHT if name in known}
         return make_baseline(spec.kind, pool, **options)
+
+
+def learns(spec: Spec, config: EvalConfig) -> bool:
+    """Whether a system learns from questions that are not evaluated. The gym's best fixed workflow is known."""
+    if spec.kind in (CONDUCTOR, PLANNER, WORKER, ORACLE, HINDSIGHT) or (
+        spec.kind == "best_fixed" and config.pool == GYM
+    ):
+        return False
+    return "observations" in baseline_options(spec.kind) and not set(_TRAINED) & set(dict(spec.options))
+
+
+def explores(spec: Spec, config: EvalConfig) -> bool:
+    """Whether a system learns from trials of collaborations, too."""
+    return learns(spec, config) and "trials" in baseline_options(spec.kind)
+
+
+def describe_trained(specs: Iterable[Spec]) -> dict[str, object]:
+    """A digest of each file that a system was trained to before, by its path; read after ``Workshop.check``."""
+    paths = {str(value) for spec in specs for name, value in spec.options if name in _TRAINED}
+    return {path: blake2b(Path(path).read_bytes(), digest_size=16).hexdigest() for path in sorted(paths)}
 
 
 def _made_up(pool: WorkerPool) -> Lessons:
@@ -164,60 +362,36 @@ def _made_up(pool: WorkerPool) -> Lessons:
     return Lessons(seen, tuple(Trial(seen.questions[0], "io", (name,), 1.0, 0.0) for name in names))
 
 
-def check_spec(spec: Spec) -> None:
-    """Make sure that a spec has the name and the options that its kind takes.
-
-    Raises:
-        ConfigError: it has not; of an option that is not known the message names the nearest.
-    """
+def _check_names(spec: Spec) -> None:
+    """Make sure that a spec has the name and the options that its kind takes."""
+    taken: Iterable[str] = ()
+    named = ""
     if spec.kind in (CONDUCTOR, PLANNER):
-        refuse_unknown(spec, ABLATIONS)
+        taken = ABLATIONS
     elif spec.kind in (WORKER, ORACLE, HINDSIGHT):
-        refuse_unknown(spec, ())
         if (spec.kind == WORKER) != bool(spec.argument):
             raise ConfigError(f"system {spec.name!r}: expected {'worker:NAME' if spec.kind == WORKER else spec.kind}")
     else:
         unsaid = (*_TAUGHT, *_ARGUMENTS, *_OF_PYTHON)
-        refuse_unknown(spec, [name for name in baseline_options(spec.kind) if name not in unsaid])
-        named = _argument(spec)
-        if spec.argument and not named:
-            raise ConfigError(f"system {spec.name!r}: takes no name, got {spec.argument!r}")
-        if named and not spec.argument:
-            raise ConfigError(f"system {spec.name!r}: no worker, expected {spec.kind}:NAME")
+        taken, named = (name for name in baseline_options(spec.kind) if name not in unsaid), _argument(spec)
+        if bool(spec.argument) != bool(named):
+            said = f"no worker, expected {spec.kind}:NAME" if named else f"takes no name, got {spec.argument!r}"
+            raise ConfigError(f"system {spec.name!r}: {said}")
+    taken = list(taken)
+    for name, _ in spec.options:
+        if name not in taken:
+            near = f"; nearest: {nearest(name, taken)!r}" if taken else ""
+            known = ", ".join(taken) or "none"
+            raise ConfigError(f"system {spec.name!r}: no option {name!r}, expected one of {known}{near}")
 
 
 def _argument(spec: Spec) -> str:
-    """What a baseline calls the worker that stands behind its name's colon; "" where it takes none."""
+    """What a baseline calls the worker that is named behind its colon; "" where it takes none."""
     known = baseline_options(spec.kind)
     return next((name for name in _ARGUMENTS if name in known), "")
 
 
-def learns(spec: Spec, config: EvalConfig) -> bool:
-    """Whether a system learns from questions that are not evaluated. The gym's best fixed workflow is known."""
-    if spec.kind in (CONDUCTOR, PLANNER, WORKER, ORACLE, HINDSIGHT):
-        return False
-    if spec.kind == "best_fixed" and config.pool == GYM:
-        return False
-    return "observations" in baseline_options(spec.kind) and not set(_TRAINED) & set(options_of(spec))
-
-
-def describe_trained(specs: Iterable[Spec]) -> dict[str, object]:
-    """A digest of each file that a system was trained to before, by its path; read after ``Workshop.check``."""
-    paths = {str(value) for spec in specs for name, value in spec.options if name in _TRAINED}
-    return {path: blake2b(Path(path).read_bytes(), digest_size=16).hexdigest() for path in sorted(paths)}
-
-
-def explores(spec: Spec, config: EvalConfig) -> bool:
-    """Whether a system learns from trials of collaborations, too."""
-    return learns(spec, config) and "trials" in baseline_options(spec.kind)
-
-
 def _count(spec: Spec, name: str, value: Value | None) -> int | None:
-    if value is None:
-        return None
-    if type(value) is not int or value < 1:
+    if value is not None and (type(value) is not int or value < 1):
         raise ConfigError(f"system {spec.name!r}: {name} {value!r}, expected a whole number from 1")
     return value
-
-
-__all__ = ["ABLATIONS", "EXPLORER", "Lessons", "Workshop", "check_spec", "describe_trained", "explores", "learns"]

@@ -12,10 +12,17 @@ import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from statistics import NormalDist, fmean
 
-from openconductor.evaluation.intervals import averaged_interval, variance, wilson_interval
 from openconductor.evaluation.records import Record
-from openconductor.evaluation.selection import Key, Scores
-from openconductor.evaluation.statistics import Estimate, clustered_mean, scores_by_problem
+from openconductor.evaluation.statistics import (
+    Estimate,
+    Key,
+    Scores,
+    averaged_interval,
+    clustered_mean,
+    scores_by_problem,
+    variance,
+    wilson_interval,
+)
 from openconductor.evaluation.statistics import difference as difference_of_task
 
 Z = NormalDist().inv_cdf(0.975)

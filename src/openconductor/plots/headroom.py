@@ -12,9 +12,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from openconductor.evaluation.selection import Scores, corrected_oracle, naive_oracle
-from openconductor.evaluation.specs import ORACLE
-from openconductor.evaluation.statistics import Estimate, scores_by_problem
+from openconductor.evaluation.config import ORACLE
+from openconductor.evaluation.headroom import corrected_oracle, naive_oracle
+from openconductor.evaluation.statistics import Estimate, Scores, scores_by_problem
 from openconductor.plots.estimates import accuracy_of, difference_of
 from openconductor.plots.material import ALONE, ORACLES, Material, label, labels, spanned
 from openconductor.plots.sheet import FAINT, INK, aside, finish, in_percent, in_rows, in_words, opened, point, styled

@@ -17,7 +17,7 @@ from statistics import fmean
 from typing import Any, NamedTuple
 
 from openconductor.errors import ConfigError
-from openconductor.evaluation.intervals import mean_interval
+from openconductor.evaluation.statistics import mean_interval
 from openconductor.measures import entropy_bits
 
 FILE = "curves.jsonl"

@@ -16,8 +16,8 @@ from dataclasses import dataclass, field
 from functools import cache, cached_property
 from typing import Any
 
+from openconductor.evaluation.config import CONDUCTOR, HINDSIGHT, ORACLE, WORKER
 from openconductor.evaluation.records import Record
-from openconductor.evaluation.specs import CONDUCTOR, HINDSIGHT, ORACLE, WORKER
 from openconductor.gym.questions import KINDS
 from openconductor.plots.iterations import Iteration
 from openconductor.plots.sheet import Look, styled

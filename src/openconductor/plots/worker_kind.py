@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING
 
-from openconductor.evaluation.intervals import wilson_interval
+from openconductor.evaluation.statistics import wilson_interval
 from openconductor.measures import worker_shares
 from openconductor.plots.estimates import accuracy
 from openconductor.plots.material import Material, first_workflows, label, labels, parts_of, split

@@ -9,8 +9,8 @@ from collections.abc import Sequence
 from statistics import fmean
 from typing import TYPE_CHECKING
 
-from openconductor.evaluation.intervals import mean_interval
 from openconductor.evaluation.records import Record
+from openconductor.evaluation.statistics import mean_interval
 from openconductor.plots.iterations import FEWEST
 from openconductor.plots.material import Material, first_workflows
 from openconductor.plots.sheet import Look

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from openconductor.evaluation.specs import HINDSIGHT
+from openconductor.evaluation.config import HINDSIGHT
 from openconductor.report.words import (
     NOTHING,
     about,
@@ -28,8 +28,8 @@ from openconductor.report.words import (
 if TYPE_CHECKING:
     from openconductor.evaluation.counterfactual import Counterfactuals
     from openconductor.evaluation.headroom import Headroom
-    from openconductor.evaluation.patterns import Pattern
     from openconductor.evaluation.statistics import Difference, Estimate
+    from openconductor.evaluation.strategies import Pattern
     from openconductor.report.orchestration import Level, Orchestration
     from openconductor.report.report import Course, Report, Training
     from openconductor.report.rivals import Change, Effort

@@ -5,7 +5,7 @@ the untrained Conductor. Out: an Orchestration, everything in it with a 95 % int
 
 Each question weighs the same. Differences are paired by question. What could not be decided is left out of every share
 and counted by system, with its reason. The best single worker is given twice: as it seems on these questions (too
-good: it was chosen on them) and chosen on other questions (``evaluation.selection``).
+good: it was chosen on them) and chosen on other questions (``evaluation.headroom``).
 """
 
 from __future__ import annotations
@@ -17,13 +17,20 @@ from statistics import fmean
 from typing import Any, get_args
 
 from openconductor.errors import ConfigError
+from openconductor.evaluation.config import ALONE
 from openconductor.evaluation.counterfactual import Counterfactuals
-from openconductor.evaluation.headroom import WORKER, estimate
-from openconductor.evaluation.intervals import ratio_interval
-from openconductor.evaluation.patterns import Pattern, Planned, first_patterns
+from openconductor.evaluation.headroom import BestSingle, best_single, corrected_oracle, naive_oracle
 from openconductor.evaluation.records import MASKED, Record, Status
-from openconductor.evaluation.selection import BestSingle, Scores, best_single, corrected_oracle, naive_oracle
-from openconductor.evaluation.statistics import Difference, Estimate, difference, scores_by_problem
+from openconductor.evaluation.statistics import (
+    Difference,
+    Estimate,
+    Scores,
+    difference,
+    estimate,
+    ratio_interval,
+    scores_by_problem,
+)
+from openconductor.evaluation.strategies import Pattern, Planned, first_patterns
 from openconductor.report.rivals import Change, Effort, change, effort, validity_by_problem
 from openconductor.report.routing import Routing, routing
 
@@ -54,7 +61,7 @@ class Level:
     @property
     def name(self) -> str:
         """The system's name; of a worker alone the worker's."""
-        return self.system.removeprefix(WORKER)
+        return self.system.removeprefix(ALONE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -187,7 +194,7 @@ def orchestration(
     mine, names = by_system[system], workers or {}
     scores = {name: scores_by_problem(of_one) for name, of_one in by_system.items()}
     ours = scores[system]
-    alone = {name: each for name, each in scores.items() if name.startswith(WORKER) and each}
+    alone = {name: each for name, each in scores.items() if name.startswith(ALONE) and each}
     best = best_single(alone, seed=seed)
     bound = next((name for name in ORACLES if scores.get(name)), None)
     oracle = scores[bound] if bound is not None else naive_oracle(alone) or None
@@ -217,8 +224,8 @@ def orchestration(
         oracle_corrected=level("oracle_observed, corrected", corrected_oracle(alone)),
         captured=_captured(ours, best, oracle),
         others=tuple(one for name, one in levels.items() if name not in {system, *LEVELS, *alone}),
-        workers={name.removeprefix(WORKER): levels[name] for name in alone},
-        unasked=tuple(name for name in names.values() if f"{WORKER}{name}" not in alone),
+        workers={name.removeprefix(ALONE): levels[name] for name in alone},
+        unasked=tuple(name for name in names.values() if f"{ALONE}{name}" not in alone),
         effort=None if best is None else effort(by_system, system, best.name, seed),
         routing=routing(mine, names, seed=seed),
         change=change(before, mine, workers=len(names), seed=seed) if before else None,

@@ -20,11 +20,9 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from openconductor.errors import ConfigError, JournalError
 from openconductor.evaluation.config import dump_eval_config
-from openconductor.evaluation.latency import latency
-from openconductor.evaluation.records import MASKED
-from openconductor.evaluation.results import Results
+from openconductor.evaluation.records import MASKED, Results
 from openconductor.evaluation.statistics import Difference, Estimate
-from openconductor.evaluation.table import make_table
+from openconductor.evaluation.tables import latency, make_table
 from openconductor.report import words
 from openconductor.report.figures import heading, sections
 from openconductor.report.orchestration import Level, Orchestration

@@ -14,7 +14,6 @@ from pathlib import Path
 
 from openconductor.budget import PaidCall
 from openconductor.errors import ConfigError
-from openconductor.evaluation.cells import sample_number
 from openconductor.evaluation.config import GYM
 from openconductor.evaluation.counterfactual import (
     Counterfactuals,
@@ -24,11 +23,9 @@ from openconductor.evaluation.counterfactual import (
     exact_replay,
     pool_replay,
 )
-from openconductor.evaluation.folder import JOURNAL
 from openconductor.evaluation.grid import Purse
-from openconductor.evaluation.inputs import load_pool, load_sheets
-from openconductor.evaluation.records import Record
-from openconductor.evaluation.results import Results
+from openconductor.evaluation.records import JOURNAL, Record, Results, sample_number
+from openconductor.evaluation.systems import load_pool, load_sheets
 from openconductor.events import CallEnded, Event
 from openconductor.journal import Journal, JournalReader
 from openconductor.types import Budget, Completion, Problem, Workflow

@@ -17,16 +17,12 @@ from statistics import fmean
 from typing import Any, cast
 
 from openconductor.errors import ConfigError
-from openconductor.evaluation.association import Association, association
+from openconductor.evaluation.config import CONDUCTOR
 from openconductor.evaluation.counterfactual import Counterfactuals
-from openconductor.evaluation.folder import read_folder
 from openconductor.evaluation.headroom import Headroom, headroom
-from openconductor.evaluation.intervals import mean_interval
-from openconductor.evaluation.journaled import journaled_plans
-from openconductor.evaluation.patterns import Diversity, Pattern, diversity, first_patterns
-from openconductor.evaluation.results import Results
-from openconductor.evaluation.specs import CONDUCTOR
-from openconductor.evaluation.statistics import Estimate
+from openconductor.evaluation.records import Results, read_folder
+from openconductor.evaluation.statistics import Association, Estimate, association, mean_interval
+from openconductor.evaluation.strategies import Diversity, Pattern, diversity, first_patterns, journaled_plans
 from openconductor.plots.iterations import Iteration, read_curve, window_of
 from openconductor.report.orchestration import Orchestration, orchestration
 from openconductor.report.verdict import Verdict, judge

@@ -21,11 +21,18 @@ from dataclasses import dataclass
 from statistics import fmean
 from typing import NamedTuple
 
-from openconductor.evaluation.headroom import WORKER, estimate
-from openconductor.evaluation.intervals import jackknife_interval
+from openconductor.evaluation.config import ALONE
 from openconductor.evaluation.records import MASKED, Record
-from openconductor.evaluation.selection import Scores
-from openconductor.evaluation.statistics import Difference, Estimate, Key, difference, scores_by_problem
+from openconductor.evaluation.statistics import (
+    Difference,
+    Estimate,
+    Key,
+    Scores,
+    difference,
+    estimate,
+    jackknife_interval,
+    scores_by_problem,
+)
 from openconductor.report.routing import routing_entropy
 
 LIKE = 1.25
@@ -221,7 +228,7 @@ def effort(by_system: Mapping[str, Sequence[Record]], system: str, best: str, se
         return None
     own = list(_rivals(by_system, best, unit, base))
     floor = next(rival.accuracy for rival in own if rival.votes == 1)
-    others = [name for name in by_system if name.startswith(WORKER) and name != best]
+    others = [name for name in by_system if name.startswith(ALONE) and name != best]
     strong = [rival for name in others for rival in _rivals(by_system, name, unit, base) if rival.accuracy > floor]
     equal = [rival for rival in (*own, *strong) if 1 / LIKE <= rival.cost <= LIKE]
     if equal:
@@ -253,7 +260,7 @@ def vote(answers: Sequence[tuple[str | None, float]], times: int) -> float:
 
 def _rivals(by_system: Mapping[str, Sequence[Record]], alone: str, unit: str, base: float) -> Iterator[_Rival]:
     """One worker alone and with a vote; what has no cost, or nothing decided, is left out."""
-    worker = alone.removeprefix(WORKER)
+    worker = alone.removeprefix(ALONE)
     found = [
         (name, 0, scores_by_problem(records), _cost(records, unit))
         for name, records in by_system.items()

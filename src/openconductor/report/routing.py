@@ -13,12 +13,16 @@ from dataclasses import dataclass, replace
 from statistics import fmean
 from typing import get_args
 
-from openconductor.evaluation.dependence import Dependence, routing_dependence
-from openconductor.evaluation.headroom import estimate
-from openconductor.evaluation.intervals import jackknife_interval, mean_interval
 from openconductor.evaluation.records import Record
-from openconductor.evaluation.statistics import Estimate, Key, scores_by_problem
-from openconductor.evaluation.strategies import STRATEGIES, strategy
+from openconductor.evaluation.statistics import (
+    Estimate,
+    Key,
+    estimate,
+    jackknife_interval,
+    mean_interval,
+    scores_by_problem,
+)
+from openconductor.evaluation.strategies import STRATEGIES, Dependence, routing_dependence, strategy
 from openconductor.measures import Topology, entropy_bits, topology, unused_steps
 from openconductor.plots.estimates import share
 from openconductor.plots.material import in_order

@@ -47,7 +47,7 @@ from openconductor.baselines.reflection import Reflection
 from openconductor.baselines.routers import MASRouter, RouterDC
 from openconductor.baselines.single import LongContext
 from openconductor.baselines.smoothie import Smoothie
-from openconductor.evaluation.intervals import wilson_interval
+from openconductor.evaluation.statistics import wilson_interval
 from openconductor.pool import WorkerPool
 from openconductor.protocols import Orchestrator
 from openconductor.types import Message

@@ -21,7 +21,7 @@ from openconductor.baselines.moa import MixtureOfAgents
 from openconductor.baselines.reflection import Reflection
 from openconductor.baselines.single import LongContext, SingleWorker
 from openconductor.baselines.smoothie import estimate_noise
-from openconductor.evaluation.intervals import wilson_interval
+from openconductor.evaluation.statistics import wilson_interval
 from openconductor.pool import WorkerPool
 from openconductor.protocols import Orchestrator
 

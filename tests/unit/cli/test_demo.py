@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from openconductor.cli.demo import bar, show_gym_table
-from openconductor.evaluation.gym_table import GymTable
+from openconductor.evaluation.headroom import GymTable
 from openconductor.evaluation.statistics import Estimate
 from openconductor.types import Usage
 

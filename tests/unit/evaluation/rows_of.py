@@ -7,8 +7,7 @@ from decimal import Decimal
 from typing import Any
 
 from openconductor.evaluation.config import EvalConfig, TaskTable
-from openconductor.evaluation.records import Record, RoundRecord, Status
-from openconductor.evaluation.results import Results
+from openconductor.evaluation.records import Record, Results, RoundRecord, Status
 from openconductor.types import Step, Usage, Workflow
 
 WORKERS = {0: "ann", 1: "bob"}

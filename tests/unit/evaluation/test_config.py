@@ -13,12 +13,18 @@ from openconductor.errors import ConfigError
 from openconductor.evaluation.config import (
     EvalConfig,
     LearnTable,
+    Spec,
     SpendingTable,
     differences,
     dump_eval_config,
+    expand,
+    find_planner,
     load_eval_config,
     make_eval_config,
+    read_spec,
+    what_differs,
 )
+from openconductor.gym.workers import gym_pool
 from openconductor.types import Budget
 
 WHOLE = {
@@ -68,12 +74,12 @@ def test_the_defaults_are_the_gym_with_the_bundled_conductor_and_cost_nothing() 
         ({"task": []}, "task: got none"),
         ({"task": [{"name": "gym"}, {"name": "gym"}]}, "'gym' twice"),
         ({"setting": "free"}, "setting: got 'free'"),
-        ({"conductor": {"rounds": 0}}, "conductor: got max_steps 5 and rounds 0"),
+        ({"conductor": {"rounds": 0}}, "conductor.rounds: got 0, expected at least 1"),
         ({"constrained": {"a": {"max_tokens": 0}}}, "constrained.a.max_tokens: got 0"),
-        ({"learn": {"limit": 0}}, "learn: got limit 0"),
+        ({"learn": {"limit": 0}}, "learn.limit: got 0"),
         ({"budget": {"dollars": "much"}}, "budget.dollars: got 'much'"),
-        ({"budget": {"dollars": "-1"}}, "test: budget: got dollars -1 and calls None, expected at least 0"),
-        ({"budget": {"calls": -1}}, "budget: got dollars None and calls -1"),
+        ({"budget": {"dollars": "-1"}}, "test: budget.dollars: got -1, expected at least 0"),
+        ({"budget": {"calls": -1}}, "budget.calls: got -1"),
         ({"conductor": {"api_key": "sk-123"}}, "keys come from the environment only"),
     ],
 )
@@ -116,8 +122,97 @@ def test_a_pool_file_and_local_data_may_lie_elsewhere_but_the_gym_is_no_file() -
         config, pool="/far/pool.toml", task=(replace(config.task[0], path="/far/a.jsonl"),), learn=LearnTable(path="b")
     )
     assert differences(config, moved) == []
-    assert [one.partition(":")[0] for one in differences(config, moved, places=True)] == ["task", "pool", "learn"]
+    assert [one.partition(":")[0] for one in differences(config, moved, places=True)] == ["learn", "pool", "task 0"]
     assert differences(config, replace(config, pool="gym")) == ['pool: got "gym", expected "pool.toml"']
     assert differences(config, replace(moved, task=(replace(moved.task[0], limit=3),))) == [
-        'task: got [{"name": "gsm8k", "limit": 3}], expected [{"name": "gsm8k"}]'
+        "task 0: limit: got 3, expected null"
     ]
+
+
+def test_what_differs_is_named_by_its_place_and_long_values_are_cut() -> None:
+    before = {"tasks": {"gym": {"digest": "d1"}}, "workers": [{"price": {"input": "1"}}]}
+    now = {"tasks": {"gym": {"digest": "d2"}}, "workers": [{"price": None}, {"name": "b" * 200}]}
+    first, second, third = what_differs(before, now)
+    assert first == 'tasks: gym: digest: got "d2", expected "d1"'
+    assert second == 'workers 0: price: got null, expected {"input": "1"}'
+    assert third.startswith('workers 1: got {"name": "bbb') and third.endswith("…, expected null")
+    assert what_differs(before, before) == []
+
+
+# ── how systems are named ────────────────────────────────────────────────────────────────────────────────────────────
+@pytest.mark.parametrize(
+    ("text", "name"),
+    [
+        ("conductor", "conductor"),
+        (" worker: gpt-5 ", "worker:gpt-5"),
+        ("worker:qwen3:32b", "worker:qwen3:32b"),
+        ("consensus:a?n=05&key=x", "consensus:a?key=x&n=5"),
+        ("conductor?subtasks=FALSE&access=index", "conductor?access=index&subtasks=false"),
+        ("planner:openai:gpt-5?rounds=unlimited&calls=9", "planner:openai:gpt-5?calls=9&rounds=unlimited"),
+        ("moa:what?", "moa:what?"),
+        ("masrouter?cost_weight=2.50", "masrouter?cost_weight=2.5"),
+    ],
+)
+def test_a_spec_has_one_name_however_it_is_written(text: str, name: str) -> None:
+    assert read_spec(text).name == name
+    assert read_spec(name) == read_spec(text)
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("conducter", "nearest: 'conductor'"),
+        ("single:a", "no 'single'"),
+        ("worker:", "nothing behind the colon"),
+        ("consensus:a?n=5&n=6", "each option once"),
+        ("consensus:a?n=5&", "expected option=value"),
+        ("", "no ''"),
+    ],
+)
+def test_what_is_no_spec_says_why(text: str, said: str) -> None:
+    with pytest.raises(ConfigError, match=said):
+        read_spec(text)
+
+
+def test_workers_stands_for_every_worker_that_is_not_named_already() -> None:
+    names = [spec.name for spec in expand(["worker:b", "workers", "conductor"], ["a", "b", "c"])]
+    assert names == ["worker:b", "worker:a", "worker:c", "conductor"]
+
+
+def test_a_system_that_is_named_twice_is_refused() -> None:
+    with pytest.raises(ConfigError, match="twice"):
+        expand(["moa:a?layers=1", "moa: a?layers=01"], ["a"])
+    with pytest.raises(ConfigError, match="every worker"):
+        expand(["workers?n=1"], ["a"])
+
+
+def test_a_value_is_a_switch_a_number_or_a_word() -> None:
+    spec = read_spec("conductor?a=true&b=3&c=-1.5&d=1_000&e=nan")
+    assert spec == Spec("conductor", "", (("a", True), ("b", 3), ("c", -1.5), ("d", "1_000"), ("e", "nan")))
+
+
+# ── who plans ────────────────────────────────────────────────────────────────────────────────────────────────────────
+def test_a_worker_of_the_pool_can_plan() -> None:
+    pool = gym_pool()
+    assert find_planner("worker:jack", pool) is pool[pool.ordinal_of("jack")]
+    with pytest.raises(ConfigError, match="nearest is 'jack'"):
+        find_planner("worker:jac", pool)
+
+
+def test_a_planner_is_named_as_it_stands_unless_it_needs_a_url() -> None:
+    assert find_planner("openai:gpt-5", gym_pool()) == "openai:gpt-5"
+    made = find_planner("vllm:conductor", gym_pool(), base_url="http://127.0.0.1:9/v1")
+    assert "conductor" in str(getattr(made, "identity", ""))
+
+
+@pytest.mark.parametrize(
+    ("named", "said"),
+    [
+        (None, "expected --conductor provider:model"),
+        ("worker:jack", "from the pool file"),
+        ("checkpoints/step-100", "expected 'provider:model'"),
+    ],
+)
+def test_a_url_without_a_provider_is_refused(named: str | None, said: str) -> None:
+    with pytest.raises(ConfigError, match=said):
+        find_planner(named, gym_pool(), base_url="http://127.0.0.1:9/v1")

@@ -9,14 +9,17 @@ import pytest
 
 from openconductor.errors import JournalError
 from openconductor.evaluation.counterfactual import (
+    EDIT_KINDS,
     Counterfactuals,
+    Edit,
     Effect,
     Options,
     counterfactuals,
+    edited,
+    edits_of,
     exact_replay,
     pool_replay,
 )
-from openconductor.evaluation.edits import Edit, edited
 from openconductor.evaluation.records import Record, RoundRecord
 from openconductor.graders.exact import ExactGrader
 from openconductor.gym.exact import expected_accuracy
@@ -24,7 +27,7 @@ from openconductor.gym.exact import oracle_workflow as best_workflow
 from openconductor.gym.questions import GymQuestion, draw_questions
 from openconductor.gym.workers import PROFILES, gym_pool
 from openconductor.gym.world import write_value
-from openconductor.types import Problem, Step, Usage, Workflow
+from openconductor.types import Access, Problem, Step, Usage, Workflow
 
 NAMES = {ordinal: profile.name for ordinal, profile in enumerate(PROFILES)}
 QUESTIONS = draw_questions("test", 40, seed=5)
@@ -51,7 +54,7 @@ def effect(found: Counterfactuals, kind: str, by: str = "all", group: str = "") 
 
 async def test_each_effect_is_the_mean_of_the_exact_changes() -> None:
     """Worked out here once more, edit by edit: each question is the mean of its edits, and weighs the same."""
-    found = await counterfactuals(of_oracle(), PROBLEMS, exact_replay, NAMES, options=Options(shuffle=False))
+    found = await counterfactuals(of_oracle(), PROBLEMS, exact_replay, NAMES)
     for kind in ("drop", "blind"):
         changes: list[float] = []
         for question in QUESTIONS:
@@ -89,8 +92,7 @@ async def test_a_step_that_nobody_sees_is_worth_nothing() -> None:
         if len(flow) == 1:
             idle = Step((flow.steps[0].worker + 1) % 8, "Look out of the window.")
             records.append(record(number, Workflow([idle, flow.steps[0]])))
-    options = Options(kinds=["drop", "untold", "swap"], shuffle=False)
-    found = await counterfactuals(records, PROBLEMS, exact_replay, NAMES, options=options)
+    found = await counterfactuals(records, PROBLEMS, exact_replay, NAMES)
     for kind in ("swap", "untold"):
         first = effect(found, kind, "position", "first")
         assert first.change.value == pytest.approx(0.0)
@@ -119,10 +121,9 @@ async def test_replays_over_the_workers_agree_with_the_exact_chances() -> None:
         for (key, one) in zip(PROBLEMS, questions, strict=False)
     }
     records = [record(n, oracle_workflow(one), sample=k) for n, one in enumerate(questions) for k in range(30)]
-    options = Options(kinds=["drop"], shuffle=False)
     replay = pool_replay(gym_pool(1), lambda _problem: ExactGrader())
-    played = await counterfactuals(records, graded, replay, NAMES, options=options)
-    exact = await counterfactuals(records, graded, exact_replay, NAMES, options=options)
+    played = await counterfactuals(records, graded, replay, NAMES)
+    exact = await counterfactuals(records, graded, exact_replay, NAMES)
     assert played.unedited is not None
     assert exact.unedited is not None
     assert played.unedited.value == pytest.approx(exact.unedited.value, abs=0.08)
@@ -138,14 +139,18 @@ async def test_what_is_asked_for_twice_is_played_once() -> None:
         return 1.0
 
     told: list[tuple[int, int]] = []
-    records = [record(0, flow), record(1, flow)]
-    options = Options(kinds=["blind"], concurrency=1)
     found = await counterfactuals(
-        records, PROBLEMS, replay, {0: "a", 1: "b"}, options=options, on_progress=lambda *now: told.append(now)
+        [record(0, flow), record(1, flow)],
+        PROBLEMS,
+        replay,
+        {0: "a", 1: "b"},
+        options=Options(concurrency=1),
+        on_progress=lambda *now: told.append(now),
     )
-    assert len(asked) == 2, "another question's plan is the same one"
-    assert told == [(1, 2), (2, 2)]
-    assert found.effects == ()
+    # Of each question the plan and two edits (swapped, untold); another question's plan is the same one.
+    assert len(asked) == 6
+    assert told == [(done, 6) for done in range(1, 7)]
+    assert {one.kind for one in found.effects} == {"swap", "untold"}
 
 
 async def test_records_that_cannot_be_replayed_are_counted() -> None:
@@ -166,10 +171,10 @@ async def test_what_could_not_be_decided_is_left_out_on_both_sides() -> None:
         return 1.0 if len(workflow) == 2 else 0.0
 
     records = [record(number, flow) for number in range(3)]
-    found = await counterfactuals(records, PROBLEMS, replay, NAMES, options=Options(kinds=["drop"], shuffle=False))
+    found = await counterfactuals(records, PROBLEMS, replay, NAMES)
     one = effect(found, "drop")
     assert (one.change.value, one.change.problems) == (-1.0, 2)
-    assert found.undecided == 3
+    assert found.undecided == found.replays / 3
 
 
 async def test_a_stop_ends_all_replays_and_is_raised_as_it_is() -> None:
@@ -181,9 +186,84 @@ async def test_a_stop_ends_all_replays_and_is_raised_as_it_is() -> None:
 
 
 async def test_groups_are_named_by_place_shape_and_worker() -> None:
-    found = await counterfactuals(of_oracle(), PROBLEMS, exact_replay, NAMES, options=Options(shuffle=False))
+    found = await counterfactuals(of_oracle(), PROBLEMS, exact_replay, NAMES)
     groups = {by: {one.group for one in found.effects if one.by == by} for by in ("position", "topology", "worker")}
     assert {"first", "last", "only"} <= groups["position"]
     assert {"single", "chain"} <= groups["topology"]
     assert groups["worker"] <= set(NAMES.values())
     assert [one.by for one in found.effects[:4]] == ["all"] * 4, "all steps stand first"
+
+
+# ── edits ────────────────────────────────────────────────────────────────────────────────────────────────────────────
+TREE = Workflow([Step(0, "a"), Step(1, "b"), Step(2, "c", (0,)), Step(3, "d", (1, 2))])
+
+
+def accesses(workflow: Workflow | None) -> list[Access]:
+    assert workflow is not None
+    return [step.access for step in workflow]
+
+
+@pytest.mark.parametrize(
+    ("step", "left", "seen"),
+    [
+        (0, [1, 2, 3], [(), (), (0, 1)]),
+        (1, [0, 2, 3], [(), (0,), (1,)]),
+        (2, [0, 1, 3], [(), (), (1,)]),
+        (3, [0, 1, 2], [(), (), (0,)]),
+    ],
+)
+def test_dropping_a_step_numbers_the_others_anew(step: int, left: list[int], seen: list[Access]) -> None:
+    found = edited(TREE, Edit("drop", step))
+    assert found is not None
+    assert [one.worker for one in found] == left
+    assert accesses(found) == seen
+
+
+def test_all_stays_all() -> None:
+    flow = Workflow([Step(0, "a"), Step(1, "b", "all"), Step(2, "c", "all")])
+    assert accesses(edited(flow, Edit("drop", 0))) == ["all", "all"]
+
+
+def test_the_only_step_cannot_be_dropped() -> None:
+    assert edited(Workflow([Step(0, "a")]), Edit("drop", 0)) is None
+
+
+def test_a_swap_changes_the_worker_alone() -> None:
+    found = edited(TREE, Edit("swap", 2, 5))
+    assert found is not None
+    assert found.steps[2] == Step(5, "c", (0,))
+    assert found.steps[:2] + found.steps[3:] == TREE.steps[:2] + TREE.steps[3:]
+
+
+@pytest.mark.parametrize("edit", [Edit("swap", 2, 2), Edit("swap", 2), Edit("blind", 0), Edit("untold", 0)])
+def test_what_changes_nothing_is_no_edit(edit: Edit) -> None:
+    assert edited(TREE, edit, told="a") is None
+
+
+def test_a_first_step_that_may_see_all_sees_nothing_so_it_cannot_be_blinded() -> None:
+    assert edited(Workflow([Step(0, "a", "all"), Step(1, "b")]), Edit("blind", 0)) is None
+
+
+def test_a_blind_step_sees_nothing_and_an_untold_one_is_told_to_solve() -> None:
+    blind, untold = edited(TREE, Edit("blind", 3)), edited(TREE, Edit("untold", 3), told="Solve it.")
+    assert blind is not None
+    assert untold is not None
+    assert blind.steps[3] == Step(3, "d", ())
+    assert untold.steps[3] == Step(3, "Solve it.", (1, 2))
+
+
+def test_a_step_that_is_not_there_is_an_error() -> None:
+    with pytest.raises(IndexError):
+        edited(TREE, Edit("drop", 4))
+
+
+def test_every_step_gets_every_kind_and_swaps_go_to_another_worker() -> None:
+    found = list(edits_of(TREE, [0, 1, 2, 3], seed="s"))
+    assert [(one.kind, one.step) for one in found] == [(kind, step) for step in range(4) for kind in EDIT_KINDS]
+    swaps = [one for one in found if one.kind == "swap"]
+    assert all(one.worker != TREE.steps[one.step].worker for one in swaps)
+    assert found == list(edits_of(TREE, [3, 2, 1, 0], seed="s")), "whatever the order of the ordinals"
+
+
+def test_with_one_worker_nothing_can_be_swapped() -> None:
+    assert "swap" not in {one.kind for one in edits_of(Workflow([Step(0, "a")]), [0])}

@@ -1,256 +1,321 @@
-"""The grid: what is asked at once, what is kept, what a spent budget stops, and whose failure is whose."""
+"""A whole evaluation, without a network: what it asks at once, writes and pays, what stops it, and what it resumes."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Sequence
+import csv
+import json
+import sqlite3
+import sys
+import tomllib
+from collections.abc import Callable
+from contextlib import closing
 from decimal import Decimal
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from openconductor.baselines.single import SingleWorker
+sys.path.insert(0, str(Path(__file__).parent))
+from scripted import Adder, pool_of, write_sums
+
+from openconductor.baselines.observed import Observations
+from openconductor.baselines.routers import RouterDC
 from openconductor.errors import (
     AuthFailed,
     BudgetExceeded,
     ConfigError,
     GradingError,
-    OpenConductorError,
+    JournalError,
     RateLimited,
     TaskError,
 )
-from openconductor.evaluation.cells import Cell, Sheet, System, cells_of
-from openconductor.evaluation.grid import Grid, Progress
-from openconductor.evaluation.records import Record, from_json
-from openconductor.graders.exact import ExactGrader
-from openconductor.journal import Journal
-from openconductor.pool import Worker, WorkerPool
-from openconductor.protocols import CallContext, Grader, OnEvent, OnText
-from openconductor.types import Budget, Completion, Episode, Grade, Message, Price, Problem, Question, Sampling, Usage
+from openconductor.evaluation import grid, systems
+from openconductor.evaluation.config import EvalConfig, make_eval_config
+from openconductor.evaluation.grid import Move, OnProgress, Progress, Regraded, regrade
+from openconductor.evaluation.records import Results, holds, read_folder, sample_number
+from openconductor.graders.math import MathGrader
+from openconductor.gym.workers import gym_pool
+from openconductor.journal import JournalReader
+from openconductor.pool import WorkerPool
+from openconductor.storage import make_folder, write_whole
+from openconductor.types import Grade, Problem
 
-PROBLEMS = [Problem(f"p{number}", f"What is {number} + 1?", str(number + 1), "sums") for number in range(6)]
-PRICE = Price(Decimal(1), Decimal(1))
-
-
-class Counting:
-    """A provider that adds 1, after some turns of the event loop; knows how many ask it at once, and who has."""
-
-    identity = "counting"
-
-    def __init__(self, *, tokens: int = 1000, turns: int = 3, failing: dict[int, OpenConductorError] | None = None):
-        self.asked: list[int] = []
-        self.samples: list[int] = []
-        self.most = 0
-        self._now = 0
-        self._tokens = tokens
-        self._turns = turns
-        self._failing = failing or {}
-
-    async def complete(
-        self, messages: Sequence[Message], sampling: Sampling, *, call: CallContext, on_text: OnText | None = None
-    ) -> Completion:
-        number = int(messages[0].content.split()[2])
-        self.asked.append(number)
-        self.samples.append(call.sample)
-        self._now += 1
-        self.most = max(self.most, self._now)
-        try:
-            for _ in range(self._turns):
-                await asyncio.sleep(0)
-        finally:
-            self._now -= 1
-        if number in self._failing:
-            raise self._failing[number]
-        return Completion(str(number + 1), usage=Usage(output_tokens=self._tokens))
+FILES = {"config.toml", "environment.json", "journal.sqlite", "latency.json"}
+TABLES = {"table.json", "table.md", "table.csv", "table.tex"}
+BEST_WORKER, SECOND = "worker:maven", "worker:referee"
 
 
-class Asking:
-    """An orchestrator that is a plain class: no events, one answer or one error."""
-
-    def __init__(self, said: str | OpenConductorError) -> None:
-        self._said = said
-
-    async def ask(
-        self, question: Question, *, budget: Budget | None = None, on_event: OnEvent | None = None, sample: int = 0
-    ) -> Episode:
-        if isinstance(self._said, OpenConductorError):
-            self._said.episode = Episode(question, (), None, self._said, Usage(), 0.0)
-            raise self._said
-        return Episode(question, (), self._said, None, Usage(), 0.0)
+def made(**values: object) -> EvalConfig:
+    told = {"systems": [BEST_WORKER], "task": [{"name": "gym", "limit": 6}], "concurrency": 4, **values}
+    return make_eval_config(told, where="test")
 
 
-class Judge:
-    """A grader that says, or raises, one thing."""
-
-    def __init__(self, said: Grade | BaseException) -> None:
-        self._said = said
-
-    async def grade(self, problem: Problem, answer: str) -> Grade:
-        if isinstance(self._said, BaseException):
-            raise self._said
-        return self._said
+def run(config: EvalConfig, folder: Path, *, retry_failed: bool = False, tell: OnProgress | None = None) -> Results:
+    return asyncio.run(grid.run_grid(config, folder, retry_failed=retry_failed, on_progress=tell))
 
 
-def alone(provider: Counting, *, max_tokens: int | None = None, price: Price | None = PRICE) -> WorkerPool:
-    return WorkerPool([Worker(provider, name="w", price=price, sampling=Sampling(max_tokens=max_tokens), retries=0)])
+def tables(folder: Path) -> dict[str, bytes]:
+    return {name: (folder / name).read_bytes() for name in TABLES}
 
 
-def cells(*systems: System, grader: Grader | None = None, repeats: int = 1) -> list[Cell]:
-    return list(cells_of(systems, [Sheet("sums", PROBLEMS, grader or ExactGrader())], repeats))
+def paid(folder: Path) -> tuple[int, Decimal]:
+    with JournalReader(folder / "journal.sqlite") as journal:
+        spent = journal.totals().spent
+    return spent.calls, spent.usage.dollars
+
+
+def paid_for(folder: Path) -> list[str]:
+    """The keys of the calls that can be found again; those that failed or were refused cannot."""
+    query = "SELECT key FROM calls WHERE replayable AND NOT replayed ORDER BY key"
+    with closing(sqlite3.connect(folder / "journal.sqlite")) as connection:
+        return [key for (key,) in connection.execute(query)]
 
 
 @pytest.fixture
-async def journal(tmp_path: Path) -> AsyncIterator[Journal]:
-    with Journal(tmp_path / "journal.sqlite") as journal:
-        yield journal
+def adders(monkeypatch: pytest.MonkeyPatch) -> dict[str, Adder]:
+    """A pool of our own: ``ada`` is right, ``bob`` is not."""
+    adders = {"ada": Adder(), "bob": Adder(1)}
+
+    def load(config: EvalConfig) -> WorkerPool:
+        return pool_of(max_tokens=10, **adders)
+
+    monkeypatch.setattr(systems, "load_pool", load)
+    return adders
 
 
-async def kept(journal: Journal) -> list[Record]:
-    await journal.wait_durable()
-    return [from_json(one.record) for one in journal.outcomes()]
+@pytest.fixture
+def judge(monkeypatch: pytest.MonkeyPatch) -> Callable[[Callable[[Problem, str], Any]], None]:
+    """Another grader than the math one."""
+
+    def replace(verdict: Callable[[Problem, str], Any]) -> None:
+        async def grade(self: MathGrader, problem: Problem, answer: str) -> Grade:
+            found = verdict(problem, answer)
+            if isinstance(found, BaseException):
+                raise found
+            return await found if asyncio.iscoroutine(found) else found
+
+        monkeypatch.setattr(MathGrader, "grade", grade)
+
+    return replace
 
 
-async def test_every_cell_is_asked_once_and_its_record_is_kept(journal: Journal) -> None:
-    provider = Counting()
-    system = System("worker:w", SingleWorker(alone(provider), 0))
+Judge = Callable[[Callable[[Problem, str], Any]], None]
+
+
+def sums(tmp_path: Path, *, learn: bool = False, **values: object) -> EvalConfig:
+    write_sums(tmp_path / "test.jsonl", range(1, 5))
+    write_sums(tmp_path / "train.jsonl", range(11, 15))
+    task = [{"name": "gsm8k", "path": str(tmp_path if learn else tmp_path / "test.jsonl")}]
+    return made(**{"systems": ["worker:ada"], "task": task, "pool": "pool.toml", "concurrency": 1, **values})
+
+
+# ── what a run asks and writes ───────────────────────────────────────────────────────────────────────────────────────
+def test_a_run_leaves_a_folder_that_says_what_it_was_and_what_came_of_it(tmp_path: Path) -> None:
+    folder = tmp_path / "runs" / "one"
     heard: list[Progress] = []
-    todo = cells(system, repeats=2)
-    grid = Grid(journal, concurrency=4, on_progress=heard.append)
-    await grid.play(todo, done=3, total=15)
-    records = await kept(journal)
-    assert {one.key for one in journal.outcomes()} == {cell.key for cell in todo}
-    assert sorted((one.problem, one.sample) for one in records) == [(f"p{i}", k) for i in range(6) for k in range(2)]
-    assert all(one.correct and one.system == "worker:w" and one.task == "sums" and one.calls == 1 for one in records)
-    assert sorted(provider.samples) == sorted(cell.sample(shared=False) for cell in todo)
-    assert [one.done for one in heard] == list(range(4, 16))
-    assert (heard[-1].total, heard[-1].spent.calls, heard[-1].spent.usage.dollars) == (15, 12, Decimal("0.012"))
-    assert {one.id for one in journal.episodes()} == {one.episode for one in records}
+    results = run(made(systems=[BEST_WORKER, "random"], repeats=2, seed=4), folder, tell=heard.append)
+    assert {path.name for path in folder.iterdir() if not path.name.startswith("journal.sqlite-")} == FILES | TABLES
+    assert tomllib.loads((folder / "config.toml").read_text("utf-8"))["seed"] == 4
+    environment = json.loads((folder / "environment.json").read_text("utf-8"))
+    assert environment["packages"]["openconductor"]
+    assert environment["inputs"]["tasks"]["gym"]["problems"] == 6
+    assert len(environment["inputs"]["workers"]) == 8
+    assert [(one.done, one.total) for one in heard] == [(number, 24) for number in range(1, 25)]
+    assert len(results.records) == 24 and results.missing == 0
+    rows = list(csv.DictReader((folder / "table.csv").read_text("utf-8").splitlines()))
+    assert [(row["system"], row["n"], row["k"]) for row in rows] == [(BEST_WORKER, "6", "2"), ("random", "6", "2")]
+    assert Results.load(folder) == results
 
 
-@pytest.mark.parametrize(("concurrency", "most"), [(1, 1), (3, 3), (64, 6)])
-async def test_no_more_episodes_ask_workers_at_once_than_allowed(journal: Journal, concurrency: int, most: int) -> None:
-    provider = Counting(turns=20)
-    await Grid(journal, concurrency=concurrency).play(
-        cells(System("w", SingleWorker(alone(provider), 0))), done=0, total=6
-    )
-    assert provider.most == most
+def test_every_cell_is_asked_once_under_a_sample_number_of_its_own(tmp_path: Path, adders: dict[str, Adder]) -> None:
+    results = run(sums(tmp_path, repeats=2), tmp_path / "run")
+    assert [(one.problem[-1], one.sample) for one in results.records] == [(str(n), k) for n in range(4) for k in (0, 1)]
+    assert all(one.correct and one.task == "gsm8k" and one.calls == 1 for one in results.records)
+    expected = {sample_number("worker:ada", "gsm8k", one.problem, one.sample) for one in results.records}
+    assert set(adders["ada"].samples) == expected
+    assert len(expected) == 8 and max(expected) < 2**53
+    assert paid(tmp_path / "run") == (8, 8 * Decimal("0.00012"))
+    with JournalReader(tmp_path / "run" / "journal.sqlite") as journal:
+        assert {one.id for one in journal.episodes()} == {one.episode for one in results.records}
+        assert json.loads(next(journal.outcomes()).key) == ["worker:ada", "gsm8k", results.records[0].problem, 0]
 
 
-async def test_an_answered_episode_gives_its_place_away_while_it_is_graded_and_only_so_many_may_wait(
-    journal: Journal,
+def test_a_sample_number_is_never_another_one() -> None:
+    assert sample_number("conductor", "gym", "gym-1", 2) == 7105550647508994  # resuming depends on it
+
+
+def test_hindsight_asks_every_worker_and_shows_only_what_was_named(tmp_path: Path) -> None:
+    results = run(made(systems=["oracle_observed", "random"]), tmp_path / "run")
+    assert {record.system for record in results.records} == {"oracle_observed", "random"}
+    assert len({record.system for record in results.learning}) == 8
+    assert results.missing == 0
+    right = {record.problem for record in results.learning if record.correct}
+    assert {record.problem for record in results.of("oracle_observed") if record.correct} == right
+
+
+@pytest.mark.parametrize(("concurrency", "most"), [(1, 1), (3, 3), (64, 4)])
+def test_no_more_episodes_ask_workers_at_once_than_allowed(
+    tmp_path: Path, adders: dict[str, Adder], concurrency: int, most: int
 ) -> None:
+    run(sums(tmp_path, concurrency=concurrency), tmp_path / "run")
+    assert adders["ada"].most == most
+
+
+def test_an_answered_episode_gives_its_place_away_while_it_is_graded_and_only_so_many_may_wait(
+    tmp_path: Path, adders: dict[str, Adder], judge: Judge
+) -> None:
+    waiting: list[str] = []
     opened = asyncio.Event()
 
-    class Slow:
-        waiting = 0
+    async def slow(problem: Problem) -> Grade:
+        waiting.append(problem.id)
+        await opened.wait()
+        return Grade(True)
 
-        async def grade(self, problem: Problem, answer: str) -> Grade:
-            self.waiting += 1
-            await opened.wait()
-            return Grade(True)
+    async def play() -> None:
+        config = sums(tmp_path, repeats=2)
+        playing = asyncio.create_task(grid.run_grid(config, tmp_path / "run"))
+        async with asyncio.timeout(60):
+            while len(waiting) < 4:  # noqa: ASYNC110 - the journal's thread has a part in it
+                await asyncio.sleep(0.001)
+        assert (len(waiting), adders["ada"].most, len(adders["ada"].asked)) == (4, 1, 4)  # one place, three that settle
+        opened.set()
+        await playing
 
-    grader, provider = Slow(), Counting()
-    todo = cells(System("w", SingleWorker(alone(provider), 0)), grader=grader)
-    playing = asyncio.create_task(Grid(journal, concurrency=1).play(todo, done=0, total=6))
-    async with asyncio.timeout(60):
-        while grader.waiting < 4:  # noqa: ASYNC110 - the journal's thread has a part in it
-            await asyncio.sleep(0.001)
-    assert (grader.waiting, provider.most, len(provider.asked)) == (4, 1, 4)  # one place, and three that settle
-    opened.set()
-    await playing
-    assert len(provider.asked) == 6
+    judge(lambda problem, answer: slow(problem))
+    asyncio.run(play())
+    assert len(adders["ada"].asked) == 8
+
+
+# ── a second run of the same folder ──────────────────────────────────────────────────────────────────────────────────
+@pytest.mark.parametrize("shared", [False, True])
+def test_a_run_in_three_parts_is_the_same_as_one_in_peace(tmp_path: Path, shared: bool) -> None:
+    config = made(systems=[BEST_WORKER, SECOND, "random", "best_fixed", "oracle"], repeats=2, share_calls=shared)
+    peace = run(config, tmp_path / "peace")
+    for number in (3, 5):
+        heard: list[Progress] = []
+
+        def stop(progress: Progress, heard: list[Progress] = heard, number: int = number) -> None:
+            heard.append(progress)
+            if len(heard) == number:
+                raise ConfigError("enough")
+
+        with pytest.raises(ConfigError, match="enough"):
+            run(config, tmp_path / "parts", tell=stop)
+    parts = run(config, tmp_path / "parts")
+    assert tables(tmp_path / "parts") == tables(tmp_path / "peace")
+    assert paid_for(tmp_path / "parts") == paid_for(tmp_path / "peace")
+    assert [(one.answer, one.usage.dollars, one.calls) for one in parts.records] == [
+        (one.answer, one.usage.dollars, one.calls) for one in peace.records
+    ]
+    before = (tables(tmp_path / "parts"), paid(tmp_path / "parts"))
+    heard = []
+    run(config, tmp_path / "parts", tell=heard.append)
+    assert (heard, (tables(tmp_path / "parts"), paid(tmp_path / "parts"))) == ([], before), (
+        "it is done: nobody is asked"
+    )
+
+
+def test_systems_that_make_the_same_call_pay_once_where_calls_are_shared(
+    tmp_path: Path, adders: dict[str, Adder]
+) -> None:
+    config = sums(tmp_path, systems=["worker:ada", "best_fixed", "worker:bob"], learn=True, share_calls=True)
+    shared = run(config, tmp_path / "shared")  # the best fixed workflow is ada alone
+    assert len(adders["ada"].asked) == 4 + 4
+    assert [row["accuracy"] for row in json.loads((tmp_path / "shared/table.json").read_text())["rows"]] == [1, 1, 0]
+    assert all(record.usage.dollars > 0 for record in shared.records)  # each is billed what it would cost alone
+    run(sums(tmp_path, systems=["worker:ada", "best_fixed", "worker:bob"], learn=True), tmp_path / "own")
+    assert len(adders["ada"].asked) == 8 + 4 + 8
 
 
 # ── budgets ──────────────────────────────────────────────────────────────────────────────────────────────────────────
-async def test_a_spent_budget_begins_nothing_more_and_a_larger_one_goes_on(journal: Journal) -> None:
-    provider = Counting()
-    system = System("w", SingleWorker(alone(provider), 0))
-    with pytest.raises(BudgetExceeded, match=r"4 of 6 questions are done: paid 4 calls and \$0.004") as caught:
-        await Grid(journal, concurrency=1, budget=Budget(calls=4)).play(cells(system), done=0, total=6)
-    assert caught.value.limit == "calls"
-    assert len(await kept(journal)) == len(provider.asked) == 4
-    done = {one.key for one in journal.outcomes()}
-    rest = [cell for cell in cells(system) if cell.key not in done]
-    with pytest.raises(BudgetExceeded, match="5 of 6"):
-        await Grid(journal, concurrency=1, budget=Budget(calls=5)).play(rest, done=4, total=6)
-    await Grid(journal, concurrency=1, budget=Budget(calls=6)).play(rest[1:], done=5, total=6)
-    assert len(await kept(journal)) == len(provider.asked) == 6
-
-
-async def test_dollars_are_never_overspent_where_workers_have_a_token_limit(journal: Journal) -> None:
-    provider = Counting(tokens=1000)
-    system = System("w", SingleWorker(alone(provider, max_tokens=1000), 0))
-    budget = Budget(dollars=Decimal("0.0035"))  # a call writes for $0.001
-    with pytest.raises(BudgetExceeded) as caught:
-        await Grid(journal, concurrency=6, budget=budget).play(cells(system), done=0, total=6)
-    assert caught.value.limit == "dollars"
-    assert journal.totals().spent.usage.dollars == Decimal("0.003")
-    assert len(await kept(journal)) == 3
-
-
-async def test_a_dollar_budget_that_was_spent_to_the_last_cent_pays_for_no_call_of_unknown_cost(
-    journal: Journal,
+def test_a_spent_budget_begins_nothing_more_leaves_a_table_and_a_larger_one_resumes(
+    tmp_path: Path, adders: dict[str, Adder]
 ) -> None:
-    provider = Counting(tokens=1000)
-    system = System("w", SingleWorker(alone(provider), 0))
-    budget = Budget(dollars=Decimal("0.002"))
-    for _ in range(2):
-        with pytest.raises(BudgetExceeded):
-            await Grid(journal, concurrency=1, budget=budget).play(cells(system), done=0, total=6)
-    assert len(provider.asked) == 2
+    for calls, said in ((2, r"2 of 4 questions are done: paid 2 calls and \$0.00024"), (3, "3 of 4")):
+        with pytest.raises(BudgetExceeded, match=said) as caught:
+            run(sums(tmp_path, budget={"calls": calls}), tmp_path / "run")
+        assert caught.value.limit == "calls"
+        assert len(adders["ada"].asked) == calls
+    table = json.loads((tmp_path / "run" / "table.json").read_text("utf-8"))
+    assert (table["missing"], table["rows"][0]["accuracy"]) == (1, 1.0)
+    assert "1 answer is missing" in (tmp_path / "run" / "table.md").read_text("utf-8")
+    assert run(sums(tmp_path, budget={"calls": 4}), tmp_path / "run").missing == 0
+    assert adders["ada"].asked == [1, 2, 3, 4]
 
 
-async def test_what_the_journal_answers_is_not_taken_from_the_budget(journal: Journal) -> None:
-    provider = Counting()
-    await Grid(journal, concurrency=2).play(cells(System("w", SingleWorker(alone(provider), 0))), done=0, total=6)
-    await journal.wait_durable()
-    again = System("w", SingleWorker(alone(provider).replaying(journal), 0))
-    grid = Grid(journal, concurrency=2, budget=Budget(calls=7, dollars=Decimal("0.007")))
-    await grid.play(cells(again), done=0, total=6)
-    assert len(provider.asked) == grid.spent.calls == 6
-    assert (grid.purse is not None) and grid.purse.limits_dollars
-    records = await kept(journal)
-    assert all(one.usage.dollars == Decimal("0.001") for one in records)  # what it would cost, whoever paid
+def test_dollars_are_never_overspent_and_the_last_cent_pays_for_no_call_of_unknown_cost(
+    tmp_path: Path, adders: dict[str, Adder], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for folder, limit, dollars, most in (("known", 10, "0.00037", 3), ("unknown", None, "0.00024", 2)):
+        monkeypatch.setattr(systems, "load_pool", lambda config, limit=limit: pool_of(max_tokens=limit, **adders))
+        adders["ada"].asked.clear()
+        for _ in range(2):
+            with pytest.raises(BudgetExceeded) as caught:
+                run(sums(tmp_path, budget={"dollars": dollars}), tmp_path / folder)
+        assert caught.value.limit in ("dollars", "calls")
+        assert paid(tmp_path / folder)[1] <= Decimal(dollars)
+        assert len(adders["ada"].asked) <= most
 
 
-async def test_a_questions_own_budget_is_data_and_no_stop(journal: Journal) -> None:
-    provider = Counting()
-    poor = System("poor", SingleWorker(alone(provider), 0), Budget(calls=0))
-    await Grid(journal, concurrency=2, budget=Budget(calls=9)).play(cells(poor), done=0, total=6)
-    assert {(one.status, one.correct) for one in await kept(journal)} == {("refused", False)}
-    assert provider.asked == []
+def test_what_the_journal_answers_is_not_taken_from_the_budget(
+    tmp_path: Path, adders: dict[str, Adder], judge: Judge
+) -> None:
+    judge(lambda problem, answer: TaskError("stop") if problem.id.endswith("3") else Grade(True))
+    with pytest.raises(TaskError):  # the fourth answer is paid for, and there is no record of it
+        run(sums(tmp_path, budget={"calls": 5}), tmp_path / "run")
+    judge(lambda problem, answer: Grade(True))
+    results = run(sums(tmp_path, budget={"calls": 5}), tmp_path / "run")
+    assert (len(adders["ada"].asked), paid(tmp_path / "run")[0], results.missing) == (4, 4, 0)
+    assert {one.usage.dollars for one in results.records} == {Decimal("0.00012")}  # what it would cost, whoever paid
+
+
+def test_a_questions_own_budget_is_data_and_no_stop(tmp_path: Path) -> None:
+    config = made(systems=["conductor?calls=1"], conductor={"planner": "worker:maven"}, budget={"calls": 99})
+    results = run(config, tmp_path / "run")
+    assert {one.correct for one in results.records} == {False}
+    assert {one.status for one in results.records} <= {"refused", "invalid"}
 
 
 # ── failures ─────────────────────────────────────────────────────────────────────────────────────────────────────────
-async def test_what_stops_a_run_cancels_what_runs_and_comes_out_as_it_is(journal: Journal) -> None:
-    class Hanging(Counting):
-        cancelled = 0
+def test_what_failed_is_masked_and_asked_again_only_on_request(tmp_path: Path, adders: dict[str, Adder]) -> None:
+    config = sums(tmp_path, systems=["worker:ada", "worker:bob"])
+    adders["ada"].failing[2] = RateLimited("too many")
+    first = run(config, tmp_path / "run")
+    assert [(one.problem[-1], one.correct) for one in first.of("worker:ada") if one.status == "failed"] == [("1", None)]
+    adders["ada"].failing.clear()
+    adders["ada"].asked.clear()
+    assert run(config, tmp_path / "run").records == first.records
+    assert adders["ada"].asked == []
+    again = run(config, tmp_path / "run", retry_failed=True)
+    assert adders["ada"].asked == [2]
+    assert all(one.correct for one in again.of("worker:ada"))
+    assert again.of("worker:bob") == first.of("worker:bob")
 
-        async def complete(
-            self, messages: Sequence[Message], sampling: Sampling, *, call: CallContext, on_text: OnText | None = None
-        ) -> Completion:
-            if "What is 2" in messages[0].content:
-                raise AuthFailed("the key is wrong")
-            self.asked.append(int(messages[0].content.split()[2]))
-            try:
-                return await asyncio.Future()
-            finally:
-                self.cancelled += 1
 
-    provider = Hanging()
+def test_what_a_system_has_learnt_from_stays_once_it_has_answered(tmp_path: Path, adders: dict[str, Adder]) -> None:
+    config = sums(tmp_path, systems=["best_fixed"], learn=True)
+    adders["ada"].failing |= {12: RateLimited("too many"), 2: RateLimited("too many")}
+    with pytest.raises(BudgetExceeded):
+        run(sums(tmp_path, systems=["best_fixed"], learn=True, budget={"calls": 8}), tmp_path / "run")
+    adders["ada"].asked.clear()
+    run(config, tmp_path / "run", retry_failed=True)  # nothing has been answered by what was learnt: it may be mended
+    assert adders["ada"].asked == [12, 1, 2, 3, 4]
+    adders["ada"].asked.clear()
+    adders["ada"].failing.clear()
+    run(config, tmp_path / "run", retry_failed=True)
+    assert adders["ada"].asked == [2]
+
+
+def test_what_stops_a_run_cancels_what_runs_and_comes_out_as_it_is(tmp_path: Path, adders: dict[str, Adder]) -> None:
+    adders["ada"].hanging = True
+    adders["ada"].failing[3] = AuthFailed("the key is wrong")
     with pytest.raises(AuthFailed, match="the key is wrong"):
-        await Grid(journal, concurrency=3).play(cells(System("w", SingleWorker(alone(provider), 0))), done=0, total=6)
-    assert provider.asked in ([0, 1], [0, 1, 3])  # p3 may get the place of p2, while that waits for the disk
-    assert provider.cancelled == len(provider.asked)
-    assert await kept(journal) == []
-
-
-async def test_a_failure_of_a_worker_is_masked_and_the_others_go_on(journal: Journal) -> None:
-    provider = Counting(failing={2: RateLimited("too many")})
-    await Grid(journal, concurrency=2).play(cells(System("w", SingleWorker(alone(provider), 0))), done=0, total=6)
-    fates = {one.problem: (one.status, one.correct) for one in await kept(journal)}
-    assert fates.pop("p2") == ("failed", None)
-    assert set(fates.values()) == {("graded", True)}
+        run(sums(tmp_path, concurrency=3), tmp_path / "run")
+    assert adders["ada"]._now == 0
+    with JournalReader(tmp_path / "run" / "journal.sqlite") as journal:
+        assert list(journal.outcomes()) == []
 
 
 @pytest.mark.parametrize(
@@ -264,24 +329,205 @@ async def test_a_failure_of_a_worker_is_masked_and_the_others_go_on(journal: Jou
         (Grade(False, note="unparsed: no box"), "unparsed", "unparsed: no box"),
     ],
 )
-async def test_what_a_grader_cannot_decide_is_masked_with_the_reason(
-    journal: Journal, said: Grade | BaseException, status: str, note: str
+def test_what_a_grader_cannot_decide_is_masked_with_the_reason(
+    tmp_path: Path, adders: dict[str, Adder], judge: Judge, said: Grade | BaseException, status: str, note: str
 ) -> None:
-    await Grid(journal, concurrency=6).play(cells(System("x", Asking("1")), grader=Judge(said)), done=0, total=6)
-    assert {(one.status, one.note) for one in await kept(journal)} == {(status, note)}
+    judge(lambda problem, answer: said)
+    results = run(sums(tmp_path), tmp_path / "run")
+    assert {(one.status, one.note) for one in results.records} == {(status, note)}
 
 
-async def test_a_grader_whose_task_is_broken_stops_the_run(journal: Journal) -> None:
-    grader = Judge(TaskError("the data have changed"))
+def test_a_grader_whose_task_is_broken_stops_the_run(tmp_path: Path, adders: dict[str, Adder], judge: Judge) -> None:
+    judge(lambda problem, answer: TaskError("the data have changed"))
     with pytest.raises(TaskError, match="have changed"):
-        await Grid(journal, concurrency=6).play(cells(System("x", Asking("1")), grader=grader), done=0, total=6)
+        run(sums(tmp_path), tmp_path / "run")
 
 
-async def test_what_progress_raises_ends_the_run(journal: Journal) -> None:
-    def stop(progress: Progress) -> None:
-        if progress.done == 3:
-            raise ConfigError("enough")
+# ── what is refused before anything is paid for ──────────────────────────────────────────────────────────────────────
+@pytest.mark.parametrize(
+    ("values", "said"),
+    [
+        ({"systems": ["worker:mavn"]}, "nearest is 'maven'"),
+        ({"systems": ["consensus:maven?m=5"]}, "no option 'm'"),
+        ({"systems": ["consensus:maven?n=0"]}, "expected a whole number from 1"),
+        ({"systems": ["random", BEST_WORKER], "against": "worker:referee"}, "against: got 'worker:referee'"),
+        ({"task": [{"name": "gymn"}]}, "'gym'"),
+        ({"constrained": {"mavn": {}}}, "nearest is 'maven'"),
+    ],
+)
+def test_a_mistake_in_the_recipe_makes_no_folder(tmp_path: Path, values: dict[str, object], said: str) -> None:
+    with pytest.raises(ConfigError, match=said):
+        run(made(**values), tmp_path / "run")
+    assert not (tmp_path / "run").exists()
 
-    with pytest.raises(ConfigError, match="enough"):
-        await Grid(journal, concurrency=1, on_progress=stop).play(cells(System("x", Asking("1"))), done=0, total=6)
-    assert len(await kept(journal)) >= 3
+
+def test_an_evaluation_of_something_else_does_not_go_into_the_folder(tmp_path: Path, adders: dict[str, Adder]) -> None:
+    folder = tmp_path / "run"
+    run(sums(tmp_path), folder)
+    before = {path.name: path.read_bytes() for path in folder.iterdir()}
+    for config, said in (
+        (sums(tmp_path, systems=["worker:bob"]), r'systems 0: got "worker:bob", expected "worker:ada"'),
+        (sums(tmp_path, seed=2), "seed: got 2, expected null"),
+    ):
+        with pytest.raises(ConfigError, match=said) as caught:
+            run(config, folder)
+        assert str(folder) in str(caught.value)
+    write_sums(tmp_path / "test.jsonl", range(2, 6))
+    config = made(
+        **{name: getattr(config, name) for name in ("systems", "pool")},
+        task=[{"name": "gsm8k", "path": str(tmp_path / "test.jsonl")}],
+    )
+    with pytest.raises(ConfigError, match=r"tasks: gsm8k: digest: got .*, expected"):
+        run(config, folder)
+    assert {path.name: path.read_bytes() for path in folder.iterdir()} == before
+
+
+@pytest.mark.slow
+def test_a_router_that_was_trained_anew_makes_it_another_evaluation(tmp_path: Path) -> None:
+    seen = Observations(("Sum 1 2.", "Sort 3 1."), ("maven", "jack"), ((1.0, 0.0), (0.0, 1.0)))
+    RouterDC(gym_pool(), observations=seen, seed=0).save(tmp_path / "router.json")
+    config = made(systems=[f"routerdc?router={tmp_path / 'router.json'}"])
+    run(config, tmp_path / "run")
+    once = paid(tmp_path / "run")
+    run(config, tmp_path / "run")
+    assert paid(tmp_path / "run") == once
+    RouterDC(gym_pool(), observations=seen, seed=1).save(tmp_path / "router.json")
+    with pytest.raises(ConfigError, match=r"is another one: trained: .*router\.json: got"):
+        run(config, tmp_path / "run")
+
+
+# ── the folder ───────────────────────────────────────────────────────────────────────────────────────────────────────
+def test_what_a_kill_before_the_recipe_left_behind_is_no_hindrance_and_a_strangers_folder_is_not_written_to(
+    tmp_path: Path, adders: dict[str, Adder]
+) -> None:
+    folder = tmp_path / "run"
+    folder.mkdir()
+    for name in ("environment.json", "config.toml.part"):
+        (folder / name).touch()
+    assert run(sums(tmp_path), folder).missing == 0
+    (tmp_path / "thesis").mkdir()
+    (tmp_path / "thesis" / "thesis.tex").touch()
+    with pytest.raises(ConfigError, match=r"holds 'thesis.tex', expected a new folder"):
+        run(sums(tmp_path), tmp_path / "thesis")
+    with pytest.raises(ConfigError, match="is no folder"):
+        run(sums(tmp_path), tmp_path / "thesis" / "thesis.tex")
+
+
+def test_a_folder_holds_what_it_was_told_and_no_other_evaluation(tmp_path: Path, adders: dict[str, Adder]) -> None:
+    folder, config = tmp_path / "run", sums(tmp_path)
+    run(config, folder)
+    assert holds(folder, config)
+    assert holds(folder, sums(tmp_path, budget={"calls": 3}, concurrency=2))
+    assert not holds(folder, sums(tmp_path, seed=1))
+    assert not holds(folder, sums(tmp_path, pool="other.toml"))
+    assert not holds(tmp_path, config) and not holds(tmp_path / "new", config)
+
+
+def test_a_run_that_is_resumed_elsewhere_says_what_is_different_there(
+    tmp_path: Path, adders: dict[str, Adder], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = tmp_path / "run"
+    run(sums(tmp_path), folder)
+    before = read_folder(folder)[1]
+    for version in ("0.0", before["python"], "0.0"):
+        monkeypatch.setattr("platform.python_version", lambda version=version: version)
+        run(sums(tmp_path), folder)
+    now = read_folder(folder)[1]
+    assert now["resumed"] == [[f'python: got "0.0", expected "{before["python"]}"']]
+    assert {**now, "resumed": None} == {**before, "resumed": None}
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("config.toml", "systems = ["),
+        ("config.toml", "sytems = ['a']"),
+        ("environment.json", "{"),
+        ("environment.json", "[]"),
+    ],
+)
+def test_a_broken_folder_says_so(tmp_path: Path, adders: dict[str, Adder], name: str, text: str) -> None:
+    run(sums(tmp_path), tmp_path / "run")
+    (tmp_path / "run" / name).write_text(text, "utf-8")
+    with pytest.raises(ConfigError, match=str(tmp_path / "run")):
+        run(sums(tmp_path), tmp_path / "run")
+
+
+def test_a_file_that_cannot_be_written_leaves_the_old_one_and_no_part(tmp_path: Path) -> None:
+    write_whole(tmp_path / "table.md", "old\n")
+    with pytest.raises(UnicodeEncodeError):
+        write_whole(tmp_path / "table.md", "\ud800")
+    assert [path.name for path in tmp_path.iterdir()] == ["table.md"]
+    assert (tmp_path / "table.md").read_bytes() == b"old\n"
+    with pytest.raises(JournalError, match="could not be written"):
+        write_whole(tmp_path / "table.md" / "below", "x")
+    with pytest.raises(JournalError, match="could not be made"):
+        make_folder(tmp_path / "table.md" / "below")
+
+
+# ── grading again ────────────────────────────────────────────────────────────────────────────────────────────────────
+@pytest.fixture
+def folder(tmp_path: Path, adders: dict[str, Adder]) -> Path:
+    """A finished run: ada is right (one of hers failed), bob is wrong."""
+    adders["ada"].failing[3] = RateLimited("too many")
+    run(sums(tmp_path, systems=["worker:ada", "worker:bob"]), tmp_path / "run")
+    for adder in adders.values():
+        adder.asked.clear()
+    return tmp_path / "run"
+
+
+def again(folder: Path) -> Regraded:
+    return asyncio.run(regrade(folder))
+
+
+def accuracies(folder: Path) -> dict[str, str]:
+    rows = csv.DictReader((folder / "table.csv").read_text("utf-8").splitlines())
+    return {row["system"]: row["accuracy"] for row in rows}
+
+
+def test_the_same_grader_moves_nothing_and_writes_nothing(folder: Path, adders: dict[str, Adder]) -> None:
+    before = (folder / "table.json").read_bytes()
+    done = again(folder)
+    assert (done.graded, done.moves) == (7, ())  # one of eight has no answer
+    assert (folder / "table.json").read_bytes() == before
+    with JournalReader(folder / "journal.sqlite") as journal:
+        assert len(list(journal.outcomes(history=True))) == 8
+    assert adders["ada"].asked == adders["bob"].asked == []
+
+
+def test_verdicts_that_moved_are_listed_the_tables_follow_and_the_old_ones_stay_in_the_journal(
+    folder: Path, adders: dict[str, Adder], judge: Judge
+) -> None:
+    before = again(folder).results
+    assert accuracies(folder) == {"worker:ada": "1.0", "worker:bob": "0.0"}
+    judge(lambda problem, _: Grade(None, note="no sandbox") if problem.id.endswith("3") else Grade(True, "7"))
+    done = again(folder)
+    assert done.graded == 7
+    assert done.moves[0] == Move("worker:ada", "gsm8k", done.moves[0].problem, 0, True, None, "no sandbox")
+    assert [(move.system, move.problem[-1], move.before, move.now) for move in done.moves[1:]] == [
+        ("worker:bob", "0", False, True),
+        ("worker:bob", "1", False, True),
+        ("worker:bob", "2", False, True),
+        ("worker:bob", "3", False, None),
+    ]
+    assert accuracies(folder) == {"worker:ada": "1.0", "worker:bob": "1.0"}
+    masked = [(one.system, one.note) for one in done.results.records if one.status == "ungraded"]
+    assert masked == [("worker:ada", "no sandbox"), ("worker:bob", "no sandbox")]
+    failed = [one.error for one in done.results.records if one.status == "failed"]
+    assert failed == ["RateLimited: worker 'ada': too many"]  # what has no answer stays what it is
+    for old, new in zip(before.records, done.results.records, strict=True):
+        kept = ("answer", "usage", "seconds", "rounds", "episode", "calls")
+        assert [getattr(old, name) for name in kept] == [getattr(new, name) for name in kept]
+    with JournalReader(folder / "journal.sqlite") as journal:
+        history = [one.record["correct"] for one in journal.outcomes(history=True)]
+    assert len(history) == 8 + 7
+    assert history[:8].count(True) == 3
+    assert adders["ada"].asked == adders["bob"].asked == []
+
+
+def test_other_questions_than_those_that_were_asked_are_refused(folder: Path, tmp_path: Path) -> None:
+    write_sums(tmp_path / "test.jsonl", range(2, 6))
+    with pytest.raises(ConfigError, match="its questions are others now: gsm8k: digest: got"):
+        again(folder)
+    with pytest.raises(ConfigError, match="expected the folder of an evaluation"):
+        again(tmp_path)

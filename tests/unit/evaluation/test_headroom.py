@@ -1,15 +1,35 @@
-"""What a pool could give: by hand on a small matrix, and on planted pools whose headroom is known."""
+"""What a pool could give, the best of several with and without luck, and the gym's table of the demo."""
 
 from __future__ import annotations
 
+import json
 import random
 from collections.abc import Mapping, Sequence
+from statistics import fmean
+from typing import Any
 
 import pytest
 
-from openconductor.evaluation.headroom import headroom, outcome_matrix, questions_needed, visible_gain
+from openconductor.conductor import Conductor
+from openconductor.errors import AuthFailed, ConfigError, RateLimited
+from openconductor.evaluation.headroom import (
+    best_single,
+    corrected_oracle,
+    gym_table,
+    headroom,
+    naive_oracle,
+    outcome_matrix,
+    questions_needed,
+    visible_gain,
+)
 from openconductor.evaluation.records import Record
-from openconductor.types import Usage
+from openconductor.evaluation.statistics import Scores
+from openconductor.gym.exact import oracle_workflow
+from openconductor.gym.questions import KINDS, draw_questions, read_question
+from openconductor.gym.workers import PROFILES, gym_pool
+from openconductor.prompt import PromptOptions, render_workflow
+from openconductor.protocols import CallContext, OnText
+from openconductor.types import Completion, Message, Sampling, Step, Usage, Workflow
 
 
 def answers(rows: Mapping[str, Sequence[Sequence[bool | None]]]) -> list[Record]:
@@ -55,14 +75,14 @@ def test_the_matrix_has_a_row_a_question_and_none_where_nothing_was_decided() ->
 def test_luck_is_no_headroom_once_it_is_corrected() -> None:
     """Four coins: the naive oracle finds a winner of each question, the corrected one finds nothing."""
     naive = 0
-    for seed in range(6):
+    for seed in range(3):
         rows = {f"w{w}": coin([0.5] * 120, 3, f"{seed}/{w}") for w in range(4)}
         found = headroom(answers(rows), seed=seed)
         assert found is not None
         assert found.room_corrected is not None
         naive += found.room_naive.low > 0.15
         assert abs(found.room_corrected.value) < 0.12
-    assert naive == 6
+    assert naive == 3
 
 
 def test_specialists_have_a_headroom_and_each_is_needed() -> None:
@@ -129,3 +149,262 @@ def test_more_questions_show_smaller_gains() -> None:
 def test_what_makes_no_sense_is_refused(gain: float, spread: float, power: float) -> None:
     with pytest.raises(ValueError, match="expected"):
         questions_needed(gain, spread, power=power)
+
+
+# ── the best of several ──────────────────────────────────────────────────────────────────────────────────────────────
+def keyed(*by_problem: list[float]) -> Scores:
+    return {("t", f"p{place:03}"): scores for place, scores in enumerate(by_problem) if scores}
+
+
+def mean(scores: Scores) -> float:
+    return fmean(fmean(of_one) for of_one in scores.values())
+
+
+def coins(systems: int, questions: int, repeats: int, seed: int) -> dict[str, Scores]:
+    rng = random.Random(seed)
+    return {
+        f"coin {system}": keyed(*([float(rng.random() < 0.5) for _ in range(repeats)] for _ in range(questions)))
+        for system in range(systems)
+    }
+
+
+# ── the best single one ──────────────────────────────────────────────────────────────────────────────────────────────
+def test_one_that_is_better_everywhere_is_chosen_everywhere_and_loses_nothing() -> None:
+    found = best_single({"low": keyed(*[[0.0]] * 10), "high": keyed(*[[1.0]] * 10)})
+    assert found is not None
+    assert (found.name, mean(found.naive), mean(found.fitted)) == ("high", 1.0, 1.0)
+    assert found.chosen == {"low": 0.0, "high": 1.0}
+
+
+def test_a_question_is_scored_by_the_system_that_is_best_on_the_others() -> None:
+    # Each is right on one of two questions: outside p000 the second is best, which is wrong on p000; and so with p001.
+    found = best_single({"first": keyed([1.0], [0.0]), "second": keyed([0.0], [1.0])})
+    assert found is not None
+    assert (found.name, mean(found.naive)) == ("first", 0.5)
+    assert found.fitted == {("t", "p000"): [0.0], ("t", "p001"): [0.0]}
+    assert found.chosen == {"first": 0.5, "second": 0.5}
+
+
+def test_the_best_of_many_coins_looks_better_than_a_coin_and_cross_fitted_does_not() -> None:
+    naive: list[float] = []
+    fitted: list[float] = []
+    for seed in range(40):
+        found = best_single(coins(8, 60, 1, seed), seed=seed)
+        assert found is not None
+        naive.append(mean(found.naive))
+        fitted.append(mean(found.fitted))
+    assert fmean(naive) > 0.56
+    assert fmean(fitted) == pytest.approx(0.5, abs=0.03)
+
+
+def test_the_same_seed_cuts_the_same_folds() -> None:
+    systems = coins(4, 30, 2, 1)
+    assert best_single(systems, seed=3) == best_single(systems, seed=3)
+
+
+def test_a_single_question_is_scored_by_what_is_best_on_it_for_there_is_no_other() -> None:
+    found = best_single({"low": keyed([0.0]), "high": keyed([1.0])})
+    assert found is not None
+    assert (found.name, found.fitted) == ("high", {("t", "p000"): [1.0]})
+
+
+def test_where_nothing_was_decided_there_is_no_best() -> None:
+    assert best_single({}) is None
+    assert best_single({"a": {}, "b": {}}) is None
+
+
+def test_what_the_chosen_one_has_not_decided_is_left_out() -> None:
+    found = best_single({"good": keyed([1.0], [1.0], [], [1.0]), "bad": keyed([0.0], [0.0], [0.0], [0.0])})
+    assert found is not None
+    assert ("t", "p002") not in found.fitted
+    assert mean(found.fitted) == 1.0
+
+
+def test_one_that_failed_on_all_but_an_easy_question_is_not_the_best() -> None:
+    found = best_single({"broken": keyed([1.0]), "good": keyed(*[[1.0]] * 9, [0.0])})
+    assert found is not None
+    assert (found.name, mean(found.naive), found.chosen) == ("good", 0.9, {"good": 1.0})
+
+
+# ── the best of each question ────────────────────────────────────────────────────────────────────────────────────────
+def test_the_naive_oracle_takes_the_best_mean_of_each_question() -> None:
+    found = naive_oracle({"a": keyed([1.0, 0.0], [0.0]), "b": keyed([0.0, 0.0], [1.0], [0.0])})
+    assert found == {("t", "p000"): [0.5], ("t", "p001"): [1.0], ("t", "p002"): [0.0]}
+
+
+def test_the_corrected_oracle_chooses_by_the_other_repeats() -> None:
+    # Repeat 0 is scored by who is best on repeats 1 and 2: a (1/2) over b (0): a's 1. Repeat 1: a by 2/2: a's 0 ...
+    found = corrected_oracle({"a": keyed([1.0, 0.0, 1.0]), "b": keyed([0.0, 0.0, 0.0])})
+    assert found == {("t", "p000"): [pytest.approx(2 / 3)]}
+
+
+def test_of_equals_each_counts_the_same() -> None:
+    # Held out 0: a has 0, b has 0 on the rest: the mean of 1 and 0. Held out 1: a has 1, b has 0: a's 0.
+    found = corrected_oracle({"a": keyed([1.0, 0.0]), "b": keyed([0.0, 0.0])})
+    assert found == {("t", "p000"): [0.25]}
+
+
+def test_two_fair_coins_have_a_naive_oracle_of_three_quarters_and_a_corrected_one_of_a_half() -> None:
+    systems = coins(2, 4000, 2, 5)
+    single = {name: {key: of_one[:1] for key, of_one in scores.items()} for name, scores in systems.items()}
+    assert mean(naive_oracle(single)) == pytest.approx(0.75, abs=0.02)
+    corrected = corrected_oracle(systems)
+    assert corrected is not None
+    assert mean(corrected) == pytest.approx(0.5, abs=0.02)
+
+
+def test_complementary_workers_keep_their_oracle_when_it_is_corrected() -> None:
+    found = corrected_oracle({"a": keyed([1.0, 1.0], [0.0, 0.0]), "b": keyed([0.0, 0.0], [1.0, 1.0])})
+    assert found is not None and mean(found) == 1.0
+
+
+def test_single_answers_cannot_be_told_from_luck() -> None:
+    assert corrected_oracle({"a": keyed([1.0], [0.0]), "b": keyed([0.0])}) is None
+    assert corrected_oracle({}) is None
+
+
+def test_a_system_with_one_decided_repeat_of_a_question_is_left_out_of_it() -> None:
+    found = corrected_oracle({"a": keyed([0.0, 0.0]), "b": keyed([1.0])})
+    assert found == {("t", "p000"): [0.0]}
+
+
+# ── the gym's table ──────────────────────────────────────────────────────────────────────────────────────────────────
+NAMES = [profile.name for profile in PROFILES]
+QUESTIONS, SEED = 48, 5
+
+
+class Knowing:
+    """A planner that writes the oracle's workflow, but no workflow at all for questions of one kind."""
+
+    prompt_options = PromptOptions(template="compact")
+
+    def __init__(self, fails_at: str = "") -> None:
+        self._fails_at = fails_at
+
+    async def complete(
+        self,
+        messages: tuple[Message, ...],
+        sampling: Sampling,
+        *,
+        call: CallContext,
+        on_text: OnText | None = None,
+    ) -> Completion:
+        question = read_question(messages[-1].content.split("Question: ")[1].strip())
+        assert question is not None
+        text = "pass" if question.kind == self._fails_at else render_workflow(oracle_workflow(question)[0])
+        return Completion(text, usage=Usage(input_tokens=10, output_tokens=5))
+
+
+async def table_of(planner: object, **options: object) -> dict[str, Any]:
+    conductor = Conductor(planner, pool=gym_pool(SEED))  # type: ignore[arg-type]
+    return (await gym_table(conductor, questions=QUESTIONS, seed=SEED, **options)).to_json()  # type: ignore[arg-type]
+
+
+async def test_the_table_is_one_json_object_of_the_agreed_shape() -> None:
+    printed = json.loads(json.dumps(await table_of(Knowing())))
+    assert (printed["questions"], printed["seed"]) == (QUESTIONS, SEED)
+    levels = {"conductor", "random", "best_worker", "best_fixed", "oracle"}
+    assert set(printed["accuracy"]) == set(printed["ci95"]) == levels
+    for name in levels:
+        low, high = printed["ci95"][name]
+        assert 0 <= low <= printed["accuracy"][name] <= high <= 1
+    assert list(printed["workers"]) == list(printed["worker_share"]) == NAMES
+    assert printed["accuracy"]["best_worker"] == max(printed["workers"].values())
+    assert list(printed["mean_steps_by_kind"]) == list(KINDS)
+    assert sum(printed["worker_share"].values()) == pytest.approx(1)
+    assert sum(printed["topology_share"].values()) == pytest.approx(1)
+    assert 0 < printed["routing_entropy_bits"] <= 3
+    assert set(printed["usage"]) == {"input_tokens", "output_tokens", "dollars"}
+    assert isinstance(printed["usage"]["dollars"], float) and printed["usage"]["dollars"] > 0
+    assert printed["seconds"] > 0
+
+
+async def test_a_conductor_that_writes_the_oracles_workflows_is_as_right_as_the_oracle() -> None:
+    table = await table_of(Knowing())
+    assert table["accuracy"]["conductor"] == table["accuracy"]["oracle"]
+    assert table["ci95"]["conductor"] == table["ci95"]["oracle"]
+    assert table["validity"] == 1.0
+    assert table["accuracy_given_valid"] == table["accuracy"]["conductor"]
+    steps = list(table["mean_steps_by_kind"].values())
+    assert steps == sorted(steps, key=float)  # type: ignore[arg-type]
+    drawn = draw_questions("test", QUESTIONS, seed=SEED)
+    assert table["mean_steps"] == pytest.approx(
+        sum(len(oracle_workflow(question)[0]) for question in drawn) / QUESTIONS
+    )
+
+
+async def test_an_invalid_plan_counts_as_wrong_and_in_validity() -> None:
+    whole, table = await table_of(Knowing()), await table_of(Knowing(fails_at="single"))
+    singles = sum(question.kind == "single" for question in draw_questions("test", QUESTIONS, seed=SEED))
+    assert table["validity"] == pytest.approx(1 - singles / QUESTIONS)
+    assert table["accuracy"]["conductor"] < whole["accuracy"]["conductor"]
+    assert table["accuracy_given_valid"] == pytest.approx(
+        table["accuracy"]["conductor"] * QUESTIONS / (QUESTIONS - singles)
+    )
+    assert table["mean_steps_by_kind"]["single"] is None
+    assert table["masked"] == 0
+
+
+async def test_a_conductor_without_any_valid_plan_is_wrong_everywhere() -> None:
+    table = await table_of(lambda messages: "I would rather not.")
+    assert table["accuracy"]["conductor"] == 0.0
+    assert (table["validity"], table["accuracy_given_valid"], table["mean_steps"]) == (0.0, None, None)
+    assert (table["routing_entropy_bits"], dict(table["topology_share"])) == (0.0, {})
+    assert set(table["worker_share"].values()) == {0.0}
+    json.dumps(table)
+
+
+async def test_the_usage_is_the_conductors_own_and_its_workers() -> None:
+    lazy = render_workflow(Workflow((Step(2, "sort the list"),)))
+
+    async def plan(messages: list[Message]) -> str:
+        return lazy
+
+    table = await table_of(plan)
+    assert table["worker_share"]["novice"] == 1.0
+    assert dict(table["topology_share"]) == {"single": 1.0}
+    read = sum(
+        len(f"{question.text} sort the list".split()) for question in draw_questions("test", QUESTIONS, seed=SEED)
+    )
+    assert 0.8 * read <= table["usage"]["input_tokens"] <= read  # a refused call is not billed
+
+
+async def test_the_same_seed_measures_the_same_and_another_one_something_else() -> None:
+    first, again = await table_of(Knowing()), await table_of(Knowing())
+    assert {**first, "seconds": 0} == {**again, "seconds": 0}
+    other = await gym_table(Conductor(Knowing(), pool=gym_pool(1)), questions=QUESTIONS, seed=1)
+    assert other.to_json()["usage"] != first["usage"]
+
+
+async def test_progress_counts_every_answer_of_every_system() -> None:
+    told: list[tuple[int, int, str]] = []
+    await table_of(Knowing(), on_progress=lambda *progress: told.append(progress))
+    systems = [*NAMES, "random", "best_fixed", "oracle", "conductor"]
+    assert told == [(done, QUESTIONS, name) for name in systems for done in range(1, QUESTIONS + 1)]
+
+
+async def test_a_failure_of_the_conductors_provider_is_left_out_and_said() -> None:
+    class Flaky(Knowing):
+        async def complete(self, *arguments: object, **options: object) -> Completion:
+            if "smudged" in str(arguments[0]):
+                raise RateLimited("too many")
+            return await super().complete(*arguments, **options)  # type: ignore[arg-type]
+
+    table = await table_of(Flaky())
+    smudged = sum(question.smudged for question in draw_questions("test", QUESTIONS, seed=SEED))
+    assert table["masked"] == smudged
+    assert table["validity"] == 1.0
+
+
+@pytest.mark.parametrize("error", [RateLimited("too many"), AuthFailed("the key is wrong")])
+async def test_a_provider_that_always_fails_is_an_error_and_no_table(error: Exception) -> None:
+    async def fail(messages: list[Message]) -> str:
+        raise error
+
+    with pytest.raises(type(error)):
+        await table_of(fail)
+
+
+async def test_no_questions_are_refused() -> None:
+    with pytest.raises(ConfigError, match="got 0"):
+        await gym_table(Conductor(Knowing(), pool=gym_pool()), questions=0)

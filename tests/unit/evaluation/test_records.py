@@ -1,30 +1,174 @@
-"""What is kept of a question: every fate by its name, and the way to JSON and back."""
+"""Asking and grading, what is kept of a question, and records in order."""
 
 from __future__ import annotations
 
+import asyncio
 import json
+import sys
 from collections.abc import Callable
 from decimal import Decimal
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+sys.path.insert(0, str(Path(__file__).parent))
+from rows_of import record, records, results_of
+
 from openconductor.conductor import Conductor
 from openconductor.errors import (
+    AuthFailed,
+    ConfigError,
     ContextTooLong,
+    GradingError,
     JournalError,
     OpenConductorError,
     RateLimited,
     Refused,
+    SandboxError,
     WorkerTimeout,
+    WorkflowError,
+    WorkflowReason,
 )
-from openconductor.evaluation.records import Record, from_json, record_of, to_json
-from openconductor.evaluation.run import Outcome, evaluate
+from openconductor.evaluation import Outcome, evaluate
+from openconductor.evaluation.records import Record, Results, hindsight, kept_records, observations, record_of
 from openconductor.graders.exact import ExactGrader
+from openconductor.journal import Journal
 from openconductor.pool import Worker, WorkerPool
 from openconductor.prompt import render_workflow
-from openconductor.types import Completion, Grade, Message, Price, Problem, Step, Usage, Workflow
+from openconductor.protocols import OnEvent
+from openconductor.serialisation import load, plain
+from openconductor.types import (
+    Budget,
+    Completion,
+    Episode,
+    Grade,
+    Message,
+    Price,
+    Problem,
+    Question,
+    Step,
+    Usage,
+    Workflow,
+)
 
+PROBLEMS = [Problem(f"p{index}", f"What is {index} + 1?", str(index + 1), "sums") for index in range(7)]
+
+
+class Answers:
+    """An orchestrator that answers from a table; counts how many questions are under way at once."""
+
+    def __init__(self, **answers: str | OpenConductorError) -> None:
+        self._answers = answers
+        self.under_way = 0
+        self.most = 0
+        self.asked: list[tuple[Question, int]] = []
+
+    async def ask(
+        self, question: Question, *, budget: Budget | None = None, on_event: OnEvent | None = None, sample: int = 0
+    ) -> Episode:
+        self.asked.append((question, sample))
+        self.under_way += 1
+        self.most = max(self.most, self.under_way)
+        number = int(str(question).split()[2])
+        try:
+            for _ in range(8 - number):  # the first ones take longest
+                await asyncio.sleep(0)
+        finally:
+            self.under_way -= 1
+        said = self._answers.get(f"p{number}", str(number + 1))
+        if isinstance(said, AuthFailed):
+            raise said
+        if isinstance(said, OpenConductorError):
+            return Episode(question, (), None, said, Usage(), 0.0)
+        return Episode(question, (), said, None, Usage(), 0.0)
+
+
+async def test_outcomes_come_in_the_order_of_the_problems_and_their_samples() -> None:
+    known: list[Outcome] = []
+    outcomes = await evaluate(Answers(), PROBLEMS, ExactGrader(), samples=2, on_result=known.append)
+    assert [(outcome.problem.id, outcome.sample) for outcome in outcomes] == [
+        (f"p{index}", sample) for index in range(7) for sample in range(2)
+    ]
+    assert [outcome.problem.id for outcome in known] != [outcome.problem.id for outcome in outcomes]
+    assert sorted(map(id, known)) == sorted(map(id, outcomes))
+    assert all(outcome.correct for outcome in outcomes)
+
+
+async def test_the_sample_reaches_the_orchestrator() -> None:
+    orchestrator = Answers()
+    await evaluate(orchestrator, PROBLEMS[:2], ExactGrader(), samples=3)
+    assert sorted(orchestrator.asked) == [(problem.question, sample) for problem in PROBLEMS[:2] for sample in range(3)]
+
+
+@pytest.mark.parametrize(("concurrency", "expected"), [(1, 1), (3, 3), (64, 7)])
+async def test_no_more_episodes_are_under_way_than_allowed(concurrency: int, expected: int) -> None:
+    orchestrator = Answers()
+    await evaluate(orchestrator, PROBLEMS, ExactGrader(), concurrency=concurrency)
+    assert orchestrator.most == expected
+
+
+async def test_wrong_answers_and_invalid_plans_and_refusals_count_as_wrong() -> None:
+    invalid = WorkflowError(WorkflowReason.MISSING_LIST, "no lists")
+    outcomes = await evaluate(Answers(p0="42", p1=invalid, p2=Refused("no")), PROBLEMS, ExactGrader())
+    assert [outcome.correct for outcome in outcomes] == [False, False, False, True, True, True, True]
+    assert outcomes[1].grade is None
+
+
+async def test_failures_of_transport_and_grader_are_undecided() -> None:
+    class Picky(ExactGrader):
+        async def grade(self, problem: Problem, answer: str) -> Grade:
+            if problem.id == "p1":
+                raise SandboxError("no sandbox")
+            if problem.id == "p2":
+                raise GradingError("no verdict")
+            if problem.id == "p3":
+                raise KeyError("a bug")
+            return await super().grade(problem, answer)
+
+    outcomes = await evaluate(Answers(p0=RateLimited("too many")), PROBLEMS, Picky())
+    assert [outcome.correct for outcome in outcomes] == [None, None, None, None, True, True, True]
+    notes = [outcome.grade and outcome.grade.note for outcome in outcomes[:4]]
+    assert notes == [None, "no sandbox", "no verdict", "KeyError: 'a bug'"]
+
+
+async def test_an_error_that_stops_is_raised_as_it_is_and_cancels_what_runs() -> None:
+    error = AuthFailed("the key is wrong")
+    orchestrator = Answers(p6=error)
+    with pytest.raises(AuthFailed) as caught:
+        await evaluate(orchestrator, PROBLEMS, ExactGrader())
+    assert caught.value is error
+    assert orchestrator.under_way == 0
+
+
+async def test_what_the_listener_raises_ends_the_evaluation() -> None:
+    def listen(outcome: Outcome) -> None:
+        raise OSError("disk full")
+
+    with pytest.raises(OSError, match="disk full"):
+        await evaluate(Answers(), PROBLEMS, ExactGrader(), on_result=listen)
+
+
+async def test_a_cancelled_evaluation_leaves_nothing_running() -> None:
+    orchestrator = Answers()
+    task = asyncio.create_task(evaluate(orchestrator, PROBLEMS, ExactGrader()))
+    await asyncio.sleep(0)
+    await asyncio.sleep(0)
+    assert orchestrator.under_way > 0
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    assert orchestrator.under_way == 0
+
+
+@pytest.mark.parametrize(("concurrency", "samples"), [(0, 1), (1, 0)])
+async def test_a_number_below_one_is_refused(concurrency: int, samples: int) -> None:
+    assert await evaluate(Answers(), [], ExactGrader()) == []
+    with pytest.raises(ConfigError, match=f"concurrency {concurrency} and samples {samples}"):
+        await evaluate(Answers(), PROBLEMS, ExactGrader(), concurrency=concurrency, samples=samples)
+
+
+# ── what is kept ─────────────────────────────────────────────────────────────────────────────────────────────────────
 PROBLEM = Problem("p1", "What is 6 * 7?", "42", "sums", kind="easy")
 TWO = Workflow([Step(0, "Think."), Step(0, "Answer — briefly.", "all")])
 
@@ -56,13 +200,13 @@ async def outcome_of(said: str | OpenConductorError, *, text: str = "", grade: G
 
 
 async def test_a_right_answer_is_kept_with_its_workflow_its_calls_and_its_bill() -> None:
-    record = record_of(await outcome_of("42"), system="conductor")
-    assert (record.correct, record.status, record.kind, record.answer) == (True, "graded", "easy", "42")
-    assert record.workflows == (TWO,)
-    assert record.valid is True
-    assert record.rounds[0].outcomes == ("answered", "answered")
-    assert record.calls == 3, "the planner's and two steps'"
-    assert record.usage.dollars == 2 * (10 * Decimal(1) + 5 * Decimal(2)) / 1_000_000
+    kept = record_of(await outcome_of("42"), system="conductor")
+    assert (kept.correct, kept.status, kept.kind, kept.answer) == (True, "graded", "easy", "42")
+    assert kept.workflows == (TWO,)
+    assert kept.valid is True
+    assert kept.rounds[0].outcomes == ("answered", "answered")
+    assert kept.calls == 3, "the planner's and two steps'"
+    assert kept.usage.dollars == 2 * (10 * Decimal(1) + 5 * Decimal(2)) / 1_000_000
 
 
 @pytest.mark.parametrize(
@@ -82,20 +226,20 @@ async def test_a_right_answer_is_kept_with_its_workflow_its_calls_and_its_bill()
 async def test_each_fate_has_its_name_and_failures_of_infrastructure_are_never_wrong(
     said: str | OpenConductorError, options: dict[str, Any], status: str, correct: bool | None
 ) -> None:
-    record = record_of(await outcome_of(said, **options), system="conductor")
-    assert (record.status, record.correct) == (status, correct)
-    assert bool(record.error) == (status in ("invalid", "refused", "failed"))
+    kept = record_of(await outcome_of(said, **options), system="conductor")
+    assert (kept.status, kept.correct) == (status, correct)
+    assert bool(kept.error) == (status in ("invalid", "refused", "failed"))
 
 
 async def test_an_invalid_plan_says_its_reason_and_is_not_valid() -> None:
-    record = record_of(await outcome_of("42", text="no lists"), system="conductor")
-    assert (record.valid, record.workflows, record.rounds[0].reason) == (False, (), "missing_list")
+    kept = record_of(await outcome_of("42", text="no lists"), system="conductor")
+    assert (kept.valid, kept.workflows, kept.rounds[0].reason) == (False, (), "missing_list")
 
 
 async def test_a_record_comes_back_equal_from_json_text() -> None:
     for said in ("42", RateLimited("slow down")):
-        record = record_of(await outcome_of(said), system="worker:w")
-        assert from_json(json.loads(json.dumps(to_json(record)))) == record
+        kept = record_of(await outcome_of(said), system="worker:w")
+        assert load(Record, json.loads(json.dumps(plain(kept)))) == kept
 
 
 @pytest.mark.parametrize(
@@ -103,17 +247,21 @@ async def test_a_record_comes_back_equal_from_json_text() -> None:
     [
         {"status": "fine"},
         {"usage": [1, 2]},
-        {"usage": [0, 0, 0, 0, "much", 0, 0.0]},
-        {"rounds": [{"steps": [[0]]}]},
-        {"rounds": None},
+        {"usage": {"dollars": "much"}},
+        {"rounds": [{"workflow": [[0]]}]},
+        {"task": 1},
     ],
 )
-async def test_what_is_no_record_is_a_journal_error(broken: dict[str, object]) -> None:
-    data = to_json(record_of(await outcome_of("42"), system="conductor"))
-    with pytest.raises(JournalError, match="record: got"):
-        from_json(data | broken)
-    with pytest.raises(JournalError):
-        from_json({name: value for name, value in data.items() if name != "task"})
+async def test_what_is_not_a_record_is_a_journal_error(broken: dict[str, object], tmp_path: Path) -> None:
+    kept: Any = plain(record_of(await outcome_of("42"), system="conductor"))
+    with Journal(tmp_path / "journal.sqlite") as journal:
+        journal.put_outcome("a", kept)
+        await journal.wait_durable()
+        assert [one.problem for one in kept_records(journal)] == ["p1"]
+        journal.put_outcome("a", kept | broken)
+        await journal.wait_durable()
+        with pytest.raises(JournalError, match="got a record that is not an evaluation's"):
+            kept_records(journal)
 
 
 @pytest.mark.parametrize(
@@ -125,11 +273,135 @@ async def test_a_planner_that_cannot_be_reached_is_neither_valid_nor_invalid(
     pool = WorkerPool([Worker(Scripted("42"), name="w", retries=0)])
     conductor = Conductor(Worker(Scripted(failure), name="planner", retries=0), pool=pool)
     (outcome,) = await evaluate(conductor, [PROBLEM], ExactGrader())
-    record = record_of(outcome, system="conductor")
-    assert record.valid is valid
-    assert (record.correct is None) == (valid is None)
+    kept = record_of(outcome, system="conductor")
+    assert kept.valid is valid
+    assert (kept.correct is None) == (valid is None)
 
 
 def test_only_what_a_conductor_wrote_is_valid_or_invalid() -> None:
-    record = Record("worker:w", "t", "p", 0, "", True, "graded", "42", "42", "", (), 1, Usage(), 0.1)
-    assert record.valid is None
+    kept = Record("worker:w", "t", "p", 0, "", True, "graded", "42", "42", "", (), 1, Usage(), 0.1)
+    assert kept.valid is None
+
+
+# ── results ──────────────────────────────────────────────────────────────────────────────────────────────────────────
+def test_records_are_in_the_recipes_order_whatever_order_they_came_in() -> None:
+    found = [
+        *records(["+-", "-+"], system="worker:bob", task="b"),
+        *records(["+-", "-+"], system="conductor", task="b"),
+        *records(["+-", "-+"], system="worker:bob", task="a"),
+        *records(["+-", "-+"], system="conductor", task="a"),
+    ]
+    results = results_of(found, ["worker:bob", "conductor"], tasks=["b", "a"], repeats=2)
+    assert [(one.system, one.task, one.problem, one.sample) for one in results.records] == [
+        (system, task, problem, sample)
+        for system in ("worker:bob", "conductor")
+        for task in ("b", "a")
+        for problem in ("p0", "p1")
+        for sample in (0, 1)
+    ]
+    assert results == results_of(found[::-1], ["worker:bob", "conductor"], tasks=["b", "a"], repeats=2)
+    assert len(results.of("conductor")) == 8
+    assert {one.task for one in results.of("conductor", "a")} == {"a"}
+
+
+def test_what_is_of_no_row_is_kept_apart() -> None:
+    lesson = record("+", "q0", task="learn:t", system="worker:ann")
+    other = record("-", "p0", system="worker:bob")
+    results = results_of([lesson, other, record("+", "p0")], ["conductor"])
+    assert [one.system for one in results.records] == ["conductor"]
+    assert results.learning == (lesson, other)
+
+
+@pytest.mark.parametrize(("expected", "missing"), [({"t": 2}, 1), ({"t": 3}, 3), ({}, 0)])
+def test_what_a_whole_run_would_have_beyond_is_missing(expected: dict[str, int], missing: int) -> None:
+    found = [*records(["+", "-"], system="conductor"), *records(["+"], system="worker:ann")]
+    assert results_of(found, ["conductor", "worker:ann"], expected=expected).missing == missing
+
+
+def test_a_system_that_there_is_not_is_named() -> None:
+    with pytest.raises(ConfigError, match="no 'conducter'"):
+        results_of([], ["conducter"])
+
+
+def test_a_repeat_that_stands_there_twice_is_not_counted_as_two() -> None:
+    with pytest.raises(ConfigError, match=r"got \('conductor', 't', 'p0', 0\) more than once"):
+        results_of([*records(["+"]), *records(["+", "-"])], ["conductor"])
+
+
+# ── hindsight ────────────────────────────────────────────────────────────────────────────────────────────────────────
+def test_hindsight_is_for_each_problem_the_worker_that_did_best_of_ties_the_first() -> None:
+    found = [
+        *records(["+-", "--", "--"], system="worker:ann"),
+        *records(["++", "--", "f+"], system="worker:bob"),
+    ]
+    best = hindsight(found, ["ann", "bob"])
+    assert {one.system for one in best} == {"oracle_observed"}
+    marks = {(one.problem, one.sample): one.correct for one in best}
+    # p0: bob, 2 of 2. p1: ann, the first of equals. p2: bob, 1 of the 1 that was decided; the other stays masked.
+    assert marks == {
+        ("p0", 0): True,
+        ("p0", 1): True,
+        ("p1", 0): False,
+        ("p1", 1): False,
+        ("p2", 0): None,
+        ("p2", 1): True,
+    }
+
+
+def test_what_no_worker_decided_stays_masked_in_hindsight() -> None:
+    best = hindsight([*records(["f"], system="worker:ann"), *records(["u"], system="worker:bob")], ["ann", "bob"])
+    assert [(one.system, one.correct, one.status) for one in best] == [("oracle_observed", None, "failed")]
+
+
+def test_hindsight_looks_at_each_task_by_itself() -> None:
+    found = [
+        *records(["+"], system="worker:ann", task="a"),
+        *records(["-"], system="worker:bob", task="a"),
+        *records(["-"], system="worker:ann", task="b"),
+        *records(["+"], system="worker:bob", task="b"),
+    ]
+    results = results_of(found, ["oracle_observed"], tasks=["a", "b"])
+    assert [(one.task, one.correct) for one in results.records] == [("a", True), ("b", True)]
+
+
+def test_hindsight_over_nothing_is_nothing() -> None:
+    assert hindsight([], ["ann"]) == []
+    assert hindsight(records(["+"]), ["ann"]) == [], "no worker was asked alone"
+
+
+def test_hindsight_over_many_problems_reads_each_record_a_few_times() -> None:
+    class Counted(str):
+        __slots__ = ()
+        looked = 0
+
+        def __eq__(self, other: object) -> bool:
+            Counted.looked += 1
+            return str.__eq__(self, other)
+
+        __hash__ = str.__hash__
+
+    names = [Counted(f"p{place}") for place in range(400)]
+    found = [record("+", name, system=f"worker:{worker}") for name in names for worker in ("ann", "bob")]
+    assert len(hindsight(found, ["ann", "bob"])) == 400
+    assert Counted.looked < 40 * len(names)
+
+
+# ── observations ─────────────────────────────────────────────────────────────────────────────────────────────────────
+def test_observations_are_shares_of_what_was_decided_and_first_answers() -> None:
+    found = [
+        *records(["+-f", "uff"], system="worker:ann"),
+        record("-", "p0", 1, system="worker:bob", answer="second"),
+        record("+", "p0", 0, system="worker:bob", answer="first"),
+        *records(["+"], system="conductor"),
+        *records(["+++"] * 4, system="worker:bob", task="t")[-1:],
+    ]
+    seen = observations(found, {"p0": "What?", "p1": "Why?"}, ["ann", "bob"])
+    assert seen.questions == ("What?", "Why?")
+    assert seen.workers == ("ann", "bob")
+    assert seen.right == ((0.5, 0.5), (None, None))
+    assert seen.answers == (("42", "first"), ("42", None))
+
+
+def test_a_folder_without_an_evaluation_is_an_error(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="expected the folder of an evaluation"):
+        Results.load(tmp_path)

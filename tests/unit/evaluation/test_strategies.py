@@ -1,13 +1,34 @@
-"""Strategies on a golden list: every class, right and wrong wordings, shapes in binary and index access."""
+"""Strategies on a golden list, the first distinct patterns, and whether plans depend on their question."""
 
 from __future__ import annotations
 
+import random
 from collections import Counter
+from collections.abc import Sequence
+from pathlib import Path
 
 import pytest
 
-from openconductor.evaluation.strategies import STRATEGIES, Strategy, pattern, strategy, strategy_counts, useful_part
-from openconductor.types import Access, Step, Workflow
+from openconductor.conductor import Conductor
+from openconductor.errors import JournalError
+from openconductor.evaluation.records import Record, RoundRecord
+from openconductor.evaluation.strategies import (
+    STRATEGIES,
+    Planned,
+    Strategy,
+    dependence,
+    diversity,
+    first_patterns,
+    journaled_plans,
+    pattern,
+    routing_dependence,
+    strategy,
+    structure,
+)
+from openconductor.gym.workers import gym_pool
+from openconductor.journal import Journal
+from openconductor.prompt import render_workflow
+from openconductor.types import Access, Message, Step, Usage, Workflow
 
 SOLVE = "Solve the problem."
 Line = tuple[int, str, Access]
@@ -154,13 +175,164 @@ def test_a_pattern_has_letters_for_workers_and_numbers_for_what_is_seen() -> Non
     )
 
 
-def test_steps_that_cannot_reach_the_answer_are_left_out_and_the_rest_numbered_anew() -> None:
-    kept = useful_part(flow((0, "in vain", ()), (1, "first", ()), (2, "last", (1,))))
-    assert [(step.worker, step.access) for step in kept] == [(1, ()), (2, (0,))]
-    whole = told(SOLVE, SOLVE)
-    assert useful_part(whole) is whole
+# ── patterns ─────────────────────────────────────────────────────────────────────────────────────────────────────────
+ONE = Workflow([Step(0, "Solve the problem.")])
+SAME = Workflow([Step(4, "Another wording.")])
+TWO = Workflow([Step(0, "Sort."), Step(1, "Add.", (0,))])
+CHECK = Workflow([Step(0, "Sort."), Step(1, "Check it.", (0,))])
 
 
-def test_counts_are_in_the_order_of_the_rules() -> None:
-    found = strategy_counts([told(SOLVE), told(SOLVE, "Check it."), told(SOLVE), flow()])
-    assert list(found.items()) == [("accept", 1), ("single", 2), ("verify-refine", 1)]
+def test_patterns_come_in_the_order_of_their_first_workflow_with_all_that_are_like_it() -> None:
+    planned = [
+        Planned(TWO, 1, True, "a"),
+        Planned(ONE, 2),
+        Planned(SAME, 3),
+        Planned(CHECK, 4),
+        Planned(TWO, 5, False, "b"),
+    ]
+    found = first_patterns(planned)
+    assert [(one.pattern, one.strategy, one.count, one.first) for one in found] == [
+        ("A · B(1)", "chain", 2, 1),
+        ("A", "single", 2, 2),
+        ("A · B(1)", "verify-refine", 1, 4),
+    ]
+    assert found[1].example == ONE, "the first one"
+    assert found[1].accuracy is None
+    assert found[0].accuracy is not None
+    assert (found[0].accuracy.value, found[0].accuracy.problems) == (0.5, 2)
+
+
+def test_repeats_of_a_question_are_one_cluster() -> None:
+    (found,) = first_patterns([Planned(ONE, 0, right, "same") for right in (True, True, False, False)])
+    assert found.accuracy is not None
+    assert (found.accuracy.value, found.accuracy.problems) == (0.5, 1)
+
+
+def test_no_more_than_the_first_fifty_are_opened_but_later_ones_of_theirs_count() -> None:
+    def alternating(bits: int) -> Workflow:
+        """A chain of seven steps by two workers: 64 different ones, the first step being A."""
+        return Workflow([Step(0, "x"), *(Step(bits >> place & 1, "x", "all") for place in range(6))])
+
+    planned = [Planned(alternating(bits), bits) for bits in (*range(64), 0, 63)]
+    found = first_patterns(planned)
+    assert len(found) == 50
+    assert found[0].count == 2
+    assert sum(one.count for one in found) == 51
+
+
+def test_diversity_is_the_effective_number_of_kinds_at_each_place() -> None:
+    planned = [
+        Planned(ONE, 0, True),
+        Planned(TWO, 0, False),
+        Planned(ONE, 1),
+        Planned(SAME, 1),
+        Planned(Workflow([]), 2),
+    ]
+    first, second = diversity(planned)
+    assert (first.place, first.workflows, first.strategies, first.patterns, first.accuracy) == (0, 2, 2.0, 2.0, 0.5)
+    assert (second.place, second.strategies, second.accuracy) == (1, 1.0, None)
+
+
+# ── plan and question ────────────────────────────────────────────────────────────────────────────────────────────────
+def record(problem: str, workers: Sequence[int], *, kind: str = "", sample: int = 0, task: str = "t") -> Record:
+    flow = Workflow([Step(worker, "x", "all" if place else ()) for place, worker in enumerate(workers)])
+    return Record(
+        "c", task, problem, sample, kind, True, "graded", "", "", "", (RoundRecord(flow, True),), 1, Usage(), 0
+    )
+
+
+def test_a_workflow_for_each_kind_holds_all_bits_of_the_kind() -> None:
+    found = dependence(["a", "b", "c", "d"] * 10, [[kind] for kind in "wxyz" * 10])
+    assert found.bits == pytest.approx(2.0)
+    assert found.p == 0.001
+    assert (found.problems, found.labels, found.workflows) == (40, 4, 4)
+
+
+def test_a_constant_workflow_holds_nothing() -> None:
+    found = dependence(["a", "b"] * 30, [["same"]] * 60)
+    assert (found.bits, found.excess, found.p, found.workflows) == (0.0, 0.0, 1.0, 1)
+
+
+def test_workflows_drawn_at_random_seem_to_depend_one_time_in_twenty() -> None:
+    seeming = 0
+    for seed in range(150):
+        rng = random.Random(seed)
+        groups = [[rng.randrange(12)] for _ in range(40)]
+        seeming += dependence(["a", "b", "c", "d"] * 10, groups, seed=seed, permutations=99).p <= 0.05
+    assert 1 <= seeming <= 16, "7 or 8 are expected of 150"
+
+
+def test_repeats_of_one_question_do_not_count_as_more_questions() -> None:
+    """Each question has one workflow of its own, whatever its kind: repeats must not make that a sign of the kind."""
+    seeming = 0
+    for seed in range(100):
+        rng = random.Random(seed)
+        groups = [[rng.randrange(6)] * 8 for _ in range(24)]
+        seeming += dependence(["a", "b"] * 12, groups, seed=seed, permutations=99).p <= 0.05
+    assert seeming <= 12
+
+
+def test_without_kinds_repeats_tell_whether_questions_get_their_own_workflow() -> None:
+    own = [record(f"q{n}", [n % 4], sample=k) for n in range(40) for k in range(3)]
+    found = routing_dependence(own)
+    assert found is not None
+    assert (found.on, found.p, found.problems) == ("question", 0.001, 40)
+    rng = random.Random(0)
+    drawn = [record(f"q{n}", [rng.randrange(4)], sample=k) for n in range(40) for k in range(3)]
+    found = routing_dependence(drawn)
+    assert found is not None
+    assert found.p > 0.05
+
+
+def test_one_kind_asked_once_tells_nothing() -> None:
+    assert routing_dependence([record(f"q{n}", [n % 4]) for n in range(40)]) is None
+
+
+def test_the_task_is_part_of_the_kind() -> None:
+    records = [record(f"q{n}", [n % 2], task=f"task{n % 2}") for n in range(40)]
+    found = routing_dependence(records)
+    assert found is not None
+    assert (found.on, found.labels) == ("kind", 2)
+
+
+def test_all_and_its_index_form_are_one_structure_and_subtasks_play_no_part() -> None:
+    one = Workflow([Step(0, "a"), Step(1, "b", "all")])
+    assert structure(one) == structure(Workflow([Step(0, "x"), Step(1, "y", (0,))]))
+    assert structure(one) != structure(Workflow([Step(0, "a"), Step(1, "b")]))
+
+
+# ── a training's journal ─────────────────────────────────────────────────────────────────────────────────────────────
+ASKED = "Take 4 17 9, sort the list, then double every number."
+CHAIN = Workflow((Step(3, 'sort "the" list'), Step(1, "make each twice as big", (0,)), Step(0, "check", "all")))
+
+
+async def written(path: Path, texts: list[str]) -> None:
+    """A journal of one episode a text, in which a planner wrote it."""
+    with Journal(path) as journal:
+        for text in texts:
+
+            def plan(messages: list[Message], text: str = text) -> str:
+                return text
+
+            await Conductor(plan, pool=gym_pool()).ask(ASKED, on_event=journal)
+        await journal.wait_durable()
+
+
+async def test_every_valid_workflow_comes_back_as_it_was_planned_with_its_place(tmp_path: Path) -> None:
+    texts = [render_workflow(CHAIN) if number % 2 == 0 else "no workflow" for number in range(20)]
+    await written(tmp_path / "journal.sqlite", texts)
+    plans = list(journaled_plans(tmp_path / "journal.sqlite"))
+    assert [plan.workflow for plan in plans] == [CHAIN] * 10
+    assert [plan.place for plan in plans] == list(range(10))
+    assert {plan.correct for plan in plans} == {None}
+
+
+async def test_a_journal_without_episodes_has_no_plans(tmp_path: Path) -> None:
+    await written(tmp_path / "journal.sqlite", [])
+    assert list(journaled_plans(tmp_path / "journal.sqlite")) == []
+
+
+def test_what_is_no_journal_says_so(tmp_path: Path) -> None:
+    (tmp_path / "journal.sqlite").write_bytes(b"no database at all, but a text of some length" * 20)
+    with pytest.raises(JournalError, match="no SQLite file"):
+        list(journaled_plans(tmp_path / "journal.sqlite"))

@@ -9,10 +9,9 @@ from collections.abc import Callable
 import pytest
 
 from openconductor.evaluation.config import EvalConfig, TaskTable
-from openconductor.evaluation.records import Record
-from openconductor.evaluation.results import Results
+from openconductor.evaluation.records import Record, Results
 from openconductor.evaluation.statistics import scores_by_problem, wilson_interval
-from openconductor.evaluation.table import AVERAGE, make_table
+from openconductor.evaluation.tables import AVERAGE, make_table
 from openconductor.plots.estimates import accuracy, difference_of, mean_cost, share
 
 Make = Callable[..., Record]

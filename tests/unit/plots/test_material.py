@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from openconductor.errors import ConfigError
-from openconductor.evaluation.intervals import mean_interval
 from openconductor.evaluation.records import Record
+from openconductor.evaluation.statistics import mean_interval
 from openconductor.gym.bundled import bundled_folder
 from openconductor.plots.iterations import read_curve, smoothed, window_of
 from openconductor.plots.material import Material, in_order, label, labels, look, parts_of, split

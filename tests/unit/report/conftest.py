@@ -10,8 +10,7 @@ from html.parser import HTMLParser
 import pytest
 
 from openconductor.evaluation.config import EvalConfig, TaskTable
-from openconductor.evaluation.records import Record, RoundRecord, Status
-from openconductor.evaluation.results import Results
+from openconductor.evaluation.records import Record, Results, RoundRecord, Status
 from openconductor.plots import Picture
 from openconductor.report.report import Report, make_report
 from openconductor.types import Price, Step, Usage, Workflow

@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 
 from openconductor.errors import ConfigError, JournalError
-from openconductor.evaluation.results import Results
+from openconductor.evaluation.records import Results
 from openconductor.plots import Picture
 from openconductor.report.figures import sections
 from openconductor.report.page import SHADES, render, write_page

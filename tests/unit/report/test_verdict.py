@@ -15,9 +15,8 @@ sys.path.insert(0, str(Path(__file__).parent))
 from planted_records import WORKERS, Plan, Player, alone, always, by_kind, flat, play
 
 from openconductor.evaluation.counterfactual import Counterfactuals
-from openconductor.evaluation.intervals import cautious_mean
 from openconductor.evaluation.records import Record
-from openconductor.evaluation.statistics import Difference, difference, paired_bootstrap
+from openconductor.evaluation.statistics import Difference, cautious_mean, difference, paired_bootstrap
 from openconductor.report import Verdict, judge, orchestration
 from openconductor.report.rivals import vote
 from openconductor.report.verdict import BEST, COLLAPSE, DEPENDS, EQUAL_COST

@@ -1,0 +1,448 @@
+"""The table of an evaluation, its forms, and latencies.
+
+In: Results. Out: a Table: a row a system and task, differences against one system; as
+JSON, Markdown, CSV and LaTeX, the same bytes for the same records. Nothing in it depends on when or in which order
+things were asked: latency is in a file of its own. Shares are fractions in CSV and JSON, percent in Markdown and LaTeX;
+what is not known is empty, null or a dash, never 0.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import re
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, fields
+from decimal import Decimal
+from math import fsum, sqrt
+from statistics import fmean, quantiles
+from typing import Any
+
+from openconductor.evaluation.config import HINDSIGHT, against_in
+from openconductor.evaluation.records import MASKED, Record, Results
+from openconductor.evaluation.statistics import (
+    Difference,
+    averaged_interval,
+    clustered_mean,
+    difference,
+    holm,
+    p_of_interval,
+    pass_at_k,
+    scores_by_problem,
+)
+from openconductor.measures import mean_steps, routing_entropy_bits
+from openconductor.types import Usage
+
+AVERAGE = "average"
+"""The task of a system's row over all tasks, each weighing the same (as in the paper's tables)."""
+UNKNOWN = "–"
+
+Interval = tuple[float, float]
+Cells = Sequence[str]
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One system on one task; what is not known is None.
+
+    Attributes:
+        n, k: problems, and repeats of each.
+        accuracy, se, ci95: the mean over problems of the share of right answers among what was decided, its standard
+            error clustered by problem, its 95 % interval.
+        pass_at_k: the chance that one of k answers is right, over the problems whose k answers were all decided.
+        dollars_per_question, tokens_per_question, calls_per_question: of a question asked once.
+        right_per_dollar: right answers that a dollar buys.
+        validity, accuracy_given_valid: the share of planned first rounds that were workflows, and their accuracy.
+        routing_entropy_bits, mean_steps: of the workers' shares over steps; steps a workflow.
+        unparsed, invalid, refused: records that count as wrong, and why (``records.Status``).
+        ungraded, failed, masked: records that are masked, and why; both together.
+    """
+
+    system: str
+    task: str
+    n: int
+    k: int
+    accuracy: float | None
+    se: float | None
+    ci95: Interval | None
+    pass_at_k: float | None
+    dollars_per_question: float | None
+    tokens_per_question: float | None
+    calls_per_question: float | None
+    right_per_dollar: float | None
+    validity: float | None
+    accuracy_given_valid: float | None
+    routing_entropy_bits: float | None
+    mean_steps: float | None
+    unparsed: int
+    invalid: int
+    refused: int
+    ungraded: int
+    failed: int
+    masked: int
+
+
+@dataclass(frozen=True, slots=True)
+class Gap:
+    """By how much a system is right more often than the one that it is compared with, on the same problems.
+
+    ``p_holm`` is adjusted for all comparisons of the table, those over all tasks (``average``) among them.
+    """
+
+    system: str
+    task: str
+    difference: float
+    ci95: Interval
+    p: float
+    p_holm: float
+    problems: int
+    better: int
+    worse: int
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    """What ``table.json`` holds.
+
+    Attributes:
+        missing: records that a whole evaluation would have beyond these.
+        rows: by system, then task; where there are several tasks, ``average`` last.
+        against: the system that the others are compared with; None where there is no other.
+        gaps: the others' differences from it.
+        learning: what the workers were asked for trained baselines, and what that cost; None where nothing was.
+    """
+
+    name: str
+    setting: str
+    repeats: int
+    missing: int
+    rows: tuple[Row, ...]
+    against: str | None = None
+    gaps: tuple[Gap, ...] = ()
+    learning: dict[str, object] | None = None
+
+    def to_json(self) -> dict[str, object]:
+        """The table as plain values; shares are fractions, what is not known is null."""
+        values = {("differences" if name == "gaps" else name): value for name, value in asdict(self).items()}
+        return {**values, "rows": list(values["rows"]), "differences": list(values["differences"])}
+
+    def row(self, system: str, task: str) -> Row:
+        """One row; KeyError where there is none."""
+        return {(row.system, row.task): row for row in self.rows}[system, task]
+
+
+def make_table(results: Results) -> Table:
+    """The table of an evaluation.
+
+    Raises:
+        ConfigError: the recipe compares with a system that is not in it.
+    """
+    by_row, config = results.by_row(), results.config
+    rows: list[Row] = []
+    for system in results.systems:
+        mine = [make_row(system, task, by_row[system, task], config.repeats) for task in results.tasks]
+        rows += [*mine, _average(mine)] if len(mine) > 1 else mine
+    against = against_in(results.systems, config.against) if len(results.systems) > 1 else None
+    gaps = () if against is None else tuple(_gaps(results, by_row, against))
+    learning, usage = results.learning, _used(results.learning)
+    taught: dict[str, object] = {
+        "questions": len({(record.task, record.problem) for record in learning}),
+        "records": len(learning),
+        "calls": sum(record.calls for record in learning),
+        "tokens": usage.tokens,
+        "dollars": None if usage.unpriced_calls else float(usage.dollars),
+    }
+    about = (config.name, config.setting, config.repeats, results.missing)
+    return Table(*about, tuple(rows), against, gaps, taught if learning else None)
+
+
+def make_row(system: str, task: str, records: Sequence[Record], repeats: int) -> Row:
+    """One row; without records everything that they would say is None."""
+    count = len(records)
+    scores = list(scores_by_problem(records).values())
+    mean = clustered_mean(scores) if scores else None
+    planned = [record for record in records if record.valid is not None]
+    valid = [record for record in planned if record.valid]
+    given_valid = list(scores_by_problem(valid).values())
+    enough = repeats > 1 and any(len(of_one) >= repeats for of_one in scores)
+    workflows = [workflow for record in records for workflow in record.workflows]
+    usage = _used(records)
+    dollars = None if usage.unpriced_calls or not count else usage.dollars / count
+    status = Counter(str(record.status) for record in records)
+    return Row(
+        system=system,
+        task=task,
+        n=len({record.problem for record in records}),
+        k=repeats,
+        accuracy=None if mean is None else mean.mean,
+        se=None if mean is None else mean.se,
+        ci95=None if mean is None else (mean.low, mean.high),
+        pass_at_k=pass_at_k(scores, repeats).mean if enough else None,
+        dollars_per_question=None if dollars is None else float(dollars),
+        tokens_per_question=usage.tokens / count if count else None,
+        calls_per_question=sum(record.calls for record in records) / count if count else None,
+        right_per_dollar=None if mean is None or not dollars else float(Decimal(mean.mean) / dollars),
+        validity=len(valid) / len(planned) if planned else None,
+        accuracy_given_valid=clustered_mean(given_valid).mean if given_valid else None,
+        routing_entropy_bits=routing_entropy_bits(workflows) if workflows else None,
+        mean_steps=mean_steps(workflows),
+        masked=sum(status[one] for one in MASKED),
+        **{name: status[name] for name in ("unparsed", "invalid", "refused", "ungraded", "failed")},
+    )
+
+
+def _average(rows: Sequence[Row]) -> Row:
+    """The mean of a system's rows, each task weighing the same; counts are added up.
+
+    A number is known only where it is known for every task. The tasks' problems are independent, so the variance of
+    the mean is the sum of theirs over the square of their number.
+    """
+    values: dict[str, Any] = {"system": rows[0].system, "task": AVERAGE, "k": rows[0].k, "se": None, "ci95": None}
+    for name in (one.name for one in fields(Row) if one.name not in values):
+        each = [getattr(row, name) for row in rows]
+        counted = name in _COUNTS
+        values[name] = sum(each) if counted else None if None in each else fmean(each)
+    mean, dollars = values["accuracy"], values["dollars_per_question"]
+    if mean is not None:
+        values["se"] = sqrt(fsum(row.se**2 for row in rows if row.se is not None)) / len(rows)
+        values["ci95"] = averaged_interval([(row.accuracy or 0.0, *(row.ci95 or (0.0, 0.0))) for row in rows])
+    values["right_per_dollar"] = mean / dollars if mean is not None and dollars else None
+    return Row(**values)
+
+
+_COUNTS = ("n", "unparsed", "invalid", "refused", "ungraded", "failed", "masked")
+
+
+def _used(records: Sequence[Record]) -> Usage:
+    return sum((record.usage for record in records), Usage())
+
+
+def _gaps(results: Results, by_row: Mapping[tuple[str, str], Sequence[Record]], against: str) -> list[Gap]:
+    """Every system against one, task by task and over all. Hindsight chose by these very answers: no test fits it."""
+    theirs = {task: scores_by_problem(by_row[against, task]) for task in results.tasks}
+    seed = results.config.seed or 0
+    found: list[tuple[str, str, Difference]] = []
+    for system in results.systems:
+        if system in (against, HINDSIGHT):
+            continue
+        compared = [
+            (task, apart)
+            for task in results.tasks
+            if (apart := difference(scores_by_problem(by_row[system, task]), theirs[task], seed)) is not None
+        ]
+        found += [(system, task, apart) for task, apart in compared]
+        if len(compared) == len(results.tasks) > 1:
+            found.append((system, AVERAGE, _averaged([apart for _, apart in compared])))
+    adjusted = holm([apart.p for _, _, apart in found])
+    return [
+        Gap(system, task, one.value, (one.low, one.high), one.p, p, one.problems, one.better, one.worse)
+        for (system, task, one), p in zip(found, adjusted, strict=True)
+    ]
+
+
+def _averaged(by_task: Sequence[Difference]) -> Difference:
+    """The mean of the differences of all tasks, each weighing the same."""
+    value = fmean(one.value for one in by_task)
+    low, high = averaged_interval([(one.value, one.low, one.high) for one in by_task])
+    counts = (sum(getattr(one, name) for one in by_task) for name in ("problems", "better", "worse"))
+    return Difference(value, low, high, p_of_interval(value, low, high), *counts)
+
+
+# ── as files ─────────────────────────────────────────────────────────────────────────────────────────────────────────
+def table_files(table: Table) -> dict[str, str]:
+    """The text of each file of a table, by its name."""
+    return {
+        "table.json": json.dumps(table.to_json(), indent=2, ensure_ascii=False, allow_nan=False) + "\n",
+        "table.md": _markdown(table),
+        "table.csv": _csv(table),
+        "table.tex": _latex(table),
+    }
+
+
+def _markdown(table: Table) -> str:
+    lines = [f"# {_plain(table.name)}", "", _about(table), ""]
+    parts = [
+        ("Accuracy", accuracy_grid(table)),
+        ("Cost and form, a question", details(table)),
+        (f"Against {table.against}", comparisons(table)),
+    ]
+    for title, (head, rows) in parts:
+        if rows:
+            lines += [f"## {_plain(title)}", ""]
+            lines += ["| " + " | ".join(map(_plain, cells)) + " |" for cells in (head, ["---"] * len(head), *rows)]
+            lines.append("")
+    return "\n".join(lines)
+
+
+def _csv(table: Table) -> str:
+    """Every row with every column, for programs."""
+
+    def cells(row: Row) -> Iterator[tuple[str, object]]:
+        for name, value in asdict(row).items():
+            if name == "ci95":
+                yield from zip(("ci95_low", "ci95_high"), value or ("", ""), strict=True)
+            else:
+                yield name, "" if value is None else value
+
+    rows = [dict(cells(row)) for row in table.rows]
+    out = io.StringIO()
+    writer = csv.DictWriter(out, list(rows[0]), lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(rows)
+    return out.getvalue()
+
+
+def _latex(table: Table) -> str:
+    """The tables of ``_markdown`` as ``tabular`` environments; needs the package booktabs."""
+    lines = [f"% {_tex(_about(table))}"]
+    for head, rows in (accuracy_grid(table), details(table), comparisons(table)):
+        if rows:
+            named = sum(name in ("system", "task") for name in head)
+            lines += [f"\\begin{{tabular}}{{{'l' * named + 'r' * (len(head) - named)}}}", "\\toprule"]
+            body = [" & ".join(map(_tex, cells)) + " \\\\" for cells in (head, *rows)]
+            lines += [body[0], "\\midrule", *body[1:], "\\bottomrule", "\\end{tabular}", ""]
+    return "\n".join(lines)
+
+
+_COLUMNS = {
+    **{name: (name, "") for name in ("system", "task", "n", "k")},
+    "95 %": ("ci95", "interval"),
+    "pass@k": ("pass_at_k", "percent"),
+    "dollars": ("dollars_per_question", "dollars"),
+    "tokens": ("tokens_per_question", ".0f"),
+    "calls": ("calls_per_question", ".2f"),
+    "right a dollar": ("right_per_dollar", ".1f"),
+    "valid": ("validity", "percent"),
+    "given valid": ("accuracy_given_valid", "percent"),
+    "entropy, bits": ("routing_entropy_bits", ".2f"),
+    "steps": ("mean_steps", ".2f"),
+    **{name: (name, "") for name in ("unparsed", "invalid", "refused", "ungraded", "failed")},
+}
+"""The columns of ``details``: of each head its field, and how that is written."""
+
+
+def accuracy_grid(table: Table) -> tuple[Cells, list[Cells]]:
+    """Systems down, tasks across: percent, with the standard error."""
+    tasks = list(dict.fromkeys(row.task for row in table.rows))
+    shown: dict[str, list[str]] = {}
+    for row in table.rows:  # by system, then task
+        cell = UNKNOWN if row.accuracy is None else f"{100 * row.accuracy:.1f} ± {100 * (row.se or 0.0):.1f}"
+        shown.setdefault(row.system, [row.system]).append(cell)
+    return ["system", *(f"{task}, %" for task in tasks)], list(shown.values())
+
+
+def details(table: Table) -> tuple[Cells, list[Cells]]:
+    """What each row took, and of what form it was."""
+    return list(_COLUMNS), [[_cell(row, head) for head in _COLUMNS] for row in table.rows]
+
+
+def briefly(table: Table) -> tuple[Cells, list[Cells]]:
+    """What of ``details`` fits on a terminal; ``no answer`` is unparsed, invalid and refused together."""
+    heads = ("system", "task", "dollars", "tokens", "calls", "valid", "steps", "entropy, bits")
+    rows: list[Cells] = [
+        [*(_cell(row, head) for head in heads), str(row.unparsed + row.invalid + row.refused), str(row.masked)]
+        for row in table.rows
+    ]
+    return [*heads, "no answer", "masked"], rows
+
+
+def comparisons(table: Table) -> tuple[Cells, list[Cells]]:
+    """Differences in points of percent, with what they are worth."""
+    head = ["system", "task", "difference, points", "95 %", "p", "p (Holm)", "better", "worse", "problems"]
+    rows: list[Cells] = [
+        [
+            *(gap.system, gap.task, f"{100 * gap.difference:+.1f}"),
+            f"{100 * gap.ci95[0]:+.1f} to {100 * gap.ci95[1]:+.1f}",
+            *("<0.001" if p < 0.001 else f"{p:.3f}" for p in (gap.p, gap.p_holm)),
+            *map(str, (gap.better, gap.worse, gap.problems)),
+        ]
+        for gap in table.gaps
+    ]
+    return head, rows
+
+
+def _cell(row: Row, head: str) -> str:
+    name, form = _COLUMNS[head]
+    value = getattr(row, name)
+    if value is None:
+        return UNKNOWN
+    if form == "percent":
+        return f"{100 * value:.1f}"
+    if form == "interval":
+        return f"{100 * value[0]:.1f} to {100 * value[1]:.1f}"
+    if form == "dollars":  # never as a power of ten
+        return (
+            "<0.000001" if 0 < value < 1e-6 else f"{value:.4f}" if value >= 0.01 else f"{value:.6f}" if value else "0"
+        )
+    return format(value, form)
+
+
+def _about(table: Table) -> str:
+    sizes: dict[str, int] = {}
+    for row in table.rows:
+        if row.task != AVERAGE:
+            sizes[row.task] = max(row.n, sizes.get(row.task, 0))  # a run that was stopped has fewer for some systems
+    sized = ", ".join(f"{task} (n = {n})" for task, n in sizes.items())
+    parts = [f"{table.setting.capitalize()}, k = {table.repeats}, {sized}."]
+    parts.append("Standard errors and intervals are clustered by problem.")
+    if any(row.system == HINDSIGHT for row in table.rows):
+        parts.append(
+            f"{HINDSIGHT} looks back at these very answers, luck included: a bound, not a system, and not compared."
+        )
+    if table.missing:
+        lack = "1 answer is" if table.missing == 1 else f"{table.missing} answers are"
+        parts.append(f"{lack} missing: the evaluation was stopped.")
+    return " ".join(parts)
+
+
+_MARKED = re.compile(r"[\\`*\[\]<|~]|(?<![^\W_])_|_(?![^\W_])|&(?=#?\w+;)")
+"""What Markdown would read as more than itself; an underscore inside a word and a lone ampersand it does not."""
+
+
+def _plain(text: str) -> str:
+    return _MARKED.sub(lambda mark: f"\\{mark[0]}", " ".join(text.splitlines()))
+
+
+_TEX = str.maketrans(
+    {character: f"\\{character}" for character in "&%$#_{}"}
+    | {"\\": "\\textbackslash{}", "~": "\\textasciitilde{}", "^": "\\textasciicircum{}", "|": "\\textbar{}"}
+    | {"<": "$<$", ">": "$>$", "±": "$\\pm$", "–": "--"}
+    | {"[": "{[}"}  # behind a row's end it would begin an option
+)
+
+
+def _tex(text: str) -> str:
+    return " ".join(text.splitlines()).translate(_TEX)
+
+
+# ── latency ──────────────────────────────────────────────────────────────────────────────────────────────────────────
+def latency(results: Results) -> list[dict[str, object]]:
+    """One object a system and task: quantiles of its episodes' wall time, and seconds of its workers' work.
+
+    An episode's seconds run from asking to answer, waits for limits among them. What was answered from a journal took
+    next to nothing: a run that was cut off and resumed says less about latency than one that was not.
+    """
+    rows: list[dict[str, object]] = []
+    for (system, task), records in results.by_row().items():
+        seconds = [record.seconds for record in records]
+        rows.append(
+            {
+                "system": system,
+                "task": task,
+                "episodes": len(records),
+                "p50_seconds": _quantile(seconds, 10),
+                "p95_seconds": _quantile(seconds, 19),
+                "mean_seconds": fmean(seconds) if seconds else None,
+                "work_seconds": fmean(record.usage.seconds for record in records) if records else None,
+            }
+        )
+    return rows
+
+
+def _quantile(values: Sequence[float], twentieths: int) -> float | None:
+    """The value below which so many twentieths of the values lie, between the two nearest in proportion."""
+    if len(values) < 2:
+        return values[0] if values else None
+    return quantiles(values, n=20, method="inclusive")[twentieths - 1]
