@@ -382,7 +382,7 @@ async def attempt(where: str, timeout_s: float | None, deadline: float | None) -
     except TimeoutError:
         if not scope.expired():
             raise
-        failed = WorkerTimeout(f"no whole answer by the deadline, after {loop.time() - started:.1f} s")
+        failed = WorkerTimeout(f"no answer by the deadline, after {loop.time() - started:.1f} s")
     failed.message = f"{where}: {failed.message}"
     failed.args = (failed.message,)
     raise failed from None

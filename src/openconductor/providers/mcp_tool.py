@@ -17,8 +17,7 @@ import time
 from collections.abc import Mapping, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
-from types import TracebackType
-from typing import Self, cast
+from typing import cast
 
 import anyio
 import httpx2
@@ -41,7 +40,7 @@ from openconductor.errors import (
 from openconductor.protocols import CallContext, OnText
 from openconductor.providers.chat_failures import Secret, excerpt, failure
 from openconductor.providers.chat_wire import plain
-from openconductor.providers.http import checked_seconds, checked_url, checked_variable, key_of
+from openconductor.providers.http import Closing, attempt, checked_seconds, checked_url, checked_variable, key_of
 from openconductor.types import Completion, Message, Sampling, Usage
 
 CONNECT_SECONDS = 30.0
@@ -77,7 +76,7 @@ class _Session:
         return self.closing.is_set() or self.owner is None or self.owner.done()
 
 
-class McpToolProvider:
+class McpToolProvider(Closing):
     """Calls one tool of a server, over stdio or streamable HTTP.
 
     Nothing is known about tokens or price. A session is closed by ``aclose``, at the end of ``async with``, or else
@@ -151,14 +150,6 @@ class McpToolProvider:
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self.tool!r} of {self._server})"
 
-    async def __aenter__(self) -> Self:
-        return self
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        await self.aclose()
-
     async def aclose(self) -> None:
         """Close the running event loop's session and end its server; a later call opens another."""
         held = self._sessions.pop(asyncio.get_running_loop(), None)
@@ -188,35 +179,12 @@ class McpToolProvider:
             MalformedResponse: it does not speak MCP; EmptyResponse: the tool answered nothing.
         """
         started = time.perf_counter()
-        scope = asyncio.timeout_at(self._deadline(call))
-        try:
-            secret = key_of(self.api_key_env)
-            async with scope:
-                arguments, text = await self._call(messages, sampling, secret)
-        except WorkerError as error:
-            error.message = f"tool {self.tool!r} of {self._server}: {error.message}"
-            error.args = (error.message,)
-            raise
-        except TimeoutError:
-            if not scope.expired():
-                raise
-        else:
-            if on_text is not None:
-                on_text(text)
-            usage = Usage(seconds=time.perf_counter() - started)
-            return Completion(text, usage=usage, body_sent={"name": self.tool, "arguments": arguments})
-        # Raised out here, so that no error hangs on it as its context.
-        seconds = time.perf_counter() - started
-        raise WorkerTimeout(f"tool {self.tool!r} of {self._server}: no answer by the deadline, after {seconds:.1f} s")
-
-    def _deadline(self, call: CallContext) -> float | None:
-        now = asyncio.get_running_loop().time()
-        ends = [end for end in (call.deadline, self._timeout_s and now + self._timeout_s) if end is not None]
-        deadline = min(ends, default=None)
-        if deadline is not None and deadline <= now:
-            said = f"tool {self.tool!r} of {self._server}: the deadline had passed before the call began"
-            raise WorkerTimeout(said, usage=Usage())
-        return deadline
+        async with attempt(f"tool {self.tool!r} of {self._server}", self._timeout_s, call.deadline):
+            arguments, text = await self._call(messages, sampling, key_of(self.api_key_env))
+        if on_text is not None:
+            on_text(text)
+        usage = Usage(seconds=time.perf_counter() - started)
+        return Completion(text, usage=usage, body_sent={"name": self.tool, "arguments": arguments})
 
     async def _call(
         self, messages: Sequence[Message], sampling: Sampling, secret: Secret
