@@ -14,12 +14,14 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING
 
 from openconductor.errors import AuthFailed, EmptyResponse, OpenConductorError, Refused, WorkerError
 from openconductor.events import StepEnded, StepStarted, StepText
+from openconductor.policies import patient
 from openconductor.types import Call, Completion, Message, Question, StepResult, Transcript, Usage, Workflow
 
 if TYPE_CHECKING:
@@ -240,10 +242,12 @@ class Execution:
         stage, begin = self._stage, partial(self._begin, now)
         on_text = partial(stage.tell, StepText, index) if stage.wants_text else None
         for now.worker in self._candidates(own):
+            others = stage.fallback and any(one.healthy for ordinal, one in stage.pool if ordinal != now.worker)
             try:
-                completion = await stage.call(
-                    stage.pool[now.worker], now.messages, now.calls, step=index, begin=begin, on_text=on_text
-                )
+                with patient(0) if others else nullcontext():  # somebody else can be asked instead
+                    completion = await stage.call(
+                        stage.pool[now.worker], now.messages, now.calls, step=index, begin=begin, on_text=on_text
+                    )
             except asyncio.CancelledError:
                 self._record_cancelled(now)
                 raise

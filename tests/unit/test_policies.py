@@ -297,6 +297,10 @@ def test_with_fallback_nobody_waits_while_another_worker_is_healthy(in_virtual_t
         pool, begun = WorkerPool([worker, Worker(Server(says="there"), name="other")]), now()
         transcript = await execute(ONE, pool, "Well?", fallback=True)
         assert (transcript.answer, now() - begun, server.times) == ("there", 0, [])
+        away = Server(down=(0, 1e9))
+        pool, begun = WorkerPool([Worker(away, name="away"), Worker(Server(says="there"), name="other")]), now()
+        assert (await execute(ONE, pool, "Well?", fallback=True)).answer == "there"
+        assert (len(away.times), now() - begun <= 3 * FIRST_WAIT_S) == (3, True)
 
     in_virtual_time(run())
 
