@@ -212,7 +212,9 @@ class Watch:
 
 
 # ── the tests ────────────────────────────────────────────────────────────────────────────────────────────────────────
-@pytest.mark.parametrize("shared", [False, True], ids=["own-calls", "shared-calls"])
+@pytest.mark.parametrize(
+    "shared", [False, pytest.param(True, marks=pytest.mark.slow)], ids=["own-calls", "shared-calls"]
+)
 def test_a_kill_at_any_moment_repeats_no_acknowledged_call_and_changes_no_byte_of_the_tables(
     peaces: Callable[[bool], Peace], server: Server, tmp_path: Path, shared: bool
 ) -> None:
@@ -267,7 +269,9 @@ def test_a_command_that_is_killed_or_interrupted_goes_on_where_it_was(
     assert watch.wasted() <= AT_ONCE * SIDE_BY_SIDE
 
 
-@pytest.mark.parametrize("shared", [False, True], ids=["own-calls", "shared-calls"])
+@pytest.mark.parametrize(
+    "shared", [False, pytest.param(True, marks=pytest.mark.slow)], ids=["own-calls", "shared-calls"]
+)
 def test_a_budget_that_is_spent_leaves_a_table_and_a_larger_one_goes_on(
     peaces: Callable[[bool], Peace],
     server: Server,
