@@ -25,7 +25,6 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, cast
 
-from openconductor.baselines.collaboration import Trial, trial_of
 from openconductor.baselines.observed import text_of
 from openconductor.budget import BudgetMeter, PaidCall, check_price
 from openconductor.errors import BudgetExceeded, ConfigError
@@ -246,6 +245,8 @@ class _Run:
 
     async def _learn(self, sheet: Sheet) -> systems.Lessons:
         """What trained baselines learn from."""
+        from openconductor.baselines.collaboration import Trial, trial_of
+
         plan, workshop = self._plan, self._plan.workshop
         alone = [workshop.make(Spec(WORKER, name)) for name in plan.workers]
         await self._ask_all(_cells(alone, [sheet], 1))

@@ -19,7 +19,7 @@ from hashlib import blake2b
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from statistics import fmean
-from typing import Any, Literal, Self, cast
+from typing import TYPE_CHECKING, Any, Literal, Self, cast
 
 from openconductor.baselines.observed import Observations, oracle_observed
 from openconductor.errors import ConfigError, JournalError, OpenConductorError, WorkflowError, caused_by_plan
@@ -37,10 +37,12 @@ from openconductor.evaluation.config import (
 )
 from openconductor.journal import JournalReader
 from openconductor.ledger import draw_up
-from openconductor.sandboxes import Sandbox
 from openconductor.serialisation import load
 from openconductor.storage import write_whole
 from openconductor.types import Grade, Price, Round, Usage, Workflow
+
+if TYPE_CHECKING:
+    from openconductor.sandboxes import Sandbox
 
 Plain = Mapping[str, object]
 """Values as JSON has them."""

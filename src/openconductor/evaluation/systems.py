@@ -6,16 +6,16 @@ and descriptions as plain values, which a run keeps and a resumed run must find 
 
 from __future__ import annotations
 
+import sys
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from hashlib import blake2b
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from openconductor.baselines import baseline_options, make_baseline
-from openconductor.baselines.collaboration import Trial
 from openconductor.baselines.observed import Observations
 from openconductor.baselines.pools import changed_pool
 from openconductor.baselines.rewired import ablated
@@ -39,17 +39,19 @@ from openconductor.evaluation.config import (
 )
 from openconductor.evaluation.headroom import references
 from openconductor.evaluation.records import Plain
-from openconductor.graders.code import CodeGrader
 from openconductor.gym.workers import gym_pool
 from openconductor.journal import Journal
 from openconductor.pool import WorkerPool
 from openconductor.protocols import Grader, Orchestrator, Provider
 from openconductor.providers import resolve
-from openconductor.sandboxes import Sandbox, open_sandbox
 from openconductor.serialisation import dumps, plain
 from openconductor.tasks import Benchmark, load_task
 from openconductor.types import Budget, Problem
 from openconductor.worker import Worker
+
+if TYPE_CHECKING:
+    from openconductor.baselines.collaboration import Trial
+    from openconductor.sandboxes import Sandbox
 
 EXPLORER = "explorer"
 """What plays the trials that MASRouter learns from, beside the workers alone."""
@@ -74,7 +76,11 @@ class Sheet:
 
     def judged_in(self, sandbox: Sandbox | None) -> Sheet:
         """The same questions, judged in this sandbox where programs judge them."""
-        if sandbox is None or not isinstance(self.grader, CodeGrader):
+        if sandbox is None:
+            return self
+        from openconductor.graders.code import CodeGrader
+
+        if not isinstance(self.grader, CodeGrader):
             return self
         return replace(self, grader=CodeGrader(self.grader.mode, sandbox))
 
@@ -131,6 +137,11 @@ def load_learning(config: EvalConfig, evaluated: Mapping[str, Loaded]) -> Loaded
 
 def open_for(sheets: Iterable[Sheet], config: EvalConfig) -> Sandbox | None:
     """The sandbox of the graders that run programs, opened before anything is asked: else nobody could judge."""
+    if "openconductor.graders.code" not in sys.modules:  # then no sheet has such a grader
+        return None
+    from openconductor.graders.code import CodeGrader
+    from openconductor.sandboxes import open_sandbox
+
     if not any(isinstance(sheet.grader, CodeGrader) for sheet in sheets):
         return None
     return open_sandbox(unsafe=config.unsafe_code_exec)
@@ -357,6 +368,8 @@ def describe_trained(specs: Iterable[Spec]) -> dict[str, object]:
 
 def _made_up(pool: WorkerPool) -> Lessons:
     """The smallest lessons that a system can be made of."""
+    from openconductor.baselines.collaboration import Trial
+
     names = tuple(worker.name for _, worker in pool)
     seen = Observations(("Question?",), names, ((1.0,) * len(names),), (("Answer.",) * len(names),))
     return Lessons(seen, tuple(Trial(seen.questions[0], "io", (name,), 1.0, 0.0) for name in names))
