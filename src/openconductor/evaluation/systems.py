@@ -37,7 +37,6 @@ from openconductor.evaluation.config import (
     Value,
     find_planner,
 )
-from openconductor.evaluation.headroom import references
 from openconductor.evaluation.records import Plain
 from openconductor.gym.workers import gym_pool
 from openconductor.journal import Journal
@@ -335,6 +334,8 @@ class Workshop:
         if spec.kind == ORACLE:
             if self._config.pool != GYM:
                 raise ConfigError("system 'oracle': only the gym has one, got a pool file; expected oracle_observed")
+            from openconductor.evaluation.headroom import references
+
             return references(pool, seed)[ORACLE]
         known = baseline_options(spec.kind)
         options: dict[str, object] = {"seed": seed} if "seed" in known else {}
