@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from openconductor.cli import console
-from openconductor.cli.runs import BaseUrl, KeyEnv, dollars_of
+from openconductor.cli.runs import AsJson, BaseUrl, KeyEnv, PlannerName, dollars_of
 from openconductor.errors import ConfigError, OpenConductorError, WorkflowError
 
 if TYPE_CHECKING:
@@ -28,15 +28,8 @@ EXAMPLE = "Take 4 17 9, sort the list, then double every number."
 
 def ask(  # noqa: PLR0913, PLR0917 - the options of a command
     question: Annotated[str, typer.Argument(help="The question; - reads it from stdin.", show_default=False)],
-    pool: Annotated[
-        Path | None, typer.Option("--pool", help="A pool file (TOML); without it, the gym's simulated workers.")
-    ] = None,
-    conductor: Annotated[
-        str | None,
-        typer.Option(
-            "--conductor", help="provider:model, a checkpoint folder, or worker:NAME; without it, the bundled one."
-        ),
-    ] = None,
+    pool: Annotated[Path | None, typer.Option("--pool", help="A pool file (TOML).", show_default="the gym's")] = None,
+    conductor: PlannerName = None,
     base_url: BaseUrl = None,
     key_env: KeyEnv = None,
     max_steps: Annotated[int, typer.Option("--max-steps", min=1, help="The most steps of a workflow.")] = 5,
@@ -46,15 +39,10 @@ def ask(  # noqa: PLR0913, PLR0917 - the options of a command
     dollars: Annotated[str | None, typer.Option("--budget-dollars", help="The most US dollars.")] = None,
     seconds: Annotated[float | None, typer.Option("--budget-seconds", min=0, help="The most seconds.")] = None,
     seed: Annotated[int | None, typer.Option("--seed", help="Draws the gym's answers (default 0).")] = None,
-    fallback: Annotated[
-        bool, typer.Option("--fallback/--no-fallback", help="Give a step that failed to the next healthy worker.")
-    ] = True,
-    journal: Annotated[
-        Path | None,
-        typer.Option("--journal", help="Write all calls into this file; what it holds is not paid for again."),
-    ] = None,
+    fallback: Annotated[bool, typer.Option(help="Give a failed step to the next healthy worker.")] = True,
+    journal: Annotated[Path | None, typer.Option("--journal", help="Keeps all calls; none is paid for twice.")] = None,
     fresh: Annotated[bool, typer.Option("--fresh", help="With --journal: make all calls anew, and add them.")] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="Print the episode as JSON; dollars are strings.")] = False,
+    as_json: AsJson = False,
 ) -> None:
     """Ask one question: a Conductor plans, workers answer."""
     from openconductor.conductor import Conductor
@@ -104,9 +92,7 @@ def _read(question: str) -> str:
         most = 4 * QUESTION_LIMIT  # bytes; no character of UTF-8 has more than four
         data = sys.stdin.buffer.read(most + 1)
         if len(data) > most:
-            raise ConfigError(
-                f"stdin: got more than {most} bytes, expected a question of at most {QUESTION_LIMIT} characters"
-            )
+            raise ConfigError(f"stdin: got more than {most} bytes, expected at most {QUESTION_LIMIT} characters")
         try:
             question = data.decode("utf-8").rstrip("\r\n")
         except UnicodeDecodeError as error:

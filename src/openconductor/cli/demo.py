@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from openconductor.cli import console
+from openconductor.cli.runs import AsJson
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -38,15 +39,9 @@ LEVELS = {
 def demo(
     questions: Annotated[int, typer.Option("--questions", min=1, help="How many held-out questions.")] = 400,
     seed: Annotated[int, typer.Option("--seed", min=0, help="Draws the questions and the workers' answers.")] = 0,
-    conductor: Annotated[
-        Path | None, typer.Option("--conductor", help="Another Conductor's folder (default: the bundled one).")
-    ] = None,
-    quick: Annotated[
-        bool, typer.Option("--quick", "--no-live", help="Only the table, without the live question before it.")
-    ] = False,
-    as_json: Annotated[
-        bool, typer.Option("--json", help="Print the table's values as JSON, and nothing else.")
-    ] = False,
+    conductor: Annotated[Path | None, typer.Option("--conductor", help="Another Conductor's folder.")] = None,
+    quick: Annotated[bool, typer.Option("--quick", "--no-live", help="Only the table.")] = False,
+    as_json: AsJson = False,
 ) -> None:
     """Watch a trained Conductor at work in the gym: no key, no GPU."""
     import asyncio

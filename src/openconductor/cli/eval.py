@@ -44,9 +44,7 @@ SHOWN_MOVES = 20
 
 def evaluate(  # noqa: PLR0913, PLR0917 - the options of a command
     systems: Annotated[list[str] | None, typer.Argument(help=SYSTEMS, show_default=False)] = None,
-    task: Annotated[
-        list[str] | None, typer.Option("--task", help="A task's name; several times for several.", show_default="gym")
-    ] = None,
+    task: Annotated[list[str] | None, typer.Option("--task", help="A task; may be repeated (default: gym).")] = None,
     task_path: Annotated[list[str] | None, typer.Option("--task-path", help="NAME=FILE: local data of a task.")] = None,
     pool: Annotated[Path | None, typer.Option("--pool", help="A pool file (TOML).", show_default="the gym's")] = None,
     conductor: PlannerName = None,
@@ -56,7 +54,7 @@ def evaluate(  # noqa: PLR0913, PLR0917 - the options of a command
     repeats: Annotated[int | None, typer.Option("--repeats", min=1, help="How often each is asked.")] = None,
     seed: Annotated[int | None, typer.Option("--seed", min=0, help="Draws problems, choices, answers.")] = None,
     setting: Annotated[
-        str | None, typer.Option("--setting", help="constrained (4,096 tokens a worker) or unconstrained.")
+        str | None, typer.Option("--setting", help="constrained (4,096 tokens) or unconstrained.")
     ] = None,
     against: Annotated[str | None, typer.Option("--against", help="The system that others are compared with.")] = None,
     concurrency: Annotated[int | None, typer.Option("--concurrency", min=1, help="Questions asked at once.")] = None,
@@ -65,12 +63,8 @@ def evaluate(  # noqa: PLR0913, PLR0917 - the options of a command
     config: Annotated[Path | None, typer.Option("--config", help="A recipe (TOML).")] = None,
     unsafe: Unsafe = False,
     out: Out = None,
-    retry_failed: Annotated[
-        bool, typer.Option("--retry-failed", help="Ask again what failed in an earlier run of this folder.")
-    ] = False,
-    regrade: Annotated[
-        Path | None, typer.Option("--regrade", help="A run's folder: grade its answers again, and call nobody.")
-    ] = None,
+    retry_failed: Annotated[bool, typer.Option("--retry-failed", help="Ask again what failed before.")] = False,
+    regrade: Annotated[Path | None, typer.Option("--regrade", help="A folder: grade its answers again.")] = None,
     as_json: AsJson = False,
 ) -> None:
     """Evaluate systems on tasks, with intervals and costs; resumable."""

@@ -27,14 +27,9 @@ def headroom(  # noqa: PLR0913, PLR0917 - the options of a command
     pool: Annotated[Path | None, typer.Argument(help="The pool file (TOML).", show_default="the gym's pool")] = None,
     task: Annotated[str, typer.Option("--task", help="The task whose questions are asked.")] = "gym",
     task_path: Annotated[str | None, typer.Option("--task-path", help="Local data of the task.")] = None,
-    limit: Annotated[int, typer.Option("--limit", min=1, help="So many questions, drawn by the seed.")] = 100,
-    repeats: Annotated[
-        int, typer.Option("--repeats", min=1, help="How often each is asked; 2 or more tell luck from skill.")
-    ] = 2,
-    gain: Annotated[
-        list[float] | None,
-        typer.Option("--gain", help="Points; how many questions show so much?", show_default="1, 2, 5 and 10"),
-    ] = None,
+    limit: Annotated[int, typer.Option("--limit", min=1, help="How many questions, drawn by the seed.")] = 100,
+    repeats: Annotated[int, typer.Option("--repeats", min=1, help="2 or more tell luck from skill.")] = 2,
+    gain: Annotated[list[float] | None, typer.Option("--gain", help="Points; how many questions show it?")] = None,
     seed: Annotated[int, typer.Option("--seed", min=0, help="Draws the questions.")] = 0,
     concurrency: Annotated[int, typer.Option("--concurrency", min=1, help="Questions asked at once.")] = 32,
     dollars: Dollars = None,

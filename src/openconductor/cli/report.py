@@ -13,54 +13,30 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from openconductor.cli import console
-from openconductor.cli.runs import dollars_of, evaluated, own_folder, show_sections
+from openconductor.cli.runs import AsJson, Dollars, dollars_of, evaluated, own_folder, show_sections
 from openconductor.errors import ConfigError
 
 if TYPE_CHECKING:
     from openconductor.evaluation.counterfactual import Counterfactuals
     from openconductor.evaluation.records import Results
-    from openconductor.report.report import Report
 
 FREE = 200
 """Of so many questions plans are replayed where that is free, if nothing else is said: in the gym."""
+REPLAYS = f"""Replay the plans of N questions with one thing taken away at a time; earlier calls are free
+(default: {FREE} in the gym, where it is free; else 0)."""
 HIDDEN = ("Patterns", "What was counted")
 """The sections that stand in the page and in report.json alone."""
 
 
 def report(
     source: Annotated[Path, typer.Argument(help="The folder of an evaluation, or a recipe (TOML) to evaluate first.")],
-    system: Annotated[
-        str | None, typer.Option("--system", help="Which system is reported on.", show_default="conductor")
-    ] = None,
-    before: Annotated[
-        Path | None,
-        typer.Option("--before", help="The folder of the same evaluation of the untrained Conductor."),
-    ] = None,
-    training: Annotated[
-        Path | None, typer.Option("--training", help="The run folder of a training, for its curve and its plans.")
-    ] = None,
-    counterfactual: Annotated[
-        int | None,
-        typer.Option(
-            "--counterfactual",
-            min=0,
-            help="Replay the plans of so many questions with one thing taken away at a time; calls that were made "
-            "before are free.",
-            show_default=f"{FREE} in the gym, where it is free; else 0",
-        ),
-    ] = None,
-    dollars: Annotated[
-        str | None, typer.Option("--budget-dollars", help="The most US dollars that replays may cost, of all runs.")
-    ] = None,
-    out: Annotated[
-        Path | None,
-        typer.Option(
-            "--out",
-            help="Where the files go; of a recipe, the run's folder.",
-            show_default="FOLDER/report, or one in runs/",
-        ),
-    ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print all values as JSON.")] = False,
+    system: Annotated[str | None, typer.Option("--system", help="Which system (default: conductor).")] = None,
+    before: Annotated[Path | None, typer.Option("--before", help="The same evaluation of the untrained one.")] = None,
+    training: Annotated[Path | None, typer.Option("--training", help="A training's folder, for its curve.")] = None,
+    counterfactual: Annotated[int | None, typer.Option("--counterfactual", min=0, help=REPLAYS)] = None,
+    dollars: Dollars = None,
+    out: Annotated[Path | None, typer.Option("--out", help="Where the files go (default: FOLDER/report).")] = None,
+    as_json: AsJson = False,
 ) -> None:
     """Say whether orchestrating gained anything, with a page and plots.
 
@@ -68,6 +44,7 @@ def report(
     """
     from openconductor.evaluation.config import load_eval_config
     from openconductor.evaluation.records import Results
+    from openconductor.report.figures import heading, sections
     from openconductor.report.report import chosen, refuse_other_questions, report_of, write_report
 
     limit = dollars_of(dollars)
@@ -87,21 +64,19 @@ def report(
     with console.only_results_on_stdout():
         files = write_report(made, folder, out or folder / "report", curves=training, results=results)
     if as_json:
+        page = None if files.page is None else str(files.page)
         figures = {name: str(path) for name, path in files.figures.items()}
-        written = {
-            "report": str(files.report),
-            "page": None if files.page is None else str(files.page),
-            "figures": figures,
-        }
+        written = {"report": str(files.report), "page": page, "figures": figures}
         console.show_json({**made.to_json(), "files": written})
     else:
-        _show(made)
+        console.show(made.verdict.line)
+        console.show(heading(made))
+        show_sections(part for part in sections(made) if part.title not in HIDDEN)
     if files.page is None:
         console.say("no page and no figures; expected the extra: pip install 'openconductor[plots]'")
     console.say(f"wrote {files.page or 'no page'}, {files.report} and {len(files.figures)} figures")
 
 
-# ── what is done first ───────────────────────────────────────────────────────────────────────────────────────────────
 def _replay(
     results: Results, folder: Path, system: str, limit: int | None, dollars: Decimal | None
 ) -> Counterfactuals | None:
@@ -118,15 +93,3 @@ def _replay(
         return None
     with console.only_results_on_stdout(), console.progress_bar("replaying") as advance:
         return asyncio.run(replayed(results, folder, system=system, limit=limit, dollars=dollars, on_progress=advance))
-
-
-# ── what is shown ────────────────────────────────────────────────────────────────────────────────────────────────────
-def _show(made: Report) -> None:
-    from rich.text import Text
-
-    from openconductor.report.figures import heading, sections
-
-    screen = console.results()
-    screen.print(Text(console.printable(made.verdict.line), style="bold"), soft_wrap=True)
-    screen.print(Text(console.printable(heading(made))), soft_wrap=True)
-    show_sections(part for part in sections(made) if part.title not in HIDDEN)

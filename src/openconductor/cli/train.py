@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, cast
 import typer
 
 from openconductor.cli import console
-from openconductor.cli.runs import new_folder
+from openconductor.cli.runs import AsJson, new_folder
 from openconductor.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -27,27 +27,16 @@ INSTALL = 'pip install "openconductor[train]"'
 
 def train(
     recipe: Annotated[Path, typer.Argument(help="A recipe (TOML).", show_default=False)],
-    overrides: Annotated[
-        list[str] | None, typer.Argument(help="key=value, such as rollout.iterations=50.", show_default=False)
-    ] = None,
-    out: Annotated[
-        Path | None, typer.Option("--out", help="The run's folder (default: runs/<date>-<name>).", show_default=False)
-    ] = None,
-    resume: Annotated[bool, typer.Option("--resume", help="Go on with the run in --out.")] = False,
-    study: Annotated[
-        Path | None, typer.Option("--study", help="A folder: train over several seeds, with two controls.")
-    ] = None,
-    seeds: Annotated[
-        str | None, typer.Option("--seeds", help=f"The study's seeds (default: {SEEDS}).", show_default=False)
-    ] = None,
+    overrides: Annotated[list[str] | None, typer.Argument(help="key=value, as rollout.iterations=50.")] = None,
+    out: Annotated[Path | None, typer.Option("--out", help="The run's folder (default: one in runs/).")] = None,
+    resume: Annotated[bool, typer.Option("--resume", help="Resume the run in --out.")] = False,
+    study: Annotated[Path | None, typer.Option("--study", help="A folder: train several seeds and controls.")] = None,
+    seeds: Annotated[str | None, typer.Option("--seeds", help=f"The study's seeds (default: {SEEDS}).")] = None,
     controls: Annotated[
-        bool | None,
-        typer.Option("--controls/--no-controls", help="The study's controls: shuffled and flipped rewards (default)."),
+        bool | None, typer.Option("--controls/--no-controls", help="Shuffled and flipped rewards (default).")
     ] = None,
-    jobs: Annotated[
-        int | None, typer.Option("--jobs", min=1, help=f"The study's runs at the same time (default: {JOBS}).")
-    ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print the results as JSON.")] = False,
+    jobs: Annotated[int | None, typer.Option("--jobs", min=1, help=f"Runs at once (default: {JOBS}).")] = None,
+    as_json: AsJson = False,
 ) -> None:
     """Train a Conductor by a recipe (needs the extra train)."""
     from openconductor.training.config import load_train_config
