@@ -134,17 +134,17 @@ def show_gym_table(table: GymTable) -> None:
     given = table.accuracy_given_valid
     valid = f"{table.validity:.1%} are valid{'' if given is None else f'; of the valid, {given:.1%} are right'}"
     masked = f"; {table.masked} could not be decided and are left out" if table.masked else ""
-    screen.print(labelled("Workflows", Text(valid + masked)))
+    screen.print(labelled("Workflows", valid + masked))
     kinds = " → ".join(f"{kind} {_steps(count)}" for kind, count in table.mean_steps_by_kind.items())
-    screen.print(labelled("Steps", Text(f"{_steps(table.mean_steps)} on average; {kinds}")))
+    screen.print(labelled("Steps", f"{_steps(table.mean_steps)} on average; {kinds}"))
     shapes = sorted(table.topology_share.items(), key=lambda entry: -entry[1])
-    screen.print(labelled("Shapes", Text(", ".join(f"{name} {share:.0%}" for name, share in shapes) or "none")))
+    screen.print(labelled("Shapes", ", ".join(f"{name} {share:.0%}" for name, share in shapes) or "none"))
     colours = {profile.name: COLOURS[ordinal % len(COLOURS)] for ordinal, profile in enumerate(PROFILES)}
     asked = sorted(((name, share) for name, share in table.worker_share.items() if share > 0), key=lambda one: -one[1])
     shares = Text(", ").join(Text.assemble((name, colours.get(name, "")), f" {share:.0%}") for name, share in asked)
     screen.print(labelled("Workers", Text.assemble(shares, " of the steps") if asked else Text("none")))
     bits = f"{table.routing_entropy_bits:.2f} bits of entropy over the workers (all to one: 0, an even spread: 3)"
-    screen.print(labelled("Routing", Text(bits)))
+    screen.print(labelled("Routing", bits))
     used, dollars = table.usage, float(table.usage.dollars)
     tokens = f"{used.input_tokens:,} tokens read, {used.output_tokens:,} written"
     each = f"${dollars:.4f} in all: ${dollars / max(1, table.questions):.6f} a question, at the gym's prices"

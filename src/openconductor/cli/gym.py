@@ -62,9 +62,7 @@ def questions(
     if as_json:
         console.show_json([_question_json(one) for one in found])
         return
-    from rich.text import Text as RichText
-
-    rows = [(one.kind, one.text, RichText(" ".join(one.answer), style="bold")) for one in found]
+    rows = [(one.kind, one.text, " ".join(one.answer)) for one in found]
     console.show_table(("kind", "question", "answer"), rows, words=range(3), names=3)
 
 
@@ -121,23 +119,14 @@ def oracle(
     found = _find(text, seed, index, split, kind)
     workflow, accuracy = oracle_workflow(found, max_steps=max_steps)
     if as_json:
-        console.show_json(
-            {
-                "question": _question_json(found),
-                "workflow": [plain(step) for step in workflow],
-                "text": render_workflow(workflow),
-                "topology": topology(workflow),
-                "expected_accuracy": accuracy,
-            }
-        )
+        known = {"workflow": plain(workflow.steps), "text": render_workflow(workflow), "topology": topology(workflow)}
+        console.show_json({"question": _question_json(found), **known, "expected_accuracy": accuracy})
         return
-    from rich.text import Text as RichText
-
     _show_question(found)
     console.show("")
-    console.show(console.labelled("Oracle", RichText(render_workflow(workflow))))
+    console.show(console.labelled("Oracle", render_workflow(workflow)))
     right = f"right {accuracy:.1%} of the time; a random workflow {random_accuracy(found):.1%}"
-    console.show(console.labelled("Expected", RichText(right)))
+    console.show(console.labelled("Expected", right))
 
 
 # ── what a question is ───────────────────────────────────────────────────────────────────────────────────────────────
@@ -148,11 +137,9 @@ def _find(text: str | None, seed: int, index: int, split: str, kind: str | None)
     from openconductor.prompt import check_question
 
     check_question(text)
-    found = read_question(text)
-    if found is None:
-        example = _draw(1, seed, index, "test", None)[0].text
-        console.fail(f"the gym cannot read this question; it reads such as: {example}")
-    return found
+    return read_question(text) or console.fail(
+        f"the gym cannot read this question; it reads such as: {_draw(1, seed, index, 'test', None)[0].text}"
+    )
 
 
 def _draw(count: int, seed: int, start: int, split: str, kind: str | None) -> list[GymQuestion]:
@@ -178,15 +165,13 @@ def _question_json(question: GymQuestion) -> dict[str, object]:
 
 
 def _show_question(question: GymQuestion) -> None:
-    from rich.text import Text as RichText
-
     from openconductor.gym.workers import MISREAD
 
     skills = ", then ".join(f"{operation.name} ({operation.skill})" for operation, _ in question.operations)
     smudged = f"; each reading of the list goes wrong {MISREAD:.0%} of the time" if question.smudged else ""
-    console.show(console.labelled("Question", RichText(question.text)))
-    console.show(console.labelled("Kind", RichText(f"{question.kind}: {skills}{smudged}")))
-    console.show(console.labelled("Answer", RichText(" ".join(question.answer), style="bold")))
+    console.show(console.labelled("Question", question.text))
+    console.show(console.labelled("Kind", f"{question.kind}: {skills}{smudged}"))
+    console.show(console.labelled("Answer", " ".join(question.answer)))
 
 
 def _show_workers(chosen: list[tuple[int, Profile]]) -> None:
@@ -198,15 +183,13 @@ def _show_workers(chosen: list[tuple[int, Profile]]) -> None:
 
     head = ("#", "worker", *SKILLS, "likes", "else", "$ in", "$ out", "s")
     rows: list[tuple[str | RichText, ...]] = []
-    for ordinal, profile in chosen:
-        chances = [
-            RichText(f"{profile.skills[skill]:.2f}", style="bold" if profile.skills[skill] >= 0.9 else "dim")
-            for skill in SKILLS
-        ]
-        name = RichText(profile.name, style=f"bold {COLOURS[ordinal % len(COLOURS)]}")
-        liked = ("either", "") if profile.likes is None else (profile.likes, f"x {profile.dislike}")
-        costs = (str(profile.price.input), str(profile.price.output), str(profile.seconds))
-        rows.append((str(ordinal), name, *chances, *liked, *costs))
+    for ordinal, one in chosen:
+        chances = [f"{one.skills[skill]:.2f}" for skill in SKILLS]
+        name = RichText(one.name, style=f"bold {COLOURS[ordinal % len(COLOURS)]}")
+        liked = ("either", "") if one.likes is None else (one.likes, f"x {one.dislike}")
+        rows.append(
+            (str(ordinal), name, *chances, *liked, str(one.price.input), str(one.price.output), str(one.seconds))
+        )
     console.show_table(head, rows, words=(1, head.index("likes")), names=2)
     if len(chosen) == 1:
         console.show(f"{chosen[0][1].name}: {chosen[0][1].description}.")

@@ -183,19 +183,17 @@ def _check_settings(report: WorkerReport, entry: WorkerTable, worker: Worker) ->
     if report.key.env is not None:
         report.key.present = bool(os.environ.get(report.key.env, "").strip())
         if not report.key.present:
-            report.add(
-                Fault("key", f"the environment variable {report.key.env} is not set", f"export {report.key.env}=…")
-            )
+            unset = f"the environment variable {report.key.env} is not set"
+            report.add(Fault("key", unset, f"export {report.key.env}=…"))
     if getattr(provider, "prices_itself", False):
         return
     report.known_price = known = find_price(entry.model, base_url=report.base_url, body=entry.body)
-    if report.price is None and known.price is not None:
-        seen = f"the pool file has no price; {known.source} knows one"
-        report.add(Fault("price", seen, price_line(known.price), fatal=False))
-    elif report.price is None:
+    if report.price is None:
+        fix = "price = { input = …, output = … }  # US dollars a million tokens; 0 where it costs you nothing"
         seen = f"the pool file has no price, and none is known: {known.reason}"
-        template = "price = { input = …, output = … }  # US dollars a million tokens; 0 where it costs you nothing"
-        report.add(Fault("price", seen, template, fatal=False))
+        if known.price is not None:
+            seen, fix = f"the pool file has no price; {known.source} knows one", price_line(known.price)
+        report.add(Fault("price", seen, fix, fatal=False))
 
 
 # ── the calls ────────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -228,14 +226,25 @@ async def _ask(report: WorkerReport, worker: Worker, gate: asyncio.Semaphore, ti
             return
         report.latency_seconds, report.finish_reason = plain.seconds, plain.completion.finish_reason
         report.usage_reported = bool(plain.completion.usage.tokens)
-        if not report.usage_reported:
-            report.add(_no_usage("the server does not say how many tokens it used"))
         further = [_probe(report, asked, _COUNT, stream=True)]
         if isinstance(worker.provider, OpenAICompatibleProvider) or report.provider in _VENDORS:
             with_tool = replace(asked, sampling=replace(sampling, body={**sampling.body, "tools": [_TOOL]}))
             further += [_probe(report, with_tool, _WEATHER), _probe(report, asked, _SIGHT)]
         streamed, *others = await asyncio.gather(*further)
-        _judge_stream(report, streamed)
+        seen = report.streaming
+        if streamed.completion is None:
+            seen.works = "failed"
+            report.add(_failed("streaming", streamed, report))
+        else:
+            seen.pieces = len(streamed.texts)
+            seen.works = "yes" if seen.pieces > 1 else "accepted"
+            seen.first_text_seconds = streamed.texts[0] if streamed.texts else None
+            seen.usage_reported = bool(streamed.completion.usage.tokens)
+        if report.usage_reported is False or seen.usage_reported is False:
+            when = "while streaming, " if report.usage_reported else ""
+            said = f"{when}the server does not say how many tokens it used"
+            fix = "let it report usage (OpenAI's `stream_options.include_usage`); until then its cost is not known"
+            report.add(Fault("usage", said, fix, fatal=False))
         if others:
             tool, picture = others
             called = tool.completion is not None and bool(tool.completion.tool_calls)
@@ -265,25 +274,6 @@ async def _probe(report: WorkerReport, worker: Worker, messages: Sequence[Messag
         probe.error = error
     probe.seconds = clock() - begun
     return probe
-
-
-def _judge_stream(report: WorkerReport, streamed: _Probe) -> None:
-    seen = report.streaming
-    if streamed.completion is None:
-        seen.works = "failed"
-        report.add(_failed("streaming", streamed, report))
-        return
-    seen.pieces = len(streamed.texts)
-    seen.works = "yes" if seen.pieces > 1 else "accepted"
-    seen.first_text_seconds = streamed.texts[0] if streamed.texts else None
-    seen.usage_reported = bool(streamed.completion.usage.tokens)
-    if report.usage_reported and not seen.usage_reported:
-        report.add(_no_usage("while streaming, the server does not say how many tokens it used"))
-
-
-def _no_usage(seen: str) -> Fault:
-    fix = "let the server report usage (OpenAI's `stream_options.include_usage`); until then its cost is not known"
-    return Fault("usage", seen, fix, fatal=False)
 
 
 def _able(probe: _Probe) -> Able:
