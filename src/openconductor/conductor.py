@@ -158,16 +158,8 @@ class Conductor:
             cards={ordinal: worker.description for ordinal, worker in self.pool} if self.prompt.cards else None,
             previous=stage.rounds[-1] if stage.rounds else None,
         )
-        workflow = stage.plan(
-            await stage.ask_planner(self.asked, messages),
-            max_steps=self.max_steps,
-            subtasks=self.prompt.subtasks,
-            accept_allowed=stage.answer is not None,
-        )
-        if not workflow.steps:
-            stage.end()
-            return
-        stage.answer = await stage.answer_by(workflow, previous=stage.answer) or stage.answer
+        said = await stage.ask_planner(self.asked, messages)
+        await stage.follow(said, max_steps=self.max_steps, subtasks=self.prompt.subtasks)
 
     def ask_sync(
         self, question: Question, *, budget: Budget | None = None, on_event: OnEvent | None = None, sample: int = 0

@@ -18,12 +18,12 @@ from typing import Literal
 
 from openconductor.budget import BudgetMeter, PaidCall, check_price, open_meter, time_limit
 from openconductor.errors import AuthFailed, OpenConductorError, WorkerError, WorkflowError, WorkflowReason
-from openconductor.events import Answered, Asked, CallEnded, Event, Planned, RoundEnded, StepText
-from openconductor.execution import Execution, open_context
+from openconductor.events import Answered, Asked, CallEnded, Event, Planned, RoundEnded, StepStarted, StepText
+from openconductor.execution import Asking, Execution, open_context
 from openconductor.parser import parse_workflow, validate_workflow
 from openconductor.pool import WorkerPool
 from openconductor.prompt import SOLVE_SUBTASK, check_question, check_turns
-from openconductor.protocols import CallContext, OnEvent, OnText
+from openconductor.protocols import CallContext, OnEvent
 from openconductor.providers.orchestrator import working_for
 from openconductor.types import (
     Budget,
@@ -42,6 +42,8 @@ from openconductor.worker import Worker
 
 Act = Callable[["Stage"], Awaitable[str | None]]
 """Plays rounds on the stage it is given, and returns the answer; None lets the last round's error end the episode."""
+
+_UNLIMITED = nullcontext()
 
 
 @dataclass(slots=True)
@@ -94,22 +96,23 @@ class Stage:
         self.sample = sample
         self.fallback = fallback
         self.rounds: list[Round] = [] if previous is None else [previous]
-        self.answer: str | None = None
+        self.answer: str | None = None if previous is None else previous.answer
         self.meter: BudgetMeter | None = None
         self.failure: BaseException | None = None
-        self.wants_text = on_event is not None and wants_text(on_event)
         self._on_event = on_event
+        self._wants_text = on_event is not None and wants_text(on_event)
         self._spent = spent
         self._played_before = len(self.rounds)
         self._open: _OpenRound | None = None
-        self._opening: tuple[Message, ...] = ()
         self._clock = asyncio.get_running_loop().time
-        self._origin = self._clock()
-        self._above = above = working_for()
-        self._context = CallContext(uuid.uuid4().hex, len(self.rounds), sample=sample, origin=self._origin)
-        if above is not None:
-            path = (*above.path, (above.round, above.step))
-            self._context = replace(self._context, depth=above.depth + 1, path=path)
+        above = working_for()
+        self._context = CallContext(
+            uuid.uuid4().hex,
+            self._played_before,
+            sample=sample,
+            depth=0 if above is None else above.depth + 1,
+            origin=self._clock(),
+        )
 
     async def play(self, act: Act, budget: Budget | None = None) -> Episode:
         """The whole episode.
@@ -127,11 +130,13 @@ class Stage:
         stop: OpenConductorError | None = None
         try:
             try:
-                self.tell(
-                    Asked, self.question, self.sample, self._context.path, self._above.episode if self._above else ""
-                )
-                self._prepare(budget)
-                async with time_limit(self.meter):
+                self.tell(Asked, self.question, self.sample)
+                check_question(self.question)
+                self._opening = open_context(self.question)
+                self.meter = open_meter(budget, now=self._context.origin)
+                if self.meter is not None:
+                    self._context = replace(self._context, deadline=self.meter.deadline)
+                async with _UNLIMITED if self.meter is None else time_limit(self.meter):
                     self.answer = await act(self)
                 error = self.rounds[-1].error if self.answer is None and self.rounds else None
             except OpenConductorError as raised:
@@ -161,22 +166,21 @@ class Stage:
         if self._context.round != len(self.rounds):
             self._context = replace(self._context, round=len(self.rounds))
 
-    async def ask_planner(self, planner: Worker, messages: Sequence[Message]) -> Completion:
+    async def ask_planner(self, planner: Worker, messages: tuple[Message, ...]) -> Completion:
         """The planner's completion, under the budget, on the bill of the round.
 
         Raises:
             WorkerError, BudgetExceeded: there is none.
         """
-        return await self.call(planner, messages, self._round.calls)
+        return await self.call(planner, Asking(messages, calls=self._round.calls))
 
-    def plan(self, completion: Completion, *, max_steps: int, subtasks: bool, accept_allowed: bool) -> Workflow:
-        """Read the workflow that a planner's completion says, and tell of it.
+    async def follow(self, completion: Completion, *, max_steps: int, subtasks: bool) -> None:
+        """Run the workflow that a planner's completion says, to its answer; or accept the answer until now.
 
         Args:
-            completion: what the planner wrote.
+            completion: what the planner wrote; where there is an answer already, three empty lists accept it.
             max_steps: the most steps.
             subtasks: off, every subtask is replaced by the neutral one.
-            accept_allowed: whether three empty lists mean *accept* (in a later round).
 
         Raises:
             WorkflowError: it says none; ``truncated`` where the text was cut at its token limit.
@@ -189,7 +193,7 @@ class Stage:
                     f"the Conductor's text was cut at its token limit after {len(completion.text)} characters",
                 )
             workflow = parse_workflow(
-                completion.text, self.pool.ordinals, max_steps=max_steps, accept_allowed=accept_allowed
+                completion.text, self.pool.ordinals, max_steps=max_steps, accept_allowed=self.answer is not None
             )
         except WorkflowError as error:
             self.tell(Planned, completion, None, error)
@@ -198,7 +202,10 @@ class Stage:
             workflow = Workflow(tuple(Step(step.worker, SOLVE_SUBTASK, step.access) for step in workflow))
         self._round.workflow = workflow
         self.tell(Planned, completion, workflow)
-        return workflow
+        if workflow.steps:
+            self.answer = await self.answer_by(workflow, previous=self.answer) or self.answer
+        else:
+            self.end()
 
     async def run(
         self, workflow: Workflow, *, after: Sequence[Message] = (), previous: str | None = None
@@ -247,39 +254,26 @@ class Stage:
 
     # What an execution does.
 
-    async def call(
-        self,
-        worker: Worker,
-        messages: Sequence[Message],
-        calls: list[Call],
-        *,
-        step: int | None = None,
-        begin: Callable[[], None] | None = None,
-        on_text: OnText | None = None,
-    ) -> Completion:
-        """One worker's completion, under the budget; every attempt at it is told and added to ``calls``.
+    async def call(self, worker: Worker, now: Asking) -> Completion:
+        """One worker's completion, under the budget; every attempt at it is told and kept in ``now``.
 
-        ``begin`` is called once the call is paid for. What the sink raises on the way comes out of here.
+        What the sink raises on the way comes out of here.
         """
-        meter, here = self.meter, self._context
-        paid = await meter.call(worker.most(messages)) if meter is not None else None
+        meter, here, step = self.meter, self._context, now.step
+        paid = await meter.call(worker.most(now.messages)) if meter is not None else None
+        on_event = partial(self._hear, now.calls, paid)
         context = CallContext(
-            here.episode,
-            here.round,
-            step,
-            0,
-            here.sample,
-            here.depth,
-            here.deadline,
-            here.path,
-            here.origin,
-            partial(self._hear, calls, paid),
+            here.episode, here.round, step, 0, here.sample, here.depth, here.deadline, here.origin, on_event
         )
+        on_text = None
         try:
-            with paid or nullcontext():
-                if begin is not None:
-                    begin()
-                completion = await worker.complete(messages, call=context, on_text=on_text)
+            with paid or _UNLIMITED:
+                if step is not None:
+                    if now.begun is None:
+                        now.begun = self.now()
+                    self.tell(StepStarted, step, now.worker, now.messages)
+                    on_text = partial(self.tell, StepText, step) if self._wants_text else None
+                completion = await worker.complete(now.messages, call=context, on_text=on_text)
         except WorkerError as error:
             if self.failure is not None:
                 raise self.failure from None  # a failing sink, dressed up by the worker that streamed to it
@@ -301,7 +295,7 @@ class Stage:
 
     def now(self) -> float:
         """Seconds since the episode began."""
-        return self._clock() - self._origin
+        return self._clock() - self._context.origin
 
     # The rest.
 
@@ -309,13 +303,6 @@ class Stage:
     def _round(self) -> _OpenRound:
         assert self._open is not None, "no round has begun"
         return self._open
-
-    def _prepare(self, budget: Budget | None) -> None:
-        check_question(self.question)
-        self._opening = open_context(self.question)
-        self.meter = open_meter(budget, now=self._origin)
-        if self.meter is not None:
-            self._context = replace(self._context, deadline=self.meter.deadline)
 
     def _fate(self, error: OpenConductorError) -> tuple[OpenConductorError | None, OpenConductorError | None]:
         """What an error leaves: the episode's error, and the one to raise."""

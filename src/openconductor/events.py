@@ -19,8 +19,6 @@ class Asked:
     Attributes:
         question: what was asked.
         sample: tells repeats of the same question apart.
-        path: where it stands below other orchestrators: the (round, step) of each call above it, outermost first.
-        above: the id of the episode that it works for; "" at the top.
     """
 
     episode: str
@@ -28,8 +26,6 @@ class Asked:
     at: float
     question: Question
     sample: int = 0
-    path: tuple[tuple[int, int | None], ...] = ()
-    above: str = ""
 
 
 @dataclass(frozen=True, slots=True)

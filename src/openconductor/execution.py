@@ -16,16 +16,17 @@ import asyncio
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, field
-from functools import partial
 from typing import TYPE_CHECKING
 
 from openconductor.errors import AuthFailed, EmptyResponse, OpenConductorError, Refused, WorkerError
-from openconductor.events import StepEnded, StepStarted, StepText
+from openconductor.events import StepEnded
 from openconductor.policies import patient
 from openconductor.types import Call, Completion, Message, Question, StepResult, Transcript, Usage, Workflow
 
 if TYPE_CHECKING:
     from openconductor.episode import Stage
+
+_AS_EVER = nullcontext()
 
 
 # ── what a step is shown ─────────────────────────────────────────────────────────────────────────────────────────────
@@ -97,12 +98,20 @@ def find_fault(completion: Completion) -> WorkerError | None:
 
 # ── steps as they run ────────────────────────────────────────────────────────────────────────────────────────────────
 @dataclass(slots=True)
-class _Try:
-    """One step under way: who was asked last, when it began (None before anything was sent), every attempt."""
+class Asking:
+    """What one worker after the other is asked: a step, or the planner's part of a round, under way.
 
-    index: int
+    Attributes:
+        messages: what is sent.
+        step: 0-based; None is planning.
+        worker: the ordinal of the worker that was asked last.
+        begun: seconds since the episode began; None before anything was sent.
+        calls: every attempt.
+    """
+
     messages: tuple[Message, ...]
-    worker: int
+    step: int | None = None
+    worker: int | None = None
     begun: float | None = None
     calls: list[Call] = field(default_factory=list[Call])
 
@@ -110,37 +119,16 @@ class _Try:
 class Execution:
     """One valid workflow under way: ``run`` runs it once, ``transcript`` says at any time what has happened."""
 
-    __slots__ = (
-        "_ended",
-        "_failure",
-        "_followers",
-        "_lanes",
-        "_opening",
-        "_previous",
-        "_responses",
-        "_results",
-        "_stage",
-        "_stopping",
-        "_unmet",
-        "workflow",
-    )
-
     def __init__(
         self, workflow: Workflow, stage: Stage, opening: tuple[Message, ...], previous: str | None = None
     ) -> None:
-        self.workflow = workflow
+        self._workflow = workflow
         self._stage = stage
         self._opening = opening
         self._previous = previous
         self._responses = [""] * len(workflow)
         self._results: list[StepResult | None] = [None] * len(workflow)
-        self._unmet: list[int] = []
-        self._followers: list[list[int]] = [[] for _ in workflow.steps]
-        for index in range(len(workflow)):
-            visible = workflow.visible(index)
-            self._unmet.append(len(visible))
-            for seen in visible:
-                self._followers[seen].append(index)
+        self._unmet = [set(workflow.visible(index)) for index in range(len(workflow))]
         self._stopping = False
         self._failure: BaseException | None = None
         self._lanes: set[asyncio.Task[None]] = set()
@@ -152,10 +140,10 @@ class Execution:
         Raises:
             OpenConductorError: an error whose fate is *stop*.
         """
-        ready = [index for index, unmet in enumerate(self._unmet) if unmet == 0]
+        ready = [index for index, unmet in enumerate(self._unmet) if not unmet]
         try:
             while len(ready) == 1:  # nothing runs beside it: no task is needed
-                ready = await self._advance(ready[0])
+                ready = await self._run_step(ready[0])
             if ready:
                 await self._run_lanes(ready)
         except AuthFailed:
@@ -167,9 +155,8 @@ class Execution:
 
     def transcript(self) -> Transcript:
         """What has happened until now; a step that was not reached has an empty result."""
-        steps = self.workflow.steps
-        results = tuple(result or StepResult(step) for step, result in zip(steps, self._results, strict=True))
-        return Transcript(self.workflow, results)
+        pairs = zip(self._workflow, self._results, strict=True)
+        return Transcript(self._workflow, tuple(result or StepResult(step) for step, result in pairs))
 
     # Lanes: a task that runs a step and then, without a new task, what that step unblocks.
 
@@ -190,12 +177,12 @@ class Execution:
         lane.add_done_callback(self._lane_ended)
 
     async def _lane(self, index: int) -> None:
-        ready = await self._advance(index)
+        ready = await self._run_step(index)
         # A worker may have swallowed our cancellation; nothing new begins then.
         while ready and not self._stopping and self._ended is not None and not self._ended.done():
             for other in ready[1:]:
                 self._open_lane(other)
-            ready = await self._advance(ready[0])
+            ready = await self._run_step(ready[0])
 
     def _lane_ended(self, lane: asyncio.Task[None]) -> None:
         self._lanes.discard(lane)
@@ -221,35 +208,18 @@ class Execution:
 
     # Steps.
 
-    async def _advance(self, index: int) -> list[int]:
-        """Run one step; returns the steps that waited for nothing but it."""
-        meter = self._stage.meter
-        await self._run_step(index)
-        if meter is not None:
-            meter.check()
-        ready: list[int] = []
-        for follower in self._followers[index]:
-            self._unmet[follower] -= 1
-            if self._unmet[follower] == 0:
-                ready.append(follower)
-        return ready
-
-    async def _run_step(self, index: int) -> None:
-        """Run one step to its result; raises its failure once the result is there."""
-        own = self.workflow.steps[index].worker
-        now = _Try(index, step_context(self.workflow, index, self._opening, self._responses, self._previous), own)
+    async def _run_step(self, index: int) -> list[int]:
+        """Run one step; returns the steps that waited for nothing but it, and raises its failure once that is kept."""
+        stage, own = self._stage, self._workflow.steps[index].worker
+        now = Asking(step_context(self._workflow, index, self._opening, self._responses, self._previous), index, own)
         failure: OpenConductorError | None = None
-        stage, begin = self._stage, partial(self._begin, now)
-        on_text = partial(stage.tell, StepText, index) if stage.wants_text else None
-        for now.worker in self._candidates(own):
+        for now.worker in self._candidates(own) if stage.fallback else (own,):
             others = stage.fallback and any(one.healthy for ordinal, one in stage.pool if ordinal != now.worker)
             try:
-                with patient(0) if others else nullcontext():  # somebody else can be asked instead
-                    completion = await stage.call(
-                        stage.pool[now.worker], now.messages, now.calls, step=index, begin=begin, on_text=on_text
-                    )
+                with patient(0) if others else _AS_EVER:  # somebody else can be asked instead
+                    completion = await stage.call(stage.pool[now.worker], now)
             except asyncio.CancelledError:
-                self._record_cancelled(now)
+                self._record_cancelled(index, now)
                 raise
             except OpenConductorError as error:
                 failure = error
@@ -257,50 +227,53 @@ class Execution:
                 failure = find_fault(completion)
                 if failure is None:
                     self._responses[index] = completion.text
-                    self._record(now, completion, None)
-                    return
+                    self._keep(index, now, completion, None)
+                    stage.tell(StepEnded, index, self._results[index])
+                    return self._unblocked_by(index)
                 failure.worker = stage.pool[now.worker].name
             stops = not isinstance(failure, WorkerError) or isinstance(failure, AuthFailed)
             if stops or self._stopping or stage.failure is not None:
                 break
         assert failure is not None
         self._stopping = True
-        self._record(now, None, failure)
+        self._keep(index, now, None, failure)
+        stage.tell(StepEnded, index, self._results[index])
         raise failure
 
+    def _unblocked_by(self, index: int) -> list[int]:
+        if self._stage.meter is not None:
+            self._stage.meter.check()
+        ready: list[int] = []
+        for later, unmet in enumerate(self._unmet):
+            if index in unmet:
+                unmet.remove(index)
+                if not unmet:
+                    ready.append(later)
+        return ready
+
     def _candidates(self, own: int) -> Iterator[int]:
-        """Whom a step may ask, in order: its own worker; with fallback every healthy one, from there and around."""
+        """Whom a step may ask, with fallback: every healthy worker, from its own and around; where none is, its own."""
         pool, asked = self._stage.pool, False
-        if self._stage.fallback:
-            ordinals = sorted(pool.ordinals)
-            place = ordinals.index(own)
-            for ordinal in (*ordinals[place:], *ordinals[:place]):
-                if pool[ordinal].healthy:
-                    asked = True
-                    yield ordinal
+        ordinals = sorted(pool.ordinals)
+        place = ordinals.index(own)
+        for ordinal in (*ordinals[place:], *ordinals[:place]):
+            if pool[ordinal].healthy:
+                asked = True
+                yield ordinal
         if not asked:
             yield own
 
-    def _begin(self, now: _Try) -> None:
-        if now.begun is None:
-            now.begun = self._stage.now()
-        self._stage.tell(StepStarted, now.index, now.worker, now.messages)
-
-    def _record(self, now: _Try, said: Completion | None, failed: OpenConductorError | None) -> None:
-        self._results[now.index] = result = self._result(now, said, failed)
-        self._stage.tell(StepEnded, now.index, result)
-
-    def _record_cancelled(self, now: _Try) -> None:
+    def _record_cancelled(self, index: int, now: Asking) -> None:
         if now.begun is None:
             return
+        self._keep(index, now, None, None)
         meter = self._stage.meter
-        if self._stopping or (meter is not None and meter.out_of_time()):
-            self._record(now, None, None)  # so that each StepStarted has its StepEnded
-        else:
-            self._results[now.index] = self._result(now, None, None)  # the caller is gone: tell nobody
+        if self._stopping or (meter is not None and meter.out_of_time()):  # else the caller is gone: tell nobody
+            self._stage.tell(StepEnded, index, self._results[index])  # so that each StepStarted has its StepEnded
 
-    def _result(self, now: _Try, said: Completion | None, failed: OpenConductorError | None) -> StepResult:
-        spent = now.calls[0].usage if len(now.calls) == 1 else sum((call.usage for call in now.calls), Usage())
-        ended = None if now.begun is None else self._stage.now()
-        step = self.workflow.steps[now.index]
-        return StepResult(step, said, failed, now.messages, now.worker, spent, now.begun, ended, tuple(now.calls))
+    def _keep(self, index: int, now: Asking, said: Completion | None, failed: OpenConductorError | None) -> None:
+        calls, begun = tuple(now.calls), now.begun
+        spent = calls[0].usage if len(calls) == 1 else sum((call.usage for call in calls), Usage())
+        ended = None if begun is None else self._stage.now()
+        step = self._workflow.steps[index]
+        self._results[index] = StepResult(step, said, failed, now.messages, now.worker, spent, begun, ended, calls)

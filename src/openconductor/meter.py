@@ -19,6 +19,7 @@ from openconductor.protocols import CallContext, OnText, Provider
 from openconductor.types import Call, Completion, Message, Price, Sampling, Usage
 
 _FREE = Usage()
+_OUTCOMES = {"length": "cut", "content_filter": "refused"}
 
 
 class Meter:
@@ -179,4 +180,4 @@ def _outcome(said: Completion | None, failure: OpenConductorError | None) -> str
 
 def outcome_of(said: Completion) -> str:
     """The name of a completion's kind in the journal: answered, cut at its token limit, or refused by a filter."""
-    return {"length": "cut", "content_filter": "refused"}.get(said.finish_reason, "answered")
+    return _OUTCOMES.get(said.finish_reason, "answered")

@@ -176,10 +176,11 @@ class Limits:
         if deadline is not None and left > 0 and self._paused_until >= deadline:
             message = f"not sent: the worker named a pause, {left:.1f} s of it are left, beyond the call's deadline"
             raise RateLimited(message, status=None, retry_after=left)
-        turn, mine = _Turn(0 if self._tpm is None else sum(most_tokens(messages, sampling))), (loop, asyncio.Event())
+        turn = _Turn(0 if self._tpm is None else sum(most_tokens(messages, sampling)))
         with self._lock:
             if not self._queue and not self._enter(turn, loop.time()):
                 return turn
+            mine = loop, asyncio.Event()
             self._queue.append(mine)
         try:
             async with asyncio.timeout_at(deadline):

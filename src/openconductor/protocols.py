@@ -33,9 +33,8 @@ class CallContext:
         sample: 0-based index among repeats of the same question (a rollout of a group, a repeat of an evaluation).
         depth: how many orchestrators stand above this call.
         deadline: the event loop's time by which the call must have ended; None is no limit.
-        path: the (round, step) of each call above this one, outermost first: where a nested episode stands.
         origin: the event loop's time at which the episode began.
-        on_event: gets what happens below: each attempt as CallEnded, and the events of a nested episode.
+        on_event: gets each attempt, as CallEnded.
     """
 
     episode: str = ""
@@ -45,7 +44,6 @@ class CallContext:
     sample: int = 0
     depth: int = 0
     deadline: float | None = None
-    path: tuple[tuple[int, int | None], ...] = ()
     origin: float = 0.0
     on_event: OnEvent | None = None
 

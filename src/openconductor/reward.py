@@ -180,17 +180,11 @@ class RewardFunction:
                 in the result, and a cancellation cancels what runs.
         """
         said = Completion(completion) if isinstance(completion, str) else completion
-        shown = previous.answer if previous is not None else None
 
         async def act(stage: Stage) -> str | None:
             stage.begin()
-            workflow = stage.plan(
-                said, max_steps=self._max_steps, subtasks=self._prompt.subtasks, accept_allowed=shown is not None
-            )
-            if not workflow.steps:
-                stage.end()
-                return shown
-            return await stage.answer_by(workflow, previous=shown)
+            await stage.follow(said, max_steps=self._max_steps, subtasks=self._prompt.subtasks)
+            return None if stage.rounds[-1].error is not None else stage.answer
 
         stage = Stage(
             pool or self._pool,

@@ -178,9 +178,7 @@ class Step:
 
     def visible(self, index: int) -> tuple[int, ...]:
         """The earlier steps that this step sees when it stands at ``index``, in step order."""
-        if self.access == "all":
-            return tuple(range(index))
-        return tuple(item for item in self.access if isinstance(item, int))
+        return tuple(range(index)) if self.access == "all" else cast("tuple[int, ...]", self.access)
 
 
 @dataclass(frozen=True, slots=True)

@@ -365,14 +365,11 @@ class Held:
 
     def __init__(self) -> None:
         self.completions: dict[str, Completion] = {}
-        self._paths: dict[str, tuple[tuple[int, int | None], ...]] = {}
 
     def __call__(self, event: Event) -> None:
-        if isinstance(event, Asked):
-            self._paths[event.episode] = event.path
         if isinstance(event, CallEnded) and event.call.completion is not None and not event.call.replayed:
             made = event.call
-            call = CallContext(event.episode, event.round, event.step, path=self._paths[event.episode])
+            call = CallContext(event.episode, event.round, event.step)
             key = call_key(made.worker, made.identity, made.messages, made.sampling, call)
             self.completions[key] = event.call.completion
 

@@ -19,7 +19,7 @@ from openconductor.protocols import CallContext, OnText
 from openconductor.types import Completion, FinishReason, Message, Price, Sampling, Usage
 
 HELLO = (Message("user", "hello"),)
-CALL = CallContext("an episode", round=1, step=2, sample=3, path=((0, 1),))
+CALL = CallContext("an episode", round=1, step=2, sample=3)
 PRICE = Price(Decimal(1), Decimal(2))
 SAID = Completion("from before", "thought", usage=Usage(input_tokens=7, output_tokens=5, dollars=Decimal("0.1")))
 
@@ -105,9 +105,8 @@ async def test_neither_the_episode_nor_the_attempt_nor_the_time_makes_it_another
         replace(CALL, round=0),
         replace(CALL, step=1),
         replace(CALL, step=None),
-        replace(CALL, path=()),
     ],
-    ids=["sample", "round", "step", "the Conductor's own", "path"],
+    ids=["sample", "round", "step", "the Conductor's own"],
 )
 async def test_what_stands_elsewhere_in_the_question_is_another_call(call: CallContext) -> None:
     desk = Desk()

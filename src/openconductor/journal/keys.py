@@ -13,9 +13,6 @@ from openconductor.protocols import CallContext
 from openconductor.serialisation import dumps, plain
 from openconductor.types import Message, Sampling
 
-CallPath = Sequence[Sequence[int | None]]
-"""The (round, step) of each call above one, outermost first."""
-
 _CHUNK = 2047  # bytes; hashlib lets go of the interpreter from 2048 on, and the journal's thread waits to get it back
 
 
@@ -30,14 +27,14 @@ def call_key(worker: str, identity: str, messages: Sequence[Message], sampling: 
         identity: what stands behind that name.
         messages: the turns.
         sampling: how it is to sample, ``body`` included.
-        call: its round, step, sample and path count.
+        call: its round, step and sample count.
     """
-    return key_of(request_hash(messages, sampling), worker, identity, (call.sample, call.round, call.step), call.path)
+    return key_of(request_hash(messages, sampling), worker, identity, (call.sample, call.round, call.step))
 
 
-def key_of(request: str, worker: str, identity: str, place: tuple[int, int, int | None], path: CallPath = ()) -> str:
+def key_of(request: str, worker: str, identity: str, place: tuple[int, int, int | None]) -> str:
     """The key of a call of which the request's hash is known; ``place`` is its sample, round and step."""
-    return digest(ascii((request, worker, identity, *place, tuple(map(tuple, path)))))
+    return digest(ascii((request, worker, identity, *place, ())))
 
 
 def request_hash(

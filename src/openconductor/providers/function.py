@@ -51,7 +51,10 @@ class FunctionProvider:
             EmptyResponse: it returned a blank string.
         """
         try:
-            answer = await self._answer(list(messages))
+            turns = list(messages)
+            answer: object = self._function(turns) if self._is_async else await self._in_thread(turns)
+            if inspect.isawaitable(answer):
+                answer = await answer
         except OpenConductorError:
             raise
         except Exception as error:  # the one place that wraps a user's function
@@ -64,10 +67,6 @@ class FunctionProvider:
         if on_text is not None:
             on_text(answer)
         return Completion(answer)
-
-    async def _answer(self, turns: list[Message]) -> object:
-        answer = self._function(turns) if self._is_async else await self._in_thread(turns)
-        return await answer if inspect.isawaitable(answer) else answer
 
     async def _in_thread(self, turns: list[Message]) -> object:
         answer: Future[object] = Future()
