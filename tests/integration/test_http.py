@@ -17,7 +17,7 @@ from pathlib import Path
 
 import pytest
 
-from openconductor.errors import ConfigError, MalformedResponse, Unreachable, WorkerError, WorkerTimeout
+from openconductor.errors import MalformedResponse, Unreachable, WorkerError, WorkerTimeout
 from openconductor.protocols import CallContext
 from openconductor.providers import http, http_connection
 from openconductor.providers.openai_compatible import OpenAICompatibleProvider
@@ -122,7 +122,7 @@ async def fail(url: str, **options: object) -> WorkerError:
     async with client(url, **options) as provider:
         with pytest.raises(WorkerError) as caught:
             await ask(provider)
-    assert caught.value.__context__ is None
+    assert caught.value.__context__ is None or caught.value.__suppress_context__
     assert KEY not in str(caught.value) and PASSWORD not in str(caught.value)
     return caught.value
 
@@ -290,14 +290,6 @@ async def test_a_proxy_that_refuses_leaves_no_connection(reply: bytes, monkeypat
         monkeypatch.setenv("HTTPS_PROXY", f"http://user:{PASSWORD}@127.0.0.1:{proxy.port}")
         error = await fail("https://api.example/v1")
     assert (type(error), error.retryable, error.unbilled) == (Unreachable, True, True)
-
-
-async def test_a_proxy_of_another_kind_is_a_config_error(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("http_proxy", f"socks5://user:{PASSWORD}@127.0.0.1:1080")
-    async with client("http://api.example/v1") as provider:
-        with pytest.raises(ConfigError) as caught:
-            await ask(provider)
-    assert PASSWORD not in str(caught.value)
 
 
 # ── names ────────────────────────────────────────────────────────────────────────────────────────────────────────────

@@ -7,11 +7,12 @@ that says what was wrong. A finish reason is required: what ends without one was
 from __future__ import annotations
 
 import json
-import re
+from codecs import BOM_UTF8
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from decimal import Decimal
-from typing import cast
+from encodings.utf_16_le import IncrementalDecoder
+from typing import Any, cast
 
 from openconductor.errors import (
     ConfigError,
@@ -27,34 +28,25 @@ from openconductor.providers.chat_failures import NO_SECRET, Secret, error_objec
 from openconductor.types import Completion, FinishReason, Message, Sampling, Usage
 
 Json = Mapping[str, object]
+_Node = Mapping[str, Any]  # an object of a server's JSON: what is in it is tested before it is used
 
 LIMIT_KEYS = ("max_tokens", "max_completion_tokens")
 MAX_TOKENS = 10**9
 """A usage that names more is nonsense, and not counted: no store and no bill could hold it."""
 
-# The reasons that are documented, ours on the right. What is not here is a failure: whether the answer is whole is then
-# not known, and neither guess may decide a reward.
-_FINISH: Mapping[str, FinishReason] = {
-    "stop": "stop",
-    "end_turn": "stop",  # Anthropic
-    "stop_sequence": "stop",
-    "eos": "stop",  # OpenRouter, text-generation-inference
-    "eos_token": "stop",
-    "length": "length",
-    "max_tokens": "length",
-    "model_length": "length",  # Mistral
-    "tool_calls": "tool_calls",
-    "function_call": "tool_calls",
-    "tool_use": "tool_calls",
-    "content_filter": "content_filter",  # Gemini adds ": REASON"
-    "refusal": "content_filter",
-    "safety": "content_filter",
-    "sensitive": "content_filter",  # Zhipu
+# The reasons that are documented (OpenAI, Anthropic, OpenRouter, text-generation-inference, Mistral, Zhipu).
+# What is not here is a failure: whether the answer is whole is then not known, and neither guess may decide a reward.
+_REASONS: Mapping[FinishReason, Sequence[str]] = {
+    "stop": ("stop", "end_turn", "stop_sequence", "eos", "eos_token"),
+    "length": ("length", "max_tokens", "model_length"),
+    "tool_calls": ("tool_calls", "function_call", "tool_use"),
+    "content_filter": ("content_filter", "refusal", "safety", "sensitive"),  # Gemini adds ": REASON"
 }
+_FINISH: Mapping[str, FinishReason] = {theirs: ours for ours, reasons in _REASONS.items() for theirs in reasons}
 _CUT = ("error", "abort", "network_error", "insufficient_system_resource")
 
 _ENCODE = json.JSONEncoder(allow_nan=False, separators=(",", ":")).encode
-_SURROGATE = re.compile("[\ud800-\udfff]")
+_DECODE = json.JSONDecoder().raw_decode  # json.loads would guess the encoding of each event anew
 
 
 # ── the request ──────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -117,11 +109,11 @@ def _plain(value: object) -> object:
 
 def _turn(message: Message) -> dict[str, object]:
     typed = [plain(part) for part in message.parts if "type" in part]
-    fields = [plain(part) for part in message.parts if "type" not in part]
     text: list[object] = [{"type": "text", "text": message.content}] if message.content else []
     turn: dict[str, object] = {"role": message.role, "content": [*text, *typed] if typed else message.content}
-    for more in fields:
-        turn |= more
+    for part in message.parts:
+        if "type" not in part:
+            turn |= plain(part)
     if turn["content"] == "" and "tool_calls" in turn:
         turn["content"] = None  # as servers themselves say it; some refuse an empty text
     return turn
@@ -164,13 +156,13 @@ class Reply:
     """What has been said so far, by one body or by the chunks of a stream; only the first choice is read.
 
     Attributes:
+        on_text: gets each piece of text of a stream, and the text of a body once that is known to be whole.
         secret: the key, to be kept out of messages that quote the server.
-        on_text: gets each piece of text of a stream.
-        usage: what the server has reported as used; None is nothing yet. It stands also where the answer fails.
+        usage: what the server has reported as used; None is not known. It stands also where the answer fails.
     """
 
-    secret: Secret = NO_SECRET
     on_text: OnText | None = None
+    secret: Secret = NO_SECRET
     usage: Usage | None = None
     text: list[str] = field(default_factory=list[str])
     reasoning: list[str] = field(default_factory=list[str])
@@ -178,6 +170,8 @@ class Reply:
     tool_calls: list[dict[str, object]] = field(default_factory=list[dict[str, object]])
     finish: str | None = None
     _calls: dict[int, dict[str, object]] = field(default_factory=dict[int, dict[str, object]])
+    _heard: int = 0
+    _halves: IncrementalDecoder = field(default_factory=lambda: IncrementalDecoder("replace"))
 
     def body(self, raw: bytes) -> None:
         """Take in a response that came in one piece under status 200.
@@ -202,10 +196,9 @@ class Reply:
         data = data.strip()
         if data == b"[DONE]":
             return True
-        if data:
-            text = self._add(read_object(data, secret=self.secret), "delta")
-            if text and self.on_text is not None:
-                self.on_text(_mended(text))
+        if data and (text := self._add(read_object(data, secret=self.secret), "delta")) and self.on_text is not None:
+            self._heard += len(text)
+            self.on_text(text)
         return False
 
     def completion(self, *, seconds: float = 0.0, body_sent: Json | None = None) -> Completion:
@@ -217,7 +210,8 @@ class Reply:
             EmptyResponse: there is neither text nor a tool call, and no token limit was reached.
             MalformedResponse: the finish reason is not known.
         """
-        text = _mended("".join(self.text))
+        self._say("", final=True)
+        text = "".join(self.text)
         finish = finish_reason(self.finish, len(text), self.secret)
         if not (self.tool_calls or text.strip()) and (finish != "length" or self.refusal):
             given = excerpt(self.finish or "", self.secret)
@@ -226,13 +220,16 @@ class Reply:
             if finish == "content_filter":
                 raise Refused(f"a content filter left nothing of the answer (finish reason {given!r})", status=200)
             raise EmptyResponse(f"status 200, finish reason {given!r}, and neither text nor tool call", status=200)
-        used = self.usage or Usage()
-        usage = Usage(used.input_tokens, used.cached_tokens, used.output_tokens, used.reasoning_tokens, seconds=seconds)
-        return Completion(text, _mended("".join(self.reasoning)), tuple(self.tool_calls), usage, finish, body_sent)
+        thought = "".join(self.reasoning).encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
+        if self.on_text is not None and (unheard := text[self._heard :]):
+            self.on_text(unheard)
+        usage = replace(self.usage or Usage(), seconds=seconds)
+        return Completion(text, thought, tuple(self.tool_calls), usage, finish, body_sent)
 
-    def _add(self, data: Json, part: str) -> str:
+    def _add(self, data: _Node, part: str) -> str:
         """Take in a body (``part`` is "message") or a chunk ("delta"); returns the text that it brought."""
-        if isinstance(usage := data.get("usage"), dict) and (used := read_usage(cast(Json, usage))).tokens:
+        usage: _Node | None = data.get("usage")
+        if isinstance(usage, dict) and (used := read_usage(usage)).tokens:
             self.usage = used
         if data.get("error") or data.get("object") == "error":
             raise self._error(data)
@@ -241,12 +238,12 @@ class Reply:
             return ""
         if isinstance(finish := choice.get("finish_reason"), str) and finish:
             self.finish = finish
-        said = choice.get(part)
+        said: _Node | None = choice.get(part)
+        if isinstance(said, dict):
+            return self._take(said)
         if said is None and part == "delta":
             return ""
-        if not isinstance(said, dict):
-            raise _garbage(f"`{part}` of a choice", choice, self.secret)
-        return self._take(cast(Json, said))
+        raise _garbage(f"`{part}` of a choice", choice, self.secret)
 
     def _error(self, data: Json) -> WorkerError:
         """The failure that an error object stands for: in the middle of an answer it is one that was cut."""
@@ -258,23 +255,31 @@ class Reply:
             error.status = 200  # what had come by then was written, and is paid for
         return error
 
-    def _take(self, said: Json) -> str:
-        text, thought = _texts(said.get("content"), self.secret)
-        for name in ("reasoning_content", "reasoning"):  # DeepSeek, vLLM; OpenRouter, newer vLLM
-            if isinstance(more := said.get(name), str) and more:
-                thought += more
-                break
-        refusal, calls = said.get("refusal"), said.get("tool_calls")
-        for words, pieces in ((text, self.text), (thought, self.reasoning), (refusal, self.refusal)):
-            if isinstance(words, str) and words:
-                pieces.append(words)
-        if isinstance(calls, list):
-            for position, call in enumerate(cast("list[object]", calls)):
-                if isinstance(call, dict):
-                    self._take_call(cast(Json, call), position)
+    def _take(self, said: _Node) -> str:
+        content = said.get("content")
+        text, thought = (content, "") if isinstance(content, str) else _texts(content, self.secret)
+        thought += _text(said, "reasoning_content") or _text(
+            said, "reasoning"
+        )  # DeepSeek, vLLM; OpenRouter, newer vLLM
+        if thought:
+            self.reasoning.append(thought)
+        if refusal := _text(said, "refusal"):
+            self.refusal.append(refusal)
+        calls: Sequence[_Node] | None = said.get("tool_calls")
+        for position, call in enumerate(calls if isinstance(calls, list) else ()):
+            if isinstance(call, dict):
+                self._take_call(call, position)
+        return self._say(text) if text else ""
+
+    def _say(self, text: str, *, final: bool = False) -> str:
+        """Add to the text, and return what was added: half a character waits for its other half, or is U+FFFD."""
+        if self._halves.buffer or final or not text.isascii():
+            text = self._halves.decode(text.encode("utf-16-le", "surrogatepass"), final)
+        if text:
+            self.text.append(text)
         return text
 
-    def _take_call(self, call: Json, position: int) -> None:
+    def _take_call(self, call: _Node, position: int) -> None:
         """Lay a piece of a tool call onto what is known of it: names are set, arguments grow.
 
         A piece with an id and a name of its own begins another call, also under an index that was there before: some
@@ -300,19 +305,18 @@ class Reply:
 
 def read_object(raw: bytes, *, secret: Secret = NO_SECRET) -> Json:
     """A JSON object, or the MalformedResponse or TruncatedResponse that says what stood there instead."""
-    opens, open_end, at_end = raw.lstrip()[:1] == b"{", raw.rstrip()[-1:] != b"}", False
-    why = "no object"
+    raw, why, cut = raw.removeprefix(BOM_UTF8).strip(), "no object, or more than one", False
     try:
-        data = cast(object, json.loads(raw))
-        if isinstance(data, dict):
-            return cast(Json, data)
+        text = raw.decode()
+        data, end = _DECODE(text)
+        if end == len(text) and text[0] == "{":
+            return data
     except json.JSONDecodeError as error:
         why = str(error)
-        at_end = error.pos >= len(error.doc.rstrip()) or error.msg.startswith("Unterminated string")
-        opens = opens and error.msg != "Extra data"
+        cut = error.pos >= len(error.doc) or error.msg.startswith("Unterminated string") or raw[-1:] != b"}"
     except (ValueError, RecursionError) as error:
-        why = type(error).__name__
-    if opens and (open_end or at_end):
+        why, cut = type(error).__name__, raw[-1:] != b"}"
+    if cut and raw[:1] == b"{":
         raise TruncatedResponse(f"JSON cut after {len(raw)} bytes", status=200)
     raise MalformedResponse(f"expected a JSON object, got {excerpt(raw, secret)!r} ({why})", status=200)
 
@@ -357,25 +361,33 @@ def read_usage(usage: Json) -> Usage:
     return Usage(read, min(cached, read), written, min(reasoning, written))
 
 
-def _inner(node: Json, name: str) -> Json:
-    inner = node.get(name)
-    return cast(Json, inner) if isinstance(inner, dict) else {}
+def _inner(node: _Node, name: str) -> _Node:
+    inner: _Node | None = node.get(name)
+    return inner if isinstance(inner, dict) else {}
 
 
-def _count(node: Json, name: str) -> int:
+def _count(node: _Node, name: str) -> int:
     value = node.get(name)
     return value if type(value) is int and 0 < value <= MAX_TOKENS else 0
 
 
-def _first_choice(data: Json, *, required: bool, secret: Secret) -> Json | None:
-    choices = data.get("choices")
-    if not required and not choices and isinstance(choices, list | None):
+def _text(node: _Node, name: str) -> str:
+    value = node.get(name)
+    return value if isinstance(value, str) else ""
+
+
+def _first_choice(data: _Node, *, required: bool, secret: Secret) -> _Node | None:
+    choices: Sequence[_Node] | None = data.get("choices")
+    if isinstance(choices, list) and choices:
+        for choice in choices:
+            if not isinstance(choice, dict):
+                break
+            if choice.get("index") in (0, None):
+                return choice
+        else:
+            return None
+    elif not required and choices in (None, []):
         return None  # a keep-alive or a usage chunk
-    if choices == []:
-        raise MalformedResponse("status 200 and empty `choices`, expected one", status=200)
-    if isinstance(choices, list) and all(isinstance(choice, dict) for choice in cast("list[object]", choices)):
-        given = cast("list[Json]", choices)
-        return next((choice for choice in given if choice.get("index") in (0, None)), None)
     raise _garbage("`choices`", data, secret)
 
 
@@ -386,20 +398,12 @@ def _texts(content: object, secret: Secret) -> tuple[str, str]:
     if not isinstance(content, list):
         raise _garbage("`content`", content, secret)
     text, thought = "", ""
-    for part in cast("list[object]", content):
-        piece: Json = cast(Json, part) if isinstance(part, dict) else {}
-        if isinstance(words := piece.get("text"), str):
-            text += words
-        if isinstance(inner := piece.get("thinking"), list | str):
-            thought += _texts(cast(object, inner), secret)[0]
+    for part in cast("list[_Node]", content):
+        if isinstance(part, dict):
+            text += _text(part, "text")
+            if part.get("thinking"):
+                thought += _texts(part["thinking"], secret)[0]
     return text, thought
-
-
-def _mended(text: str) -> str:
-    """The text with characters that came in two halves put together; a half alone, which no store takes, is U+FFFD."""
-    if text.isascii() or _SURROGATE.search(text) is None:
-        return text
-    return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
 
 
 def _garbage(what: str, got: object, secret: Secret) -> MalformedResponse:

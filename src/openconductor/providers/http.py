@@ -1,9 +1,9 @@
-"""Requests to one server over connections that are kept. In: a path, a body. Out: a Connection whose response began.
+"""Requests to one server over connections that are kept. In: a path, a body. Out: a Connection to send them on.
 
 Each event loop has connections of its own. The one that was used last goes first, so that those beyond what is needed
 grow old and are closed. A name is looked up once for all who ask at the same time; of several addresses the first that
 answers is taken (happy eyeballs, RFC 8305); https goes through a proxy's tunnel, plain http is handed to the proxy.
-Also what a provider's options are checked with: addresses, variables' names, seconds, keys.
+Also what every provider checks its options with, and what ends its calls by their deadlines.
 """
 
 from __future__ import annotations
@@ -16,9 +16,10 @@ import ssl
 from base64 import b64encode
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
+from functools import cached_property
+from math import inf
 from types import TracebackType
-from typing import Generic, Self, TypeVar
+from typing import Generic, NamedTuple, Self, TypeVar, cast
 from urllib.parse import quote, unquote, urlsplit
 from urllib.request import getproxies_environment, proxy_bypass
 
@@ -38,20 +39,18 @@ NEXT_ADDRESS_SECONDS = 0.25  # before the next address is tried beside one that 
 _PORTS = {"http": 80, "https": 443}
 _PLAIN = "/%:@!$&'()*+,;=~"  # what may stand in a path beside letters, digits and "_.-"
 
-Address = tuple[int, int, int, str, tuple[object, ...]]
+Addresses = list[tuple[int, int, int, str, tuple[object, ...]]]
 """As ``socket.getaddrinfo`` gives them."""
 
 T = TypeVar("T")
 
 
-@dataclass(frozen=True, slots=True)
-class Server:
-    """Where connections lead; ``fields`` are the header lines that a proxy wants, which hold its password."""
+class Server(NamedTuple):
+    """Where connections lead."""
 
     scheme: str
     host: str
     port: int
-    fields: str = field(default="", repr=False)
 
     @property
     def place(self) -> str:
@@ -123,15 +122,6 @@ async def _keep(thing: T, close: Callable[[T], Awaitable[None]]) -> AsyncGenerat
         await close(thing)
 
 
-class _Pool(Connections):
-    """The connections of one event loop, and what opening one needs."""
-
-    proxy: Server | None = None
-    tls: ssl.SSLContext | None = None
-    asked = 0.0  # when the name was looked up
-    looking: asyncio.Task[list[Address]] | None = None
-
-
 class HttpClient(Closing):
     """The connections to one server, kept alive, those of each event loop apart; ``PerLoop`` says when they close.
 
@@ -141,125 +131,90 @@ class HttpClient(Closing):
         read_timeout_s: the longest silence of the server, in seconds; None is none.
 
     Raises:
-        ConfigError: the host cannot be a name.
+        ConfigError: the host cannot be a name, or the proxy that the environment names is none.
     """
 
     def __init__(self, base_url: str, read_timeout_s: float | None) -> None:
-        self._url = base_url
-        self._server, self._path = _read_url(base_url)
+        parts = urlsplit(base_url)
+        host = parts.hostname or ""
+        try:
+            host = host if host.isascii() else host.encode("idna").decode()
+        except UnicodeError:
+            raise ConfigError(f"host {excerpt(host)!r}: expected a name that can be looked up") from None
+        self._server = Server(parts.scheme, host, parts.port or _PORTS[parts.scheme])
+        self._path = quote(parts.path, safe=_PLAIN)
+        named = None if proxy_bypass(host) else getproxies_environment().get(parts.scheme)
+        self._proxy, self._proxy_fields = (None, "") if named is None else _read_proxy(named)
         self._read_timeout_s = read_timeout_s
-        self._pools = PerLoop(self._new_pool, _close)
+        self._pools = PerLoop(_Pool, _Pool.aclose)
 
     async def aclose(self) -> None:
         """Close the running event loop's connections, those in use too; a later call opens new ones."""
         await self._pools.aclose()
 
-    async def send(
-        self,
-        path: str,
-        payload: bytes | None = None,
-        fields: Callable[[], str] = str,
-        *,
-        started: float,
-        deadline: float | None = None,
-    ) -> Connection:
-        """Send a request over a connection that is free, or a new one, and wait for the head of the response.
+    async def connect(self) -> Connection:
+        """A connection that is free, or a new one; for a ``with`` block, which ends the exchange on it.
+
+        Raises:
+            Unreachable: there is none (``retryable`` where there may be one soon, which a bad certificate is not).
+        """
+        pool = await self._pools.get()
+        while pool.idle:
+            connection = pool.idle.pop()
+            if connection.usable:
+                return connection
+        scope = asyncio.timeout(CONNECT_SECONDS)
+        try:
+            async with scope:
+                return await self._dial(pool)
+        except (OSError, UnicodeError) as error:  # TimeoutError, ssl.SSLError and our own Unreachable are OSErrors
+            words = f"{type(error).__name__}: {error}"
+            final = isinstance(error, ssl.SSLCertVerificationError | UnicodeError)
+        late = scope.expired()  # out here, so that no error hangs on ours as its context
+        said = f"no connection within {CONNECT_SECONDS} s" if late else f"no connection: {excerpt(words)}"
+        raise Unreachable(said, retryable=not final)
+
+    def head(self, path: str, fields: str, size: int) -> bytes:
+        """The head of a POST.
 
         Args:
             path: what is asked, below ``base_url``.
-            payload: the body of a POST; None is a GET.
-            fields: makes the header lines, which hold the key: no frame that an error passes through keeps them.
-            started: the event loop's time at which the call began.
-            deadline: the event loop's time by which the response must be whole; None is no limit.
-
-        Returns:
-            The connection, for a ``with`` block: one whose response is not read to its end is closed.
-
-        Raises:
-            Unreachable: there is no connection (``retryable`` where there may be one soon, which a bad certificate is
-                not), or it was closed before a response began.
-            WorkerTimeout: the deadline passed.
-            ConnectionLost, MalformedResponse: as ``Connection.answered`` raises them.
-            ConfigError: the proxy that the environment names is none.
+            fields: further header lines.
+            size: how many bytes the body has.
         """
-        pool = await self._pools.get()
-        connection = pool.idle.pop() if pool.idle else None
-        if connection is None or not connection.usable:
-            connection = await self._dial(pool, started, deadline)
-        connection.send(
-            self._head(pool, path, fields(), payload),
-            payload or b"",
-            started=started,
-            deadline=deadline,
-            silence_s=self._read_timeout_s,
-        )
-        try:
-            await connection.answered()
-        except BaseException:
-            connection.end()
-            raise
-        return connection
-
-    def _head(self, pool: _Pool, path: str, fields: str, payload: bytes | None) -> bytes:
         authority, path = self._server.authority, self._path + path
-        if pool.proxy is not None and self._server.scheme == "http":  # asked of the proxy itself
-            path, fields = f"http://{authority}{path}", fields + pool.proxy.fields
-        method = "GET" if payload is None else "POST"
-        size = "" if payload is None else f"Content-Length: {len(payload)}\r\n"
+        if self._proxy is not None and self._server.scheme == "http":  # asked of the proxy itself
+            path, fields = f"http://{authority}{path}", fields + self._proxy_fields
         return (
-            f"{method} {path} HTTP/1.1\r\nHost: {authority}\r\nAccept: */*\r\nAccept-Encoding: gzip\r\n"
-            f"{fields}{size}\r\n"
+            f"POST {path} HTTP/1.1\r\nHost: {authority}\r\nAccept: */*\r\nAccept-Encoding: gzip\r\n"
+            f"{fields}Content-Length: {size}\r\n\r\n"
         ).encode("latin-1")
 
-    def _new_pool(self) -> _Pool:
-        named = None if proxy_bypass(self._server.host) else getproxies_environment().get(self._server.scheme)
-        pool = _Pool()
-        pool.proxy = None if named is None else _read_proxy(named)
-        if "https" in (self._server.scheme, pool.proxy and pool.proxy.scheme):
-            pool.tls = ssl.create_default_context()  # reads the environment's certificates itself
-            pool.tls.set_alpn_protocols(["http/1.1"])
-        return pool
+    @cached_property
+    def _tls(self) -> ssl.SSLContext:
+        context = ssl.create_default_context()  # reads the environment's certificates itself
+        context.set_alpn_protocols(["http/1.1"])
+        return context
 
-    async def _dial(self, pool: _Pool, started: float, deadline: float | None) -> Connection:
-        """A new connection; raises as ``send``."""
-        loop = asyncio.get_running_loop()
-        ends = loop.time() + CONNECT_SECONDS
-        ends = ends if deadline is None else min(ends, deadline)
-        try:
-            async with asyncio.timeout_at(ends):
-                return await self._reach(pool, ends)
-        except (OSError, UnicodeError) as error:  # TimeoutError, ssl.SSLError and our own Unreachable are OSErrors
-            words = excerpt(f"{type(error).__name__}: {error}")
-            final = isinstance(error, ssl.SSLCertVerificationError | UnicodeError)
-            failed: WorkerError = Unreachable(f"no connection: {words}", retryable=not final)
-        if loop.time() >= ends:
-            failed = Unreachable(f"no connection within {CONNECT_SECONDS} s")
-            if ends == deadline:
-                words = f"no connection by the deadline, after {loop.time() - started:.1f} s"
-                failed = WorkerTimeout(words, usage=Usage())
-        raise failed  # out here, so that no error hangs on it as its context
-
-    async def _reach(self, pool: _Pool, ends: float) -> Connection:
-        """A connection to the server, through the proxy where there is one."""
-        loop, there = asyncio.get_running_loop(), pool.proxy or self._server
-        found = await _addresses(pool, there)
+    async def _dial(self, pool: _Pool) -> Connection:
+        """A new connection to the server, through the proxy where there is one."""
+        loop, there = asyncio.get_running_loop(), self._proxy or self._server
+        found = await pool.addresses(there)
         opened = await start_connection(found, happy_eyeballs_delay=NEXT_ADDRESS_SECONDS, interleave=1)
-        tls = pool.tls if there.scheme == "https" else None
-        name = there.host if tls is not None else None
+        tls, name = (self._tls, there.host) if there.scheme == "https" else (None, None)
         _, connection = await loop.create_connection(
-            lambda: Connection(pool), sock=opened, ssl=tls, server_hostname=name
+            lambda: Connection(pool, self._read_timeout_s), sock=opened, ssl=tls, server_hostname=name
         )
-        if pool.proxy is None or self._server.scheme == "http":
+        if self._proxy is None or self._server.scheme == "http":
             return connection
         place = self._server.place
-        head = f"CONNECT {place} HTTP/1.1\r\nHost: {place}\r\n{pool.proxy.fields}\r\n".encode("latin-1")
-        connection.send(head, b"", started=loop.time(), deadline=ends, silence_s=None)
         try:
+            connection.send(f"CONNECT {place} HTTP/1.1\r\nHost: {place}\r\n{self._proxy_fields}\r\n".encode("latin-1"))
             await connection.answered()
-            if connection.status != 200 or connection.transport is None or pool.tls is None:
+            if connection.status != 200 or connection.transport is None:
                 raise OSError(f"the proxy answered with status {connection.status}")
-            carrier, host = connection.transport, self._server.host
-            secured = await loop.start_tls(carrier, connection, pool.tls, server_hostname=host)
+            host = self._server.host
+            secured = await loop.start_tls(connection.transport, connection, self._tls, server_hostname=host)
             if secured is None:
                 raise ConnectionAbortedError("the proxy closed the tunnel")
         except BaseException:
@@ -270,34 +225,22 @@ class HttpClient(Closing):
         return connection
 
 
-async def _close(pool: _Pool) -> None:
-    """Close all connections, those in use too."""
-    pool.closed = True
-    for connection in list(pool.open):
-        connection.abort()
-    for _ in range(8):  # a transport is closed a turn or two of the loop after it was told to
-        if pool.open:
-            await asyncio.sleep(0)
+class _Pool(Connections):
+    """The connections of one event loop, and where they may lead."""
 
+    _asked = -inf  # when the name was looked up
+    _looking: asyncio.Future[Addresses] | None = None
 
-async def _addresses(pool: _Pool, there: Server) -> list[Address]:
-    """Where a server may be reached."""
-    loop = asyncio.get_running_loop()
-    try:  # a number needs no waiting
-        numeric = socket.AI_NUMERICHOST
-        return [*socket.getaddrinfo(there.host, there.port, type=socket.SOCK_STREAM, flags=numeric)]
-    except socket.gaierror:
-        pass
-    old = pool.looking is not None and pool.looking.done() and loop.time() > pool.asked + NAMES_SECONDS
-    if pool.looking is None or old or (pool.looking.done() and pool.looking.exception() is not None):
-        pool.asked = loop.time()
-        pool.looking = loop.create_task(_look_up(there))
-        pool.looking.add_done_callback(lambda task: task.cancelled() or task.exception())  # else asyncio complains
-    return await asyncio.shield(pool.looking)  # who is cancelled does not take it from the others
-
-
-async def _look_up(there: Server) -> list[Address]:
-    return [*await asyncio.get_running_loop().getaddrinfo(there.host, there.port, type=socket.SOCK_STREAM)]
+    async def addresses(self, there: Server) -> Addresses:
+        """Where the server may be reached."""
+        loop, looking = asyncio.get_running_loop(), self._looking
+        late = loop.time() > self._asked + NAMES_SECONDS
+        if looking is None or (looking.done() and (late or looking.exception() is not None)):
+            self._asked = loop.time()
+            look_up = loop.getaddrinfo(there.host, there.port, type=socket.SOCK_STREAM)
+            looking = self._looking = cast("asyncio.Future[Addresses]", asyncio.ensure_future(look_up))
+            looking.add_done_callback(lambda task: task.cancelled() or task.exception())  # else asyncio complains
+        return await asyncio.shield(looking)  # who is cancelled does not take it from the others
 
 
 # ── what is checked before anything is sent ──────────────────────────────────────────────────────────────────────────
@@ -349,31 +292,24 @@ def key_of(variable: str | None) -> Secret:
     return Secret(key)
 
 
-def call_deadline(timeout_s: float | None, deadline: float | None) -> float | None:
-    """The earlier of a provider's own time limit, from now on, and a call's deadline; both None is None.
-
-    Raises:
-        WorkerTimeout: it has passed; nothing was used.
-    """
-    now = asyncio.get_running_loop().time()
-    if timeout_s is not None and (deadline is None or now + timeout_s < deadline):
-        return now + timeout_s
-    if deadline is not None and deadline <= now:
-        raise WorkerTimeout("the deadline had passed before the call began", usage=Usage())
-    return deadline
-
-
 @asynccontextmanager
 async def attempt(where: str, timeout_s: float | None, deadline: float | None) -> AsyncGenerator[None]:
     """Around one call: ends it by the earlier of both limits, and says in each WorkerError where it happened.
 
+    Args:
+        where: who is asked.
+        timeout_s: the provider's own limit, in seconds from now; None is none.
+        deadline: the event loop's time by which the call must have ended; None is no limit.
+
     Raises:
         WorkerTimeout: a limit has passed.
     """
-    loop = asyncio.get_running_loop()
-    started, scope = loop.time(), asyncio.timeout_at(None)
+    now = asyncio.get_running_loop().time()
+    ends = min(inf if timeout_s is None else now + timeout_s, inf if deadline is None else deadline)
+    scope = asyncio.timeout_at(ends if ends < inf else None)
     try:
-        scope = asyncio.timeout_at(call_deadline(timeout_s, deadline))
+        if ends <= now:
+            raise WorkerTimeout("the deadline had passed before the call began", usage=Usage())
         async with scope:
             yield
         return
@@ -382,34 +318,23 @@ async def attempt(where: str, timeout_s: float | None, deadline: float | None) -
     except TimeoutError:
         if not scope.expired():
             raise
-        failed = WorkerTimeout(f"no answer by the deadline, after {loop.time() - started:.1f} s")
+        failed = WorkerTimeout(f"no whole answer by the deadline, after {ends - now:.1f} s")
     failed.message = f"{where}: {failed.message}"
     failed.args = (failed.message,)
     raise failed from None
 
 
-def _read_url(url: str) -> tuple[Server, str]:
-    """The server and the path of an http(s) URL; what no request line can hold is quoted."""
-    parts = urlsplit(url)
-    host = parts.hostname or ""
-    try:
-        host = host if host.isascii() else host.encode("idna").decode()
-    except UnicodeError:
-        raise ConfigError(f"host {excerpt(host)!r}: expected a name that can be looked up") from None
-    return Server(parts.scheme, host, parts.port or _PORTS[parts.scheme]), quote(parts.path, safe=_PLAIN)
-
-
-def _read_proxy(url: str) -> Server:
-    """A proxy, ``http://`` where its URL names no scheme; what is wrong is not shown, it may hold a password."""
+def _read_proxy(url: str) -> tuple[Server, str]:
+    """A proxy, and the header lines that it wants, with its password; ``http://`` where its URL names no scheme."""
     parts = urlsplit(url if "://" in url else f"http://{url}")
     try:
         port = parts.port or _PORTS.get(parts.scheme, 0)
         if parts.scheme not in _PORTS or not parts.hostname:
             raise ValueError
-    except ValueError:  # a port that is none, another kind of proxy (SOCKS)
+    except ValueError:  # a port that is none, another kind of proxy (SOCKS); not shown, it may hold a password
         raise ConfigError(
             "the environment's proxy (not shown): expected http(s)://[user:password@]host[:port]"
         ) from None
     pair = f"{unquote(parts.username or '')}:{unquote(parts.password or '')}"
     basic = f"Proxy-Authorization: Basic {b64encode(pair.encode()).decode()}\r\n"
-    return Server(parts.scheme, parts.hostname, port, "" if parts.username is None else basic)
+    return Server(parts.scheme, parts.hostname, port), "" if parts.username is None else basic

@@ -1,7 +1,7 @@
 """One connection that speaks HTTP/1.1. In: requests, one after another. Out: each response's head, then its body.
 
-llhttp (of ``httptools``) reads the framing. This file decides when to stop: a deadline over the whole exchange, a
-longest silence, a bound on the body and on all that is not body. A connection whose exchange did not end in order is
+llhttp (of ``httptools``) reads the framing. This file decides when to stop: a longest silence, a bound on the body and
+on all that is not body; the deadline is the caller's, who cancels. A connection whose exchange did not end in order is
 never used again, and nothing is sent twice. Why not a whole HTTP library: docs/decisions/001-http-core.md.
 """
 
@@ -11,7 +11,6 @@ import asyncio
 import zlib
 from collections.abc import Mapping
 from contextlib import suppress
-from math import inf
 from types import TracebackType
 from typing import Self, cast
 
@@ -45,6 +44,15 @@ class Connections:
         self.idle: list[Connection] = []
         self.closed = False
 
+    async def aclose(self) -> None:
+        """Close all connections, those in use too."""
+        self.closed = True
+        for connection in list(self.open):
+            connection.abort()
+        for _ in range(8):  # a transport is closed a turn or two of the loop after it was told to
+            if self.open:
+                await asyncio.sleep(0)
+
 
 class Connection(asyncio.BufferedProtocol):
     """A connection and the exchange on it: ``send``, ``answered``, then the body; a ``with`` block ends it.
@@ -53,6 +61,7 @@ class Connection(asyncio.BufferedProtocol):
 
     Args:
         owner: where it is kept while it is open, and while it is idle.
+        silence_s: the longest silence of the server within an exchange, in seconds; None is no limit.
 
     Attributes:
         status, headers: the response's, once ``answered`` has returned; names are in small letters.
@@ -60,8 +69,9 @@ class Connection(asyncio.BufferedProtocol):
         transport: what carries it; None once it is closed.
     """
 
-    def __init__(self, owner: Connections) -> None:
+    def __init__(self, owner: Connections, silence_s: float | None) -> None:
         self._owner = owner
+        self._silence_s = silence_s
         self._loop = asyncio.get_running_loop()
         self._buffer = memoryview(bytearray(BUFFER_BYTES))
         self._timer: asyncio.TimerHandle | None = None
@@ -78,9 +88,6 @@ class Connection(asyncio.BufferedProtocol):
         self._keeps = self._sent = self.complete = False
         self._fault: WorkerError | None = None
         self._inflater = None
-        self._deadline = inf
-        self._silence_s = inf
-        self._begun = self._heard = self._loop.time()
         self.status = 0
         self.headers = _NOTHING
 
@@ -90,32 +97,20 @@ class Connection(asyncio.BufferedProtocol):
         """Whether a request can be sent."""
         return not (self._busy or self.transport is None or self.transport.is_closing())
 
-    def send(
-        self, head: bytes, payload: bytes, *, started: float, deadline: float | None, silence_s: float | None
-    ) -> None:
+    def send(self, head: bytes, payload: bytes = b"") -> None:
         """Send a request; raises nothing, for its frame holds the key: ``answered`` says what is wrong.
 
         Args:
             head: the request line and the headers, with the empty line after them.
             payload: the body.
-            started: the event loop's time at which the call began, for the message.
-            deadline: the event loop's time by which the response must be whole; None is no limit.
-            silence_s: the longest silence of the server, in seconds; None is no limit.
         """
         usable = self.usable
+        if self._timer is not None:
+            self._timer.cancel()
         self._reset(busy=True)
-        self._begun = started
-        self._deadline = inf if deadline is None else deadline
-        self._silence_s = inf if silence_s is None else silence_s
-        if not usable or self.transport is None:
-            return
-        self._sent = True
-        if len(payload) < BUFFER_BYTES:
-            self.transport.write(head + payload)
-        else:
-            self.transport.write(head)
-            self.transport.write(payload)
-        self._watch()
+        if usable and self.transport is not None:
+            self._sent = True
+            self.transport.writelines((head, payload))
 
     async def answered(self) -> None:
         """Wait for the response's head.
@@ -124,7 +119,7 @@ class Connection(asyncio.BufferedProtocol):
             Unreachable: the connection was closed before a response began.
             ConnectionLost: the connection was closed within the head.
             MalformedResponse: this is not HTTP.
-            WorkerTimeout: the deadline passed, or the server was silent for too long.
+            WorkerTimeout: the server was silent for too long.
         """
         while not self.status:
             await self._wait()
@@ -135,7 +130,7 @@ class Connection(asyncio.BufferedProtocol):
         Raises:
             ConnectionLost: the connection broke off, or the body is shorter than was said.
             MalformedResponse: it breaks HTTP, is not packed as it says, or is larger than MAX_RESPONSE_BYTES.
-            WorkerTimeout: the deadline passed, or the server was silent for too long.
+            WorkerTimeout: the server was silent for too long.
         """
         while True:
             while not (self._pieces or self.complete):
@@ -169,11 +164,9 @@ class Connection(asyncio.BufferedProtocol):
 
     async def drain(self) -> None:
         """Read on to the end, so that the connection is kept; a server that takes long loses it."""
-        self._deadline = min(self._deadline, self._loop.time() + DRAIN_SECONDS)
-        self._watch()
-        with suppress(WorkerError):
-            while await self.piece():
-                pass
+        with suppress(WorkerError, TimeoutError):
+            async with asyncio.timeout(DRAIN_SECONDS):
+                await self.whole()
 
     def __enter__(self) -> Self:
         return self
@@ -181,19 +174,14 @@ class Connection(asyncio.BufferedProtocol):
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self.end()
-
-    def end(self) -> None:
         """End the exchange: the connection is kept where the response came to its end, and else closed."""
-        if not self._busy:  # ended before: it may be another's by now
-            return
         transport = self.transport
         # A server may answer before it has read all of a request; the rest of that would be taken for the next one.
         clean = self.complete and self._keeps and transport is not None and not transport.get_write_buffer_size()
         self._reset(busy=False)
         if clean and self.usable:
             self._owner.idle.append(self)
-            self._watch()
+            self._timer = self._loop.call_later(IDLE_SECONDS, self.abort)
         else:
             self.abort()
 
@@ -208,25 +196,28 @@ class Connection(asyncio.BufferedProtocol):
         self.connection_made(transport)
 
     async def _wait(self) -> None:
+        """Wait for the next bytes, or for the end."""
         if self._fault is not None:
             raise self._fault
         if self.transport is None or self.transport.is_closing():
             raise self._gone(None)
-        self._waiter = self._loop.create_future()
-        try:
-            await self._waiter
-        finally:
-            self._waiter = None
+        waiter = self._waiter = self._loop.create_future()
+        if self._silence_s is None:
+            await waiter
+            return
+        await asyncio.wait((waiter,), timeout=self._silence_s)
+        # While the request is still on its way, it is not the server that is silent.
+        if not waiter.done() and not self.transport.get_write_buffer_size():
+            raise WorkerTimeout(f"the server was silent for {self._silence_s} s")
 
     def _wake(self) -> None:
         if self._waiter is not None and not self._waiter.done():
             self._waiter.set_result(None)
 
-    def _break(self, fault: WorkerError) -> None:
+    def _break(self, words: object) -> None:
         """Close, and let whoever waits know why."""
-        self._fault = self._fault or fault
+        self._fault = MalformedResponse(f"the response breaks HTTP: {words}", status=self.status or None)
         self.abort()
-        self._wake()
 
     def _gone(self, error: Exception | None) -> WorkerError:
         """What it means that the connection was lost."""
@@ -251,34 +242,6 @@ class Connection(asyncio.BufferedProtocol):
         if words:
             raise MalformedResponse(f"the response breaks HTTP: content encoding: {words}", status=self.status)
         return b""
-
-    # ── the clock: one timer a connection, set anew only where it would ring too late ────────────────────────────────
-    def _watch(self) -> None:
-        ends = min(self._deadline, self._heard + (self._silence_s if self._busy else IDLE_SECONDS))
-        if self._timer is not None:
-            if self._timer.when() <= ends:
-                return
-            self._timer.cancel()
-        self._timer = self._loop.call_at(ends, self._ring) if ends < inf else None
-
-    def _ring(self) -> None:
-        self._timer = None
-        now = self._loop.time()
-        if not self._busy:
-            if now >= self._heard + IDLE_SECONDS:
-                self.abort()
-                return
-        elif self.complete or self._fault is not None:
-            return
-        elif now >= self._deadline:
-            self._break(WorkerTimeout(f"no whole response by the deadline, after {now - self._begun:.1f} s"))
-            return
-        elif now >= self._heard + self._silence_s:
-            if self.transport is not None and not self.transport.get_write_buffer_size():
-                self._break(WorkerTimeout(f"the server was silent for {self._silence_s} s"))
-                return
-            self._heard = now  # the request is still on its way
-        self._watch()
 
     # ── what the transport calls ─────────────────────────────────────────────────────────────────────────────────────
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
@@ -305,20 +268,15 @@ class Connection(asyncio.BufferedProtocol):
                 self.abort()
             return
         self._wire += nbytes
-        self._heard = self._loop.time()
         try:
             self._parser.feed_data(self._buffer[:nbytes])
         except (httptools.HttpParserError, httptools.HttpParserUpgrade) as error:
             self._keeps = False
             if not self.complete:
-                words = str(error) if isinstance(error, httptools.HttpParserError) else "another protocol"
-                if isinstance(error, httptools.HttpParserCallbackError):
-                    words = str(error.__context__)
-                self._break(MalformedResponse(f"the response breaks HTTP: {words}", status=self.status or None))
+                self._break(error.__context__ or error)  # what a callback raised is the context
         if not self.complete and self._wire - self._body > OVERHEAD_BYTES + OVERHEAD_A_BYTE * self._body:
-            self._break(MalformedResponse(f"the response breaks HTTP: {self._wire} bytes, {self._body} of them body"))
-        if self.status:
-            self._wake()
+            self._break(f"{self._wire} bytes, {self._body} of them body")
+        self._wake()
 
     def connection_lost(self, exc: Exception | None) -> None:
         """The connection is closed."""
@@ -328,7 +286,6 @@ class Connection(asyncio.BufferedProtocol):
             self._owner.idle.remove(self)
         if self._timer is not None:
             self._timer.cancel()
-            self._timer = None
         if self._busy and not self.complete and self._fault is None:
             framed = "content-length" in self.headers or self._header("transfer-encoding").endswith("chunked")
             if exc is None and self.status and not framed:

@@ -8,9 +8,9 @@ never in an error, a log or the body on record.
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Sequence
 from functools import partial
+from time import perf_counter
 from urllib.parse import urlsplit
 
 from openconductor.errors import ConfigError, WorkerError, WrongContentType
@@ -20,13 +20,14 @@ from openconductor.providers.chat_wire import EventStream, Reply, encode, reques
 from openconductor.providers.http import (
     Closing,
     HttpClient,
-    call_deadline,
+    attempt,
     checked_seconds,
     checked_url,
     checked_variable,
     key_of,
 )
-from openconductor.types import Completion, Message, Sampling
+from openconductor.providers.http_connection import Connection
+from openconductor.types import Completion, Message, Sampling, Usage
 
 OPENAI_URL = "https://api.openai.com/v1"
 OPENAI_KEY = "OPENAI_API_KEY"
@@ -116,53 +117,44 @@ class OpenAICompatibleProvider(Closing):
             EmptyResponse: success, and neither text nor tool call.
             ConfigError: ``sampling.body`` or a part holds what JSON does not know.
         """
-        started = asyncio.get_running_loop().time()
-        reply = Reply(on_text=on_text)
+        started = perf_counter()
         body = request_body(self.model, messages, sampling, stream=on_text is not None, limit_key=self._limit_key)
         payload = encode(body)
+        reply = Reply(on_text, usage=Usage())  # nothing is used before the request is sent
         try:
-            reply.secret = key_of(self.api_key_env)
-            deadline = call_deadline(self._timeout_s, call.deadline)
-            streamed = await self._exchange(payload, reply, started, deadline)
-            seconds = asyncio.get_running_loop().time() - started
-            completion = reply.completion(seconds=seconds, body_sent=body)
+            async with attempt(f"{self.model} at {self.base_url}", self._timeout_s, call.deadline):
+                reply.secret = key_of(self.api_key_env)
+                with await self._http.connect() as response:
+                    await self._exchange(response, payload, reply)
+                return reply.completion(seconds=perf_counter() - started, body_sent=body)
         except WorkerError as error:
-            # The pure readers know nothing of the address; the message does not change otherwise.
-            error.message = f"{self.model} at {self.base_url}: {error.message}"
-            error.args = (error.message,)
             if error.usage is None:
                 error.usage = reply.usage
             raise
-        if on_text is not None and completion.text and not streamed:
-            on_text(completion.text)
-        return completion
 
-    async def _exchange(self, payload: bytes, reply: Reply, started: float, deadline: float | None) -> bool:
-        """Send the request and read the answer into ``reply``; returns whether it came as a stream."""
-        secret = reply.secret
-        sent = self._http.send(
-            "/chat/completions", payload, lambda: _fields(secret), started=started, deadline=deadline
-        )
-        with await sent as response:  # a connection whose response is not read to its end is closed
-            status = response.status
-            if not 200 <= status < 300:
-                raise failure(status, await response.start(), wait=retry_after(response.headers), secret=secret)
-            kind = (response.headers.get("content-type") or "application/json").partition(";")[0].strip().lower()
-            if kind == "text/event-stream":
-                events = EventStream()
-                while piece := await response.piece():
-                    if any(reply.event(data) for data in events.feed(piece)):
-                        await response.drain()
-                        return True
-                for data in events.feed(b"\n\n"):
-                    reply.event(data)
-                return True
-            if "json" not in kind and kind != "text/plain":
-                start = excerpt(await response.start(), secret)
-                words = f"status {status}, content type {excerpt(kind, secret)!r}, expected JSON: {start!r}"
-                raise WrongContentType(words, status=status)
+    async def _exchange(self, response: Connection, payload: bytes, reply: Reply) -> None:
+        """Send the request and read the answer into ``reply``."""
+        secret, reply.usage = reply.secret, None
+        response.send(self._http.head("/chat/completions", _fields(secret), len(payload)), payload)
+        await response.answered()
+        status = response.status
+        if not 200 <= status < 300:
+            raise failure(status, await response.start(), wait=retry_after(response.headers), secret=secret)
+        kind = (response.headers.get("content-type") or "application/json").partition(";")[0].strip().lower()
+        if kind == "text/event-stream":
+            events = EventStream()
+            while piece := await response.piece():
+                if any(reply.event(data) for data in events.feed(piece)):
+                    await response.drain()
+                    return
+            for data in events.feed(b"\n\n"):
+                reply.event(data)
+        elif "json" in kind or kind == "text/plain":
             reply.body(await response.whole())
-            return False
+        else:
+            start = excerpt(await response.start(), secret)
+            words = f"status {status}, content type {excerpt(kind, secret)!r}, expected JSON: {start!r}"
+            raise WrongContentType(words, status=status)
 
 
 def _fields(secret: Secret) -> str:

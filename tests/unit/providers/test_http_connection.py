@@ -7,6 +7,7 @@ import contextlib
 import gc
 import gzip
 import itertools
+import weakref
 import zlib
 from collections.abc import Callable, Coroutine, Sequence
 from typing import Any, cast
@@ -40,8 +41,8 @@ class Wire:
         self.closing = False
         self.unsent = 0
 
-    def write(self, data: bytes) -> None:
-        self.sent.append(data)
+    def writelines(self, data: Sequence[bytes]) -> None:
+        self.sent.append(b"".join(data))
 
     def abort(self) -> None:
         self.closing = True
@@ -56,21 +57,29 @@ class Wire:
 class Line:
     """A connection, its wire, and what its owner heard."""
 
-    def __init__(self) -> None:
+    def __init__(self, *heard: bytes, silence_s: float | None = None) -> None:
+        """With what it heard, if anything, as the answer to a request."""
         self.wire = Wire()
         self.owner = Connections()
-        self.connection = Connection(self.owner)
+        self.connection = Connection(self.owner, silence_s)
         self.connection.connection_made(cast("asyncio.Transport", self.wire))
+        if heard:
+            self.ask()
+        for data in heard:
+            self.hear(data)
 
     @property
     def kept(self) -> bool:
         """Whether it waits for the next request."""
         return self.owner.idle == [self.connection] and self.connection.usable
 
-    def ask(self, *, deadline: float | None = None, silence_s: float | None = None, payload: bytes = b"body") -> None:
-        now = asyncio.get_running_loop().time()
+    def ask(self) -> None:
         self.owner.idle.clear()
-        self.connection.send(b"HEAD ", payload, started=now, deadline=deadline, silence_s=silence_s)
+        self.connection.send(b"HEAD ", b"body")
+
+    def end(self) -> None:
+        with self.connection:
+            pass
 
     def hear(self, data: bytes) -> None:
         for start in range(0, len(data), BUFFER_BYTES):
@@ -83,10 +92,7 @@ class Line:
 
     async def read(self) -> tuple[int, bytes]:
         await self.connection.answered()
-        body = b""
-        while piece := await self.connection.piece():
-            body += piece
-        return self.connection.status, body
+        return self.connection.status, await self.connection.whole()
 
     async def fail(self) -> WorkerError:
         with pytest.raises(WorkerError) as caught:
@@ -113,7 +119,7 @@ async def test_a_response_is_read_and_its_connection_kept(data: bytes, body: byt
         line.ask()
         line.hear(data)
         assert await line.read() == (200, body)
-        line.connection.end()
+        line.end()
         assert line.connection.usable
     assert line.kept
     assert line.wire.sent == [b"HEAD body"] * 3
@@ -152,7 +158,7 @@ def test_a_response_is_the_same_however_its_bytes_are_cut(
             line.hear(piece)
             await asyncio.sleep(0)
         assert await (reading or line.read()) == (200, body)
-        line.connection.end()
+        line.end()
         assert line.kept
 
     asyncio.run(play())
@@ -174,7 +180,7 @@ def test_a_response_that_breaks_off_is_never_taken_for_a_whole_one(
         line.lose()
         error = await line.fail()
         assert isinstance(error, ConnectionLost if short else Unreachable)
-        line.connection.end()
+        line.end()
         assert not line.kept
 
     asyncio.run(play())
@@ -185,55 +191,27 @@ def test_a_response_that_breaks_off_is_never_taken_for_a_whole_one(
 def test_whatever_comes_ends_in_a_response_or_a_typed_error(head: bytes, tail: bytes) -> None:
     async def play() -> None:
         for data in (head, OK + head, CHUNKED + head, SHORT + head):
-            line = Line()
-            line.ask()
-            line.hear(data)
+            line = Line(data)
             line.hear(tail)
             line.lose()
             with contextlib.suppress(WorkerError):
                 await line.read()
-            line.connection.end()
+            line.end()
             assert not line.connection.usable
 
     asyncio.run(play())
 
 
-async def test_a_body_without_a_length_ends_with_its_connection_which_is_not_kept() -> None:
-    line = Line()
-    line.ask()
-    line.hear(OK + b"\r\n{")
-    line.hear(b"}")
-    line.lose()
-    assert await line.read() == (200, b"{}")
-    line.connection.end()
+@pytest.mark.parametrize("error", [None, ConnectionResetError(104, "reset by peer")])
+async def test_a_body_without_a_length_ends_with_its_connection_unless_that_is_reset(error: Exception | None) -> None:
+    line = Line(OK + b"\r\n{", b"}")
+    line.lose(error)
+    if error is None:
+        assert await line.read() == (200, b"{}")
+    else:
+        assert type(await line.fail()) is ConnectionLost
+    line.end()
     assert not line.kept
-
-
-async def test_a_body_without_a_length_is_cut_where_its_connection_is_reset() -> None:
-    line = Line()
-    line.ask()
-    line.hear(OK + b"\r\n{")
-    line.lose(ConnectionResetError(104, "reset by peer"))
-    assert type(await line.fail()) is ConnectionLost
-
-
-@pytest.mark.parametrize(
-    "data", [OK + b"Connection: close\r\nContent-Length: 2\r\n\r\n{}", SHORT.replace(b"1.1", b"1.0")]
-)
-async def test_a_connection_that_the_server_will_close_is_not_kept(data: bytes) -> None:
-    line = Line()
-    line.ask()
-    line.hear(data)
-    assert await line.read() == (200, b"{}")
-    line.connection.end()
-    assert not line.kept
-    assert line.wire.closing
-
-
-async def test_a_large_request_is_not_copied_behind_its_head() -> None:
-    line = Line()
-    line.ask(payload=b"x" * 10**6)
-    assert [len(data) for data in line.wire.sent] == [5, 10**6]
 
 
 # ── what is wrong ────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -253,11 +231,9 @@ async def test_a_large_request_is_not_copied_behind_its_head() -> None:
     ],
 )
 async def test_what_is_no_http_is_malformed(data: bytes) -> None:
-    line = Line()
-    line.ask()
-    line.hear(data)
+    line = Line(data)
     assert type(await line.fail()) is MalformedResponse
-    line.connection.end()
+    line.end()
     assert line.wire.closing
     assert not line.kept
 
@@ -283,9 +259,7 @@ async def test_what_is_not_body_is_bounded(pieces: list[bytes]) -> None:
 
 
 async def test_many_small_chunks_are_no_fault() -> None:
-    line = Line()
-    line.ask()
-    line.hear(CHUNKED + b"1\r\nx\r\n" * 100_000 + b"0\r\n\r\n")
+    line = Line(CHUNKED + b"1\r\nx\r\n" * 100_000 + b"0\r\n\r\n")
     assert await line.read() == (200, b"x" * 100_000)
 
 
@@ -299,9 +273,7 @@ async def test_a_connection_that_is_closed_says_how_far_it_had_come() -> None:
         (SHORT[:-1], None, ConnectionLost, "broke off"),
         (SHORT[:-1], reset, ConnectionLost, "reset by peer"),
     ):
-        line = Line()
-        line.ask()
-        line.hear(sent)
+        line = Line(sent)
         line.lose(error)
         failed = await line.fail()
         assert type(failed) is kind
@@ -310,28 +282,17 @@ async def test_a_connection_that_is_closed_says_how_far_it_had_come() -> None:
         assert failed.status == (200 if "{" in sent.decode() else None)
 
 
-async def test_a_connection_that_is_gone_before_the_request_is_unreachable() -> None:
-    line = Line()
-    line.lose()
-    line.ask()
-    error = await line.fail()
-    assert (type(error), error.sent, error.unbilled) == (Unreachable, False, True)
-    assert line.wire.sent == []
-
-
-@pytest.mark.parametrize("error", [None, ConnectionResetError(104, "Connection reset by peer")])
-async def test_a_request_that_went_out_may_be_billed_though_nothing_came_back(error: Exception | None) -> None:
-    line = Line()
-    line.ask()
-    line.lose(error)
-    failed = await line.fail()
-    assert (type(failed), failed.sent, failed.unbilled) == (Unreachable, True, False)
+async def test_only_a_request_that_did_not_go_out_is_known_to_be_unbilled() -> None:
+    for sent in (False, True):
+        line = Line()
+        for step in (line.ask, line.lose) if sent else (line.lose, line.ask):
+            step()
+        error = await line.fail()
+        assert (type(error), error.sent, error.unbilled, bool(line.wire.sent)) == (Unreachable, sent, not sent, sent)
 
 
 async def test_what_came_before_a_fault_is_read_before_it_is_raised() -> None:
-    line = Line()
-    line.ask()
-    line.hear(CHUNKED + b"2\r\n{}\r\n")
+    line = Line(CHUNKED + b"2\r\n{}\r\n")
     line.hear(b"zz\r\n")
     await line.connection.answered()
     assert await line.connection.piece() == b"{}"
@@ -340,24 +301,27 @@ async def test_what_came_before_a_fault_is_read_before_it_is_raised() -> None:
 
 
 # ── nothing is ever taken for the answer to another request ──────────────────────────────────────────────────────────
-async def test_a_second_response_to_one_request_is_not_read_and_its_connection_not_kept() -> None:
-    line = Line()
-    line.ask()
-    line.hear(SHORT + b"HTTP/1.1 500 No\r\nContent-Length: 2\r\n\r\n[]")
+SECOND = b"HTTP/1.1 500 No\r\nContent-Length: 2\r\n\r\n[]"
+
+
+@pytest.mark.parametrize(
+    ("pieces", "unsent"),
+    [
+        ((SHORT + SECOND,), 0),
+        ((SHORT, SECOND), 0),
+        ((SHORT,), 7),
+        ((OK + b"Connection: close\r\nContent-Length: 2\r\n\r\n{}",), 0),
+        ((SHORT.replace(b"1.1", b"1.0"),), 0),
+    ],
+    ids=["a second answer", "bytes after the end", "a request not sent whole", "a server that closes", "HTTP/1.0"],
+)
+async def test_a_whole_answer_may_leave_a_connection_that_is_not_kept(pieces: tuple[bytes, ...], unsent: int) -> None:
+    line = Line(*pieces)
+    line.wire.unsent = unsent
     assert await line.read() == (200, b"{}")
-    line.connection.end()
+    line.end()
     assert not line.kept
     assert line.wire.closing
-
-
-async def test_bytes_that_come_after_the_end_before_it_was_read_close_the_connection() -> None:
-    line = Line()
-    line.ask()
-    line.hear(SHORT)
-    line.hear(SHORT)
-    assert await line.read() == (200, b"{}")
-    line.connection.end()
-    assert not line.kept
 
 
 async def test_bytes_that_nobody_asked_for_close_the_connection() -> None:
@@ -368,72 +332,20 @@ async def test_bytes_that_nobody_asked_for_close_the_connection() -> None:
 
 
 async def test_an_exchange_that_was_left_before_its_end_closes_the_connection() -> None:
-    line = Line()
-    line.ask()
-    line.hear(SHORT[:-1])
+    line = Line(SHORT[:-1])
     await line.connection.answered()
-    line.connection.end()
+    line.end()
     line.hear(SHORT[-1:])
     assert not line.kept
     assert line.wire.closing
 
 
-async def test_an_answer_before_the_request_was_sent_whole_does_not_leave_its_rest_to_the_next() -> None:
-    line = Line()
-    line.ask()
-    line.wire.unsent = 7
-    line.hear(SHORT)
-    assert await line.read() == (200, b"{}")
-    line.connection.end()
-    assert not line.kept
-
-
-async def test_an_exchange_ends_once() -> None:
-    line = Line()
-    line.ask()
-    line.hear(SHORT)
-    await line.read()
-    line.connection.end()
-    line.connection.end()
-    assert line.kept  # else a pool would hand it out twice
-
-
-async def test_a_cancelled_wait_leaves_an_exchange_that_is_not_kept() -> None:
-    line = Line()
-    line.ask()
-    waiting = asyncio.create_task(line.read())
-    await asyncio.sleep(0)
-    waiting.cancel()
-    with pytest.raises(asyncio.CancelledError):
-        await waiting
-    line.connection.end()
-    assert not line.kept
-    assert line.wire.closing
-
-
 # ── the clock ────────────────────────────────────────────────────────────────────────────────────────────────────────
-def test_a_deadline_ends_an_exchange_however_much_comes(in_virtual_time: Runs) -> None:
-    async def play() -> None:
-        loop, line = asyncio.get_running_loop(), Line()
-        began = loop.time()
-        line.ask(deadline=began + 10, silence_s=3)
-        reading = asyncio.create_task(line.fail())
-        line.hear(CHUNKED)
-        while not reading.done():
-            line.hear(b"1\r\nx\r\n")
-            await asyncio.sleep(1)
-        assert type(reading.result()) is WorkerTimeout
-        assert "deadline, after 10.0 s" in str(reading.result())
-        assert line.wire.closing
-
-    in_virtual_time(play())
-
-
 def test_a_silence_ends_an_exchange_and_bytes_break_it(in_virtual_time: Runs) -> None:
     async def play() -> None:
-        loop, line = asyncio.get_running_loop(), Line()
+        loop, line = asyncio.get_running_loop(), Line(silence_s=3)
         began = loop.time()
-        line.ask(silence_s=3)
+        line.ask()
         reading = asyncio.create_task(line.fail())
         for byte in SHORT[:-1]:
             await asyncio.sleep(2)
@@ -446,50 +358,34 @@ def test_a_silence_ends_an_exchange_and_bytes_break_it(in_virtual_time: Runs) ->
 
 def test_it_is_no_silence_of_the_server_while_the_request_is_under_way(in_virtual_time: Runs) -> None:
     async def play() -> None:
-        line = Line()
-        line.ask(silence_s=3)
+        line = Line(silence_s=3)
+        line.ask()
         line.wire.unsent = 1
+        reading = asyncio.create_task(line.fail())
         await asyncio.sleep(30)
-        assert not line.wire.closing
+        assert not reading.done()
         line.wire.unsent = 0
-        assert type(await line.fail()) is WorkerTimeout
-
-    in_virtual_time(play())
-
-
-def test_one_timer_serves_a_connection_for_all_its_exchanges(in_virtual_time: Runs) -> None:
-    async def play() -> None:
-        loop, line = asyncio.get_running_loop(), Line()
-        set_anew: list[float] = []
-        call_at = loop.call_at
-        loop.call_at = lambda when, *rest, **more: (set_anew.append(when), call_at(when, *rest, **more))[1]  # type: ignore[method-assign]
-        for _ in range(100):
-            line.ask(deadline=loop.time() + 600)
-            line.hear(SHORT)
-            await line.read()
-            line.connection.end()
-        assert len(set_anew) <= 3
-        await asyncio.sleep(IDLE_SECONDS / 2)
-        line.ask(deadline=loop.time() + 5)  # sooner than what it is set to: no; it rings, and is set to this one
-        assert "after 5.0 s" in str(await line.fail())
+        assert type(await reading) is WorkerTimeout
 
     in_virtual_time(play())
 
 
 def test_what_is_left_of_a_body_is_waited_for_a_moment_and_an_idle_connection_for_longer(in_virtual_time: Runs) -> None:
     async def play() -> None:
-        loop, line = asyncio.get_running_loop(), Line()
+        loop, line = asyncio.get_running_loop(), Line(SHORT[:-1])
         began = loop.time()
-        line.ask(deadline=began + 600)
-        line.hear(SHORT[:-1])
         await line.connection.drain()
+        line.end()
         assert loop.time() == pytest.approx(began + http_connection.DRAIN_SECONDS)
         assert line.wire.closing
-        line = Line()
-        line.ask()
-        line.hear(SHORT)
+        line = Line(SHORT)
         await line.connection.drain()
-        line.connection.end()
+        line.end()
+        await asyncio.sleep(IDLE_SECONDS - 1)
+        assert line.kept
+        line.ask()  # its time begins anew after each exchange
+        line.hear(SHORT)
+        line.end()
         await asyncio.sleep(IDLE_SECONDS - 1)
         assert line.kept
         await asyncio.sleep(1.1)
@@ -499,20 +395,15 @@ def test_what_is_left_of_a_body_is_waited_for_a_moment_and_an_idle_connection_fo
 
 
 async def test_a_connection_that_ended_keeps_nothing_alive() -> None:
-    def alive() -> int:
-        gc.collect()
-        return sum(type(one) is Connection for one in gc.get_objects())  # isinstance runs code of lazy objects
-
-    before = alive()
-    line = Line()
-    line.ask(deadline=asyncio.get_running_loop().time() + 600)
-    line.hear(b"nonsense\r\n\r\n")
+    line = Line(b"nonsense\r\n\r\n")
     await line.fail()
-    line.connection.end()
+    line.end()
     line.lose()
     assert not line.owner.open
+    gone = weakref.ref(line.connection)
     del line
-    assert alive() == before
+    gc.collect()
+    assert gone() is None
 
 
 # ── bodies ───────────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -521,11 +412,7 @@ def packed(data: bytes, coding: str = "gzip") -> bytes:
 
 
 async def read(data: bytes, *, step: int = 10**6) -> bytes:
-    line = Line()
-    line.ask()
-    for start in range(0, len(data), step):
-        line.hear(data[start : start + step])
-    return (await line.read())[1]
+    return (await Line(*(data[start : start + step] for start in range(0, len(data), step))).read())[1]
 
 
 @pytest.mark.parametrize("step", [1, 7, 10_000])
@@ -553,10 +440,6 @@ async def test_a_body_that_is_not_packed_as_it_says_is_malformed(data: bytes) ->
         await read(data)
     assert (caught.value.status, caught.value.__context__) == (200, None)
     assert "canary" not in str(caught.value)
-
-
-async def test_no_body_at_all_needs_no_encoding() -> None:
-    assert await read(packed(b"")) == b""
 
 
 async def test_a_body_is_bounded_packed_or_not(monkeypatch: pytest.MonkeyPatch) -> None:
