@@ -7,13 +7,16 @@ In: an Orchestrator, problems, a grader. Out: an Outcome a problem and sample, i
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass
+from typing import TypeVar
 
 from openconductor.errors import ConfigError
 from openconductor.protocols import Grader, Orchestrator
 from openconductor.reward import episode_correct, grade_answer
 from openconductor.types import Episode, Grade, Problem
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,22 +65,31 @@ async def evaluate(
     """
     if concurrency < 1 or samples < 1:
         raise ConfigError(f"evaluate: got concurrency {concurrency} and samples {samples}, expected at least 1 each")
-    asked = [(problem, sample) for problem in problems for sample in range(samples)]
-    outcomes: dict[int, Outcome] = {}
+    outcomes: dict[tuple[int, int], Outcome] = {}
 
-    async def lane(waiting: Iterator[tuple[int, tuple[Problem, int]]]) -> None:
-        for place, (problem, sample) in waiting:  # all lanes draw from one iterator
-            episode = await orchestrator.ask(problem.question, sample=sample)
-            grade = None if episode.answer is None else await grade_answer(grader, problem, episode.answer)
-            outcomes[place] = Outcome(problem, episode, grade, sample)
-            if on_result is not None:
-                on_result(outcomes[place])
+    async def ask(place: tuple[int, int]) -> None:
+        problem, sample = problems[place[0]], place[1]
+        episode = await orchestrator.ask(problem.question, sample=sample)
+        grade = None if episode.answer is None else await grade_answer(grader, problem, episode.answer)
+        outcomes[place] = Outcome(problem, episode, grade, sample)
+        if on_result is not None:
+            on_result(outcomes[place])
 
-    waiting = iter(enumerate(asked))
+    await at_once(((index, sample) for index in range(len(problems)) for sample in range(samples)), ask, concurrency)
+    return [outcomes[place] for place in sorted(outcomes)]
+
+
+async def at_once(items: Iterable[T], work: Callable[[T], Awaitable[None]], most: int) -> None:
+    """Do the work on every item, at most so many at once; its first error cancels what runs and comes out as it is."""
+    waiting = iter(items)
+
+    async def lane() -> None:
+        for item in waiting:  # all lanes draw from one iterator
+            await work(item)
+
     try:
         async with asyncio.TaskGroup() as lanes:
-            for _ in range(min(concurrency, len(asked))):
-                lanes.create_task(lane(waiting))
+            for _ in range(most):
+                lanes.create_task(lane())
     except BaseExceptionGroup as group:
-        raise group.exceptions[0] from None  # the first one ended it all
-    return [outcomes[place] for place in range(len(asked))]
+        raise group.exceptions[0] from None

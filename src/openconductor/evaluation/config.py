@@ -14,11 +14,14 @@ from __future__ import annotations
 import json
 import math
 import re
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from decimal import Decimal
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal, cast
+from typing import TYPE_CHECKING, Annotated, Any, Literal, cast
+
+from pydantic import Field
 
 from openconductor.baselines import BASELINES
 from openconductor.config import load_toml, nearest, read_toml, validate
@@ -35,10 +38,11 @@ GYM = "gym"
 MOST_REPEATS = 4096
 CONSTRAINED_TOKENS = 4096
 """Output tokens of every worker in the paper's constrained setting (section 5; as in training)."""
-OF_TRAINING = ("model", "cold_start", "rollout", "reward", "optim", "held_out")
-"""Tables that only the recipe of a training has."""
-FREE_TO_CHANGE = ("name", "against", "concurrency", "budget")
-"""What a resumed run may have otherwise: no answer and no verdict depends on it."""
+_OF_TRAINING = ("model", "cold_start", "rollout", "reward", "optim", "held_out")  # tables of a training's recipe
+_FREE_TO_CHANGE = ("name", "against", "concurrency", "budget")  # no answer and no verdict depends on these
+
+Positive = Annotated[int, Field(ge=1)]
+Seed = Annotated[int, Field(ge=0)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +58,7 @@ class TaskTable:
     split: str | None = None
     revision: str | None = None
     limit: int | None = None
-    seed: int | None = None
+    seed: Seed | None = None
     sha256: str | None = None
 
 
@@ -68,8 +72,8 @@ class ConductorTable:
     planner: str = ""
     base_url: str | None = None
     api_key_env: str | None = None
-    max_steps: int = 5
-    rounds: int = 1
+    max_steps: Positive = 5
+    rounds: Positive = 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,7 +83,7 @@ class ConstrainedTable:
     ``body`` holds what makes its reasoning minimal (an effort, a thinking budget), in its provider's words.
     """
 
-    max_tokens: int = CONSTRAINED_TOKENS
+    max_tokens: Positive = CONSTRAINED_TOKENS
     body: dict[str, object] = field(default_factory=dict[str, object])
 
 
@@ -94,16 +98,16 @@ class LearnTable:
     path: str | None = None
     split: str = "train"
     revision: str | None = None
-    limit: int = 200
-    trials: int = 8
+    limit: Positive = 200
+    trials: Positive = 8
 
 
 @dataclass(frozen=True, slots=True)
 class SpendingTable:
     """What the whole evaluation may cost, with what was spent before it was resumed; None is no limit."""
 
-    dollars: Decimal | None = None
-    calls: int | None = None
+    dollars: Annotated[Decimal, Field(ge=0)] | None = None
+    calls: Annotated[int, Field(ge=0)] | None = None
 
     def budget(self) -> Budget | None:
         """The same as a Budget; None where nothing is limited."""
@@ -130,52 +134,20 @@ class EvalConfig:
     """
 
     name: str = "eval"
-    systems: tuple[str, ...] = ("conductor",)
-    task: tuple[TaskTable, ...] = (TaskTable(GYM),)
+    systems: Annotated[tuple[str, ...], Field(min_length=1)] = ("conductor",)
+    task: Annotated[tuple[TaskTable, ...], Field(min_length=1)] = (TaskTable(GYM),)
     pool: str = GYM
     conductor: ConductorTable = ConductorTable()
-    repeats: int = 1
-    seed: int | None = None
+    repeats: Annotated[int, Field(ge=1, le=MOST_REPEATS)] = 1
+    seed: Seed | None = None
     setting: Literal["unconstrained", "constrained"] = "unconstrained"
     constrained: dict[str, ConstrainedTable] = field(default_factory=dict[str, ConstrainedTable])
     learn: LearnTable = LearnTable()
     against: str = ""
     share_calls: bool = False
     unsafe_code_exec: bool = False
-    concurrency: int = 32
+    concurrency: Positive = 32
     budget: SpendingTable = SpendingTable()
-
-    def check(self) -> None:
-        """Make sure that every value is in its range.
-
-        Raises:
-            ConfigError: one is not.
-        """
-        names = [task.name for task in self.task]
-        twice = sorted({name for name in names if names.count(name) > 1})
-        if not self.systems:
-            raise ConfigError("systems: got none, expected at least one, such as 'conductor'")
-        if not self.task:
-            raise ConfigError("task: got none, expected at least one, such as 'gym'")
-        if twice:
-            raise ConfigError(f"task: got {twice[0]!r} twice, expected each once")
-        seeds = {"seed": self.seed, **{f"task {one.name}: seed": one.seed for one in self.task}}
-        limits = {f"constrained.{name}.max_tokens": one.max_tokens for name, one in self.constrained.items()}
-        for where, got, least, expected in (
-            *((where, seed, 0, "a whole number from 0") for where, seed in seeds.items()),
-            ("repeats", self.repeats, 1, f"1 to {MOST_REPEATS}"),
-            ("repeats", MOST_REPEATS - self.repeats, 0, f"1 to {MOST_REPEATS}"),
-            ("concurrency", self.concurrency, 1, "at least 1"),
-            ("conductor.max_steps", self.conductor.max_steps, 1, "at least 1"),
-            ("conductor.rounds", self.conductor.rounds, 1, "at least 1"),
-            ("learn.limit", self.learn.limit, 1, "at least 1"),
-            ("learn.trials", self.learn.trials, 1, "at least 1"),
-            ("budget.dollars", self.budget.dollars, 0, "at least 0"),
-            ("budget.calls", self.budget.calls, 0, "at least 0"),
-            *((where, tokens, 1, "at least 1") for where, tokens in limits.items()),
-        ):
-            if got is not None and got < least:
-                raise ConfigError(f"{where}: got {got}, expected {expected}")
 
 
 def load_eval_config(path: Path, overrides: Sequence[str] = ()) -> EvalConfig:
@@ -185,13 +157,12 @@ def load_eval_config(path: Path, overrides: Sequence[str] = ()) -> EvalConfig:
         ConfigError: the file cannot be read, is a recipe of a training, a key is unknown, or a value is out of its
             range.
     """
-    tables = [f"[{name}]" for name in OF_TRAINING if name in read_toml(path)]
-    if tables:
+    if tables := [f"[{name}]" for name in _OF_TRAINING if name in read_toml(path)]:
         raise ConfigError(
             f"{path}: has {', '.join(tables)}, so it is a recipe of `openconductor train`; expected one of an "
             "evaluation"
         )
-    return _checked(load_toml(path, EvalConfig, overrides), str(path))
+    return _distinct(load_toml(path, EvalConfig, overrides), str(path))
 
 
 def make_eval_config(values: Mapping[str, object], *, where: str) -> EvalConfig:
@@ -200,21 +171,20 @@ def make_eval_config(values: Mapping[str, object], *, where: str) -> EvalConfig:
     Raises:
         ConfigError: a key is unknown, or a value is out of its range.
     """
-    return _checked(validate(values, EvalConfig, where=where), where)
+    return _distinct(validate(values, EvalConfig, where=where), where)
+
+
+def _distinct(config: EvalConfig, where: str) -> EvalConfig:
+    (name, count), *_ = Counter(task.name for task in config.task).most_common(1)
+    if count > 1:
+        raise ConfigError(f"{where}: task: got {name!r} twice, expected each once")
+    return config
 
 
 def plain_config(config: EvalConfig) -> dict[str, object]:
     """The whole recipe as plain values, defaults included, what is None left out; decimals are texts."""
-
-    def known(table: object) -> object:
-        if isinstance(table, list):
-            return [known(one) for one in cast("list[object]", table)]
-        if not isinstance(table, dict):
-            return table
-        return {name: value for name, value in cast("dict[str, object]", table).items() if value is not None}
-
-    whole = cast("dict[str, object]", known(plain(config)))
-    return {name: known(value) for name, value in whole.items()}
+    known = asdict(config, dict_factory=lambda fields: {name: one for name, one in fields if one is not None})
+    return cast("dict[str, object]", plain(known))
 
 
 def dump_eval_config(config: EvalConfig) -> str:
@@ -257,14 +227,13 @@ def differences(before: EvalConfig, now: EvalConfig, *, places: bool = False) ->
 
     Where a pool file and local data lie is not compared unless ``places`` says so: a run keeps what is in them.
     """
-    old, new = plain_config(before), plain_config(now)
+    old, new = (cast("dict[str, Any]", plain_config(one)) for one in (before, now))
     if not places and GYM not in (before.pool, now.pool):
         new["pool"] = old["pool"]
     for recipe in (old, new):
-        for name in FREE_TO_CHANGE:
+        for name in _FREE_TO_CHANGE:
             recipe.pop(name, None)
-        tables = [*cast("list[dict[str, object]]", recipe["task"]), cast("dict[str, object]", recipe["learn"])]
-        for table in () if places else tables:
+        for table in () if places else (*recipe["task"], recipe["learn"]):
             table.pop("path", None)
     return what_differs(old, new)
 
@@ -273,33 +242,20 @@ def what_differs(before: object, now: object, where: str = "") -> list[str]:
     """What of two plain values differs, in order of its name: ``where: got …, expected …``."""
     if before == now:
         return []
-    old, new = _parts(before), _parts(now)
-    if old is None or new is None or type(before) is not type(now):
-        got, expected = (json.dumps(side, ensure_ascii=False, default=str) for side in (now, before))
-        return [f"{where}: got {_short(got)}, expected {_short(expected)}"]
+    if type(before) is not type(now) or not isinstance(now, list | dict):
+        got, expected = (_short(json.dumps(side, ensure_ascii=False, default=str)) for side in (now, before))
+        return [f"{where}: got {got}, expected {expected}"]
+    sides = (dict(enumerate(side) if isinstance(side, list) else side) for side in cast("list[Any]", [before, now]))
+    old, new = cast("Iterable[dict[str | int, object]]", sides)
     found: list[str] = []
     for name in sorted({*old, *new}, key=str):
-        inner = f"{where} {name}" if isinstance(name, int) else f"{where}: {name}" if where else str(name)
+        inner = f"{where} {name}" if isinstance(name, int) else f"{where}: {name}" if where else name
         found += what_differs(old.get(name), new.get(name), inner)
     return found
 
 
-def _parts(value: object) -> dict[object, object] | None:
-    if isinstance(value, list):
-        return dict(enumerate(cast("list[object]", value)))
-    return dict(cast("dict[object, object]", value)) if isinstance(value, dict) else None
-
-
 def _short(text: str) -> str:
     return text if len(text) <= 100 else f"{text[:99]}…"
-
-
-def _checked(config: EvalConfig, where: str) -> EvalConfig:
-    try:
-        config.check()
-    except ConfigError as error:
-        raise ConfigError(f"{where}: {error}") from error
-    return config
 
 
 # ── systems, as they are named ───────────────────────────────────────────────────────────────────────────────────────

@@ -11,25 +11,23 @@ A step whose loss changes nothing may still be worth something where others fail
 
 from __future__ import annotations
 
-import asyncio
 import random
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
-from typing import Literal, get_args
+from typing import Literal, NamedTuple, cast, get_args
 
 from openconductor.baselines.instructions import solve
 from openconductor.episode import Stage
-from openconductor.evaluation import Outcome
+from openconductor.evaluation import Outcome, at_once
 from openconductor.evaluation.records import Record
-from openconductor.evaluation.statistics import Difference, Estimate, Key, difference, estimate, holm
+from openconductor.evaluation.statistics import Difference, Estimate, Key, difference, estimate, grouped, holm
 from openconductor.gym.exact import expected_accuracy
 from openconductor.gym.questions import read_question
 from openconductor.measures import topology
 from openconductor.pool import WorkerPool
-from openconductor.prompt import SOLVE_SUBTASK
 from openconductor.protocols import Grader, OnEvent
 from openconductor.reward import grade_answer
-from openconductor.types import Budget, Problem, Step, Workflow
+from openconductor.types import Problem, Step, Workflow
 
 Replay = Callable[[Problem, Workflow, int], Awaitable[float | None]]
 """Plays a workflow on a problem, for a repeat: its score in [0, 1], or None where that could not be decided."""
@@ -47,51 +45,37 @@ _PLACES = ("only", "first", "middle", "last")
 
 
 # ── edits ────────────────────────────────────────────────────────────────────────────────────────────────────────────
-@dataclass(frozen=True, slots=True)
-class Edit:
-    """One thing that is taken away of a step (0-based); ``worker`` takes its place in a ``swap``."""
+def edits_of(
+    workflow: Workflow, ordinals: Iterable[int], *, told: str, seed: str = ""
+) -> Iterator[tuple[EditKind, int, Workflow]]:
+    """Every edit of every step (kind, step, the workflow then), but those that leave nothing or change nothing.
 
-    kind: EditKind
-    step: int
-    worker: int | None = None
+    Args:
+        workflow: the workflow.
+        ordinals: the workers that a step may be swapped for.
+        told: what an ``untold`` step is told.
+        seed: draws the other worker of each swap.
 
-
-def edited(workflow: Workflow, edit: Edit, *, told: str = SOLVE_SUBTASK) -> Workflow | None:
-    """The workflow with one thing taken away; None where nothing would be left, or nothing would change.
-
-    ``told`` is what an ``untold`` step is told.
-
-    >>> chain = Workflow([Step(0, "Draft."), Step(1, "Check.", [0]), Step(2, "Polish.", [1])])
-    >>> [step.access for step in edited(chain, Edit("drop", 0))]
-    [(), (0,)]
+    >>> chain = Workflow([Step(0, "Draft."), Step(0, "Check.", [0])])
+    >>> [(kind, step, len(made)) for kind, step, made in edits_of(chain, [0], told="Draft.")]
+    [('drop', 0, 1), ('drop', 1, 1), ('blind', 1, 2), ('untold', 1, 2)]
     """
-    index = edit.step
-    step = workflow.steps[index]
-    match edit.kind:
-        case "drop":
-            kept = [_unseeing(workflow, place, index) for place in range(len(workflow)) if place != index]
-            return Workflow(tuple(kept)) if kept else None
-        case "swap":
-            changed = replace(step, worker=step.worker if edit.worker is None else edit.worker)
-        case "blind":
-            # "all" of the first step shows nothing of this workflow: that is no change.
-            changed = replace(step, access=()) if workflow.visible(index) else step
-        case "untold":
-            changed = replace(step, subtask=told)
-    if changed == step:
-        return None
-    return Workflow((*workflow.steps[:index], changed, *workflow.steps[index + 1 :]))
-
-
-def edits_of(workflow: Workflow, ordinals: Iterable[int], *, seed: str = "") -> Iterator[Edit]:
-    """Every edit of every step; a worker is swapped for one other of the ordinals, drawn by the seed."""
+    known = sorted(ordinals)
     for index, step in enumerate(workflow):
-        others = sorted(ordinal for ordinal in ordinals if ordinal != step.worker)
-        for kind in EDIT_KINDS:
-            if kind != "swap":
-                yield Edit(kind, index)
-            elif others:
-                yield Edit(kind, index, random.Random(f"swap/{seed}/{index}").choice(others))
+        if len(workflow) > 1:
+            left = (_unseeing(workflow, place, index) for place in range(len(workflow)) if place != index)
+            yield "drop", index, Workflow(tuple(left))
+        others = [ordinal for ordinal in known if ordinal != step.worker]
+        other = random.Random(f"swap/{seed}/{index}").choice(others) if others else step.worker
+        changes: dict[EditKind, Step] = {
+            "swap": replace(step, worker=other),
+            # "all" of the first step shows nothing of this workflow: that is no change.
+            "blind": replace(step, access=()) if workflow.visible(index) else step,
+            "untold": replace(step, subtask=told),
+        }
+        for kind, changed in changes.items():
+            if changed != step:
+                yield kind, index, Workflow((*workflow.steps[:index], changed, *workflow.steps[index + 1 :]))
 
 
 def _unseeing(workflow: Workflow, place: int, index: int) -> Step:
@@ -161,20 +145,17 @@ def pool_replay(
     pool: WorkerPool,
     grader: Callable[[Problem], Grader],
     *,
-    budget: Budget | None = None,
+    sample: Callable[[Problem, int], int],
     on_event: OnEvent | None = None,
-    sample: Callable[[Problem, int], int] | None = None,
 ) -> Replay:
     """Replay over a pool's workers (``pool.replaying(journal)`` makes what a journal holds free), graded.
 
-    Where the ``budget`` of one replay is spent, the workflow counts as wrong, as in an evaluation. ``sample`` gives the
-    sample number of a problem's repeat; the repeat itself by default.
+    ``sample`` gives the sample number of a problem's repeat.
     """
 
     async def replay(problem: Problem, workflow: Workflow, repeat: int) -> float | None:
-        number = repeat if sample is None else sample(problem, repeat)
-        stage = Stage(pool, problem.question, sample=number, on_event=on_event, spent="data")
-        episode = await stage.play(lambda stage: stage.answer_by(workflow), budget)
+        stage = Stage(pool, problem.question, sample=sample(problem, repeat), on_event=on_event, spent="data")
+        episode = await stage.play(lambda stage: stage.answer_by(workflow), None)
         grade = None if episode.answer is None else await grade_answer(grader(problem), problem, episode.answer)
         correct = Outcome(problem, episode, grade, repeat).correct
         return None if correct is None else float(correct)
@@ -189,16 +170,13 @@ async def exact_replay(problem: Problem, workflow: Workflow, _repeat: int = 0) -
 
 
 # ── the replays ──────────────────────────────────────────────────────────────────────────────────────────────────────
-@dataclass(frozen=True, slots=True)
-class _Job:
-    """One replay: of which record, and what was taken away (None: nothing, or its workflow is another question's)."""
+class _Job(NamedTuple):
+    """One replay: of which record, which workflow; what was taken away of which step, if anything was."""
 
     record: int
-    problem: Problem
     workflow: Workflow
-    repeat: int
-    edit: Edit | None = None
-    shuffled: bool = False
+    what: EditKind | Literal["unedited", "shuffled"]
+    step: int = 0
 
 
 async def counterfactuals(
@@ -225,119 +203,90 @@ async def counterfactuals(
     """
     options = options or Options()
     kept = [one for one in records if len(one.workflows) == 1 and (one.task, one.problem) in problems]
-    jobs = list(_jobs(kept, problems, workers, options))
-    scores = await _play(jobs, replay, options.concurrency, on_progress)
-    base: dict[int, float | None] = {}
-    shuffled: list[_Scored] = []
-    grouped: dict[tuple[str, EditKind, str], list[_Scored]] = {}
-    for job, score in zip(jobs, scores, strict=True):
-        record = kept[job.record]
-        scored = ((record.task, record.problem), job.record, score)
-        if job.edit is not None:
-            for by, group in _groups(record.workflows[0], job.edit.step, workers):
-                grouped.setdefault((by, job.edit.kind, group), []).append(scored)
-        elif job.shuffled:
-            shuffled.append(scored)
-        else:
-            base[job.record] = score
-    unedited: dict[Key, list[float]] = {}
-    for index, score in base.items():
-        if score is not None:
-            unedited.setdefault((kept[index].task, kept[index].problem), []).append(score)
+    keys = [(one.task, one.problem) for one in kept]
+    jobs = list(_jobs(kept, problems, workers, options.seed))
+    # What is asked for twice is played once.
+    wanted = [(keys[job.record], job.workflow, kept[job.record].sample) for job in jobs]
+    scores: dict[tuple[Key, Workflow, int], float | None] = {}
+    distinct = dict.fromkeys(wanted)
+
+    async def play(one: tuple[Key, Workflow, int]) -> None:
+        key, workflow, repeat = one
+        scores[one] = await replay(problems[key], workflow, repeat)
+        if on_progress is not None:
+            on_progress(len(scores), len(distinct))
+
+    await at_once(distinct, play, max(1, options.concurrency))
+    base = {job.record: scores[one] for job, one in zip(jobs, wanted, strict=True) if job.what == "unedited"}
+    unedited = grouped((keys[index], score) for index, score in base.items())
+    edited: dict[_Group, list[tuple[int, float | None]]] = {}
+    for job, one in zip(jobs, wanted, strict=True):
+        if job.what != "unedited":
+            for by, group in _groups(kept[job.record].workflows[0], job, workers):
+                edited.setdefault((by, job.what, group), []).append((job.record, scores[one]))
+
+    def change(group: _Group) -> Difference | None:
+        """The mean change over questions; a question's is the mean over its edits that were decided, both ways."""
+        decided = [
+            (keys[record], after, before)
+            for record, after in edited.get(group, ())
+            if after is not None and (before := base[record]) is not None
+        ]
+        ours, theirs = (grouped((one[0], one[side]) for one in decided) for side in (1, 2))
+        return difference(ours, theirs, options.seed)
+
+    def order(name: _Group) -> tuple[str, int, int, str]:
+        by, kind, group = name
+        return by, EDIT_KINDS.index(kind), _PLACES.index(group) if group in _PLACES else 0, group
+
+    names = sorted((name for name in edited if name != _SHUFFLED), key=order)
+    found = [(name, one) for name in names if (one := change(name)) is not None]
+    adjusted = holm([one.p for _, one in found])
     return Counterfactuals(
         records=len(kept),
         left_out=len(records) - len(kept),
         replays=len(jobs),
-        undecided=sum(score is None for score in scores),
+        undecided=sum(scores[one] is None for one in wanted),
         unedited=estimate(unedited) if unedited else None,
-        effects=_effects(grouped, base, options.seed),
-        shuffled=_change(shuffled, base, options.seed),
+        effects=tuple(
+            Effect(cast("EditKind", kind), by, group, one, p, len(edited[by, kind, group]))
+            for ((by, kind, group), one), p in zip(found, adjusted, strict=True)
+        ),
+        shuffled=change(_SHUFFLED),
     )
 
 
+_Group = tuple[str, str, str]  # by what, which edit, which group
+_SHUFFLED: _Group = ("all", "shuffled", "")
+
+
 def _jobs(
-    records: Sequence[Record], problems: Mapping[Key, Problem], workers: Mapping[int, str], options: Options
+    records: Sequence[Record], problems: Mapping[Key, Problem], workers: Mapping[int, str], seed: int
 ) -> Iterator[_Job]:
     places: dict[str, dict[str, list[int]]] = {}
     for index, record in enumerate(records):
         places.setdefault(record.task, {}).setdefault(record.problem, []).append(index)
-        whole = _Job(index, problems[record.task, record.problem], record.workflows[0], record.sample)
-        yield whole
-        seed = f"{options.seed}/{record.task}/{record.problem}/{record.sample}"
-        for edit in edits_of(whole.workflow, workers, seed=seed):
-            changed = edited(whole.workflow, edit, told=solve(whole.problem.question))
-            if changed is not None:
-                yield replace(whole, workflow=changed, edit=edit)
-    rng = random.Random(f"shuffle/{options.seed}")
-    for task, questions in places.items():
+        whole = record.workflows[0]
+        yield _Job(index, whole, "unedited")
+        told = solve(problems[record.task, record.problem].question)
+        drawn = f"{seed}/{record.task}/{record.problem}/{record.sample}"
+        for kind, step, changed in edits_of(whole, workers, told=told, seed=drawn):
+            yield _Job(index, changed, kind, step)
+    rng = random.Random(f"shuffle/{seed}")
+    for questions in places.values():
         order = list(questions)
         rng.shuffle(order)  # each question gets the workflows of the next one
         for problem, giver in zip(order, [*order[1:], *order[:1]], strict=True):
             for place, index in enumerate(questions[problem] if problem != giver else ()):
                 other = records[questions[giver][place % len(questions[giver])]].workflows[0]
-                yield _Job(index, problems[task, problem], other, records[index].sample, shuffled=True)
+                yield _Job(index, other, "shuffled")
 
 
-def _groups(workflow: Workflow, step: int, workers: Mapping[int, str]) -> tuple[tuple[str, str], ...]:
+def _groups(workflow: Workflow, job: _Job, workers: Mapping[int, str]) -> tuple[tuple[str, str], ...]:
+    if job.what == "shuffled":
+        return (("all", ""),)
     last = len(workflow) - 1
-    place = "only" if not last else "last" if step == last else "first" if not step else "middle"
-    ordinal = workflow.steps[step].worker
+    place = "only" if not last else "last" if job.step == last else "middle" if job.step else "first"
+    ordinal = workflow.steps[job.step].worker
     worker = workers.get(ordinal, str(ordinal))
     return ("all", ""), ("position", place), ("topology", topology(workflow)), ("worker", worker)
-
-
-async def _play(
-    jobs: Sequence[_Job], replay: Replay, concurrency: int, on_progress: Callable[[int, int], None] | None
-) -> list[float | None]:
-    """The scores, in order; what is asked for twice is played once."""
-    keys = [(id(job.problem), job.workflow, job.repeat) for job in jobs]
-    waiting = dict(zip(keys, jobs, strict=True))
-    left, total = iter(waiting.items()), len(waiting)
-    found: dict[object, float | None] = {}
-
-    async def lane() -> None:
-        for key, job in left:  # all lanes draw from one iterator
-            found[key] = await replay(job.problem, job.workflow, job.repeat)
-            if on_progress is not None:
-                on_progress(len(found), total)
-
-    try:
-        async with asyncio.TaskGroup() as lanes:
-            for _ in range(min(max(1, concurrency), total)):
-                lanes.create_task(lane())
-    except BaseExceptionGroup as group:
-        raise group.exceptions[0] from None  # the first one ended it all
-    return [found[key] for key in keys]
-
-
-# ── the effects ──────────────────────────────────────────────────────────────────────────────────────────────────────
-_Scored = tuple[Key, int, float | None]
-"""A replay's question, its record and its score."""
-
-
-def _effects(
-    grouped: Mapping[tuple[str, EditKind, str], Sequence[_Scored]], base: Mapping[int, float | None], seed: int
-) -> tuple[Effect, ...]:
-    def order(name: tuple[str, EditKind, str]) -> tuple[str, int, int, str]:
-        by, kind, group = name
-        return by, EDIT_KINDS.index(kind), _PLACES.index(group) if group in _PLACES else 0, group
-
-    changes = {name: _change(grouped[name], base, seed) for name in sorted(grouped, key=order)}
-    found = [(name, change) for name, change in changes.items() if change is not None]
-    adjusted = holm([change.p for _, change in found])
-    return tuple(
-        Effect(kind, by, group, change, p, len(grouped[by, kind, group]))
-        for ((by, kind, group), change), p in zip(found, adjusted, strict=True)
-    )
-
-
-def _change(results: Iterable[_Scored], base: Mapping[int, float | None], seed: int) -> Difference | None:
-    """The mean change over questions; a question's is the mean over its edits that were decided, both ways."""
-    after: dict[Key, list[float]] = {}
-    before: dict[Key, list[float]] = {}
-    for key, record, score in results:
-        unedited = base[record]
-        if score is not None and unedited is not None:
-            after.setdefault(key, []).append(score)
-            before.setdefault(key, []).append(unedited)
-    return difference(after, before, seed)

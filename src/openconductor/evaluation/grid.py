@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from decimal import Decimal
 from importlib.util import find_spec
@@ -28,8 +28,18 @@ from typing import Any, cast
 from openconductor.baselines.observed import text_of
 from openconductor.budget import BudgetMeter, PaidCall, check_price
 from openconductor.errors import BudgetExceeded, ConfigError
-from openconductor.evaluation import Outcome, records, systems, tables
-from openconductor.evaluation.config import HINDSIGHT, WORKER, EvalConfig, Spec, against_in, expand, what_differs
+from openconductor.evaluation import Outcome, at_once, records, systems, tables
+from openconductor.evaluation.config import (
+    HINDSIGHT,
+    WORKER,
+    EvalConfig,
+    Spec,
+    against_in,
+    expand,
+    make_eval_config,
+    plain_config,
+    what_differs,
+)
 from openconductor.evaluation.records import Record, Results
 from openconductor.evaluation.systems import Sheet, System, explores, learns
 from openconductor.events import Answered, Asked, CallEnded, Event
@@ -77,8 +87,7 @@ async def run_grid(
         AuthFailed, JournalError: nothing more can be asked, or kept; what was kept stays.
     """
     folder = Path(folder)
-    config.check()
-    plan = _Plan(config)
+    plan = _Plan(make_eval_config(plain_config(config), where="eval"))
     spent: BudgetExceeded | None = None
     try:
         resumed = records.check_folder(folder, config, plan.described)
@@ -129,38 +138,29 @@ class _Plan:
             )
         for spec in specs:
             self.workshop.check(spec)
-        loaded = systems.load_sheets(config)
-        learnt = systems.load_learning(config, loaded) if any(learns(spec, config) for spec in specs) else None
+        sheets = list(systems.load_sheets(config).values())
+        trained = [spec for spec in specs if learns(spec, config)]
+        every = [*sheets, systems.load_learning(config, sheets)] if trained else sheets
         self.described: dict[str, object] = {
             "workers": systems.describe_pool(self.workshop.pool),
             "planners": self.workshop.described(specs),
-            "tasks": {name: described for name, (_, described) in loaded.items()},
-            "learn": None if learnt is None else learnt[1],
+            "tasks": {sheet.name: sheet.described for sheet in sheets},
+            "learn": every[-1].described if trained else None,
         }
-        if trained := systems.describe_trained(specs):
-            self.described["trained"] = trained
-        sheets = [sheet for sheet, _ in (*loaded.values(), *([] if learnt is None else [learnt]))]
-        self.sandbox = systems.open_for(sheets, config)
-        sheets = [sheet.judged_in(self.sandbox) for sheet in sheets]
-        self.sheets, self.learn = sheets[: len(loaded)], sheets[-1] if learnt is not None else None
-        self.explores = any(explores(spec, config) for spec in specs)
-
-    @property
-    def asked(self) -> list[Spec]:
-        """What is really asked: hindsight only looks back, at every worker."""
-        asked = [spec for spec in self.specs if spec.kind != HINDSIGHT]
-        if len(asked) < len(self.specs):
-            asked += [one for name in self.workers if (one := Spec(WORKER, name)) not in asked]
-        return asked
-
-    @property
-    def total(self) -> int:
-        """How many cells there are."""
-        total = len(self.asked) * self.config.repeats * sum(len(sheet.problems) for sheet in self.sheets)
+        if files := systems.describe_trained(specs):
+            self.described["trained"] = files
+        self.sandbox = systems.open_for(every, config)
+        every = [sheet.judged_in(self.sandbox) for sheet in every]
+        self.sheets, self.learn = every[: len(sheets)], every[-1] if trained else None
+        self.trained = {spec.name for spec in trained}
+        self.trials = config.learn.trials if any(explores(spec, config) for spec in specs) else 0
+        # What is really asked: hindsight only looks back, at every worker.
+        self.asked = [spec for spec in specs if spec.kind != HINDSIGHT]
+        if len(self.asked) < len(specs):
+            self.asked += [one for name in self.workers if (one := Spec(WORKER, name)) not in self.asked]
+        self.total = len(self.asked) * config.repeats * sum(len(sheet.problems) for sheet in sheets)
         if self.learn is not None:
-            tries = self.config.learn.trials if self.explores else 0
-            total += len(self.learn.problems) * (len(self.workers) + tries)
-        return total
+            self.total += len(self.learn.problems) * (len(self.workers) + self.trials)
 
 
 # ── asking ───────────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -175,20 +175,23 @@ class _Cell:
 
     @property
     def key(self) -> str:
-        return _key(self.system.name, self.sheet.name, self.problem.id, self.repeat)
+        return json.dumps([self.system.name, self.sheet.name, self.problem.id, self.repeat])
 
 
-def _key(*named: object) -> str:
-    return json.dumps(named)
-
-
-def _cells(asked: Sequence[System], sheets: Iterable[Sheet], repeats: int) -> Iterator[_Cell]:
+def _cells(asked: Sequence[System], sheets: Iterable[Sheet], repeats: int) -> list[_Cell]:
     """All cells: question by question, each repeat of it to all systems, so that what a stop leaves is paired."""
-    for sheet in sheets:
-        for problem in sheet.problems:
-            for repeat in range(repeats):
-                for system in asked:
-                    yield _Cell(system, sheet, problem, repeat)
+    return [
+        _Cell(system, sheet, problem, repeat)
+        for sheet in sheets
+        for problem in sheet.problems
+        for repeat in range(repeats)
+        for system in asked
+    ]
+
+
+def _keep(journal: Journal, record: Record) -> None:
+    key = json.dumps([record.system, record.task, record.problem, record.sample])
+    journal.put_outcome(key, cast("dict[str, Any]", plain(record)))
 
 
 class Purse(BudgetMeter):
@@ -220,7 +223,7 @@ class _Run:
         self._plan, self._config, self.journal = plan, config, journal
         self._kept = {one.key for one in journal.outcomes()}
         if retry_failed:
-            self._kept -= _failed(plan, journal)
+            self._kept = _worth_keeping(plan, journal)
         self._places = asyncio.Semaphore(config.concurrency)
         self._tasks = asyncio.Semaphore((1 + SETTLING) * config.concurrency)
         self.spent = journal.totals().spent
@@ -236,9 +239,8 @@ class _Run:
         plan, config, workshop = self._plan, self._config, self._plan.workshop
         for _, worker in workshop.pool:
             check_price(self.purse, worker)
-        ready = {spec: workshop.make(spec) for spec in plan.asked if not learns(spec, config)}
         lessons = None if plan.learn is None else await self._learn(plan.learn)
-        every = [ready.get(spec) or workshop.make(spec, lessons) for spec in plan.asked]
+        every = [workshop.make(spec, lessons if spec.name in plan.trained else None) for spec in plan.asked]
         for together in [[system] for system in every] if config.share_calls else [every]:
             await self._ask_all(_cells(together, plan.sheets, config.repeats))
         await self.journal.wait_durable()
@@ -250,8 +252,8 @@ class _Run:
         plan, workshop = self._plan, self._plan.workshop
         alone = [workshop.make(Spec(WORKER, name)) for name in plan.workers]
         await self._ask_all(_cells(alone, [sheet], 1))
-        if plan.explores:
-            await self._ask_all(_cells([workshop.explorer()], [sheet], self._config.learn.trials))
+        if plan.trials:
+            await self._ask_all(_cells([workshop.make(Spec(systems.EXPLORER))], [sheet], plan.trials))
         await self.journal.wait_durable()
         found = [record for record in records.kept_records(self.journal) if record.task == sheet.name]
         found.sort(key=lambda record: (record.problem, record.system, record.sample))
@@ -266,10 +268,9 @@ class _Run:
         texts = {problem: text_of(question) for problem, question in questions.items()}
         return systems.Lessons(records.observations(found, texts, plan.workers), tuple(trials))
 
-    async def _ask_all(self, cells: Iterable[_Cell]) -> None:
-        wanted = list(cells)
-        missing = [cell for cell in wanted if cell.key not in self._kept]
-        self._done += len(wanted) - len(missing)
+    async def _ask_all(self, cells: Sequence[_Cell]) -> None:
+        missing = [cell for cell in cells if cell.key not in self._kept]
+        self._done += len(cells) - len(missing)
         try:
             async with asyncio.TaskGroup() as group:
                 for cell in missing:
@@ -297,7 +298,7 @@ class _Run:
             grade = None if episode.answer is None else await grade_answer(judge, cell.problem, episode.answer)
             outcome = Outcome(cell.problem, episode, grade, cell.repeat)
             record = records.record_of(outcome, system=cell.system.name, task=cell.sheet.name)
-            self.journal.put_outcome(cell.key, cast("dict[str, Any]", plain(record)))
+            _keep(self.journal, record)
         except BudgetExceeded as error:  # the evaluation's: a question's own is data
             self._empty = error
         else:
@@ -358,16 +359,14 @@ class _Hearing:
         await self._run.journal.wait_durable()
 
 
-def _failed(plan: _Plan, journal: Journal) -> set[str]:
-    """The keys of what failed. What a system has learnt from that has answered since is none of it: it stays."""
+def _worth_keeping(plan: _Plan, journal: Journal) -> set[str]:
+    """The keys of what did not fail, and of the lessons of a system that has answered since: those stay."""
     kept = records.kept_records(journal)
-    trained = {spec.name for spec in plan.specs if learns(spec, plan.config)}
-    learnt = plan.learn is not None and any(one.system in trained for one in kept)
-    fixed = plan.learn.name if plan.learn is not None and learnt else None
+    fixed = plan.learn.name if plan.learn is not None and any(one.system in plan.trained for one in kept) else None
     return {
-        _key(one.system, one.task, one.problem, one.sample)
+        json.dumps([one.system, one.task, one.problem, one.sample])
         for one in kept
-        if one.status == "failed" and one.task != fixed
+        if one.status != "failed" or one.task == fixed
     }
 
 
@@ -407,34 +406,35 @@ async def regrade(folder: str | Path) -> Regraded:
     """
     folder = Path(folder)
     config, environment = records.read_folder(folder)
-    loaded = systems.load_sheets(config)
+    sheets = systems.load_sheets(config)
     before = cast("dict[str, records.Plain]", environment.get("inputs", {})).get("tasks", {})
-    if changed := what_differs(before, {name: described for name, (_, described) in loaded.items()}):
+    if changed := what_differs(before, {name: sheet.described for name, sheet in sheets.items()}):
         raise ConfigError(
             f"{folder}: its questions are others now: {'; '.join(changed)}; expected those that were asked"
         )
-    sheets = [sheet for sheet, _ in loaded.values()]
-    sandbox = systems.open_for(sheets, config)
-    places = asyncio.Semaphore(GRADED_AT_ONCE)
+    sandbox = systems.open_for(sheets.values(), config)
+    asked = {
+        (name, problem.id): (sheet.judged_in(sandbox).grader, problem)
+        for name, sheet in sheets.items()
+        for problem in sheet.problems
+    }
+    judged: list[tuple[Record, Record]] = []
 
-    async def again(old: Record, sheet: Sheet, problem: Problem) -> Record:
-        async with places:
-            grade = await grade_answer(sheet.judged_in(sandbox).grader, problem, old.answer or "")
+    async def again(old: Record) -> None:
+        grader, problem = asked[old.task, old.problem]
+        grade = await grade_answer(grader, problem, old.answer or "")
         answered = Episode(problem.question, (), old.answer, None, old.usage, old.seconds)
         new = records.record_of(Outcome(problem, answered, grade, old.sample), system=old.system)
-        return replace(old, correct=new.correct, status=new.status, extracted=new.extracted, note=new.note)
+        now = replace(old, correct=new.correct, status=new.status, extracted=new.extracted, note=new.note)
+        judged.append((old, now))
+        if old != now:
+            _keep(journal, now)
 
-    asked = {(sheet.name, problem.id): (sheet, problem) for sheet in sheets for problem in sheet.problems}
     try:
         with Journal(folder / records.JOURNAL) as journal:
             kept = records.kept_records(journal)
             stored = [one for one in kept if one.answer is not None and (one.task, one.problem) in asked]
-            now = await asyncio.gather(*(again(one, *asked[one.task, one.problem]) for one in stored))
-            judged = list(zip(stored, now, strict=True))
-            for old, new in judged:
-                if old != new:
-                    key = _key(new.system, new.task, new.problem, new.sample)
-                    journal.put_outcome(key, cast("dict[str, Any]", plain(new)))
+            await at_once(stored, again, GRADED_AT_ONCE)
             await journal.wait_durable()
     finally:
         if sandbox is not None:

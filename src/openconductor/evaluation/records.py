@@ -14,6 +14,7 @@ import platform
 import tomllib
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from hashlib import blake2b
 from importlib.metadata import PackageNotFoundError, version
@@ -22,7 +23,7 @@ from statistics import fmean
 from typing import TYPE_CHECKING, Any, Literal, Self, cast
 
 from openconductor.baselines.observed import Observations, oracle_observed
-from openconductor.errors import ConfigError, JournalError, OpenConductorError, WorkflowError, caused_by_plan
+from openconductor.errors import ConfigError, JournalError, WorkflowError, caused_by_plan
 from openconductor.evaluation import Outcome
 from openconductor.evaluation.config import (
     ALONE,
@@ -39,7 +40,7 @@ from openconductor.journal import JournalReader
 from openconductor.ledger import draw_up
 from openconductor.serialisation import load
 from openconductor.storage import write_whole
-from openconductor.types import Grade, Price, Round, Usage, Workflow
+from openconductor.types import Price, Round, Usage, Workflow
 
 if TYPE_CHECKING:
     from openconductor.sandboxes import Sandbox
@@ -128,7 +129,14 @@ class Record:
 
 def record_of(outcome: Outcome, *, system: str, task: str | None = None) -> Record:
     """What is kept of an outcome of the system of this name; ``task`` is the problem's own by default."""
-    episode, grade, problem = outcome.episode, outcome.grade, outcome.problem
+    episode, grade, problem, error = outcome.episode, outcome.grade, outcome.problem, outcome.episode.error
+    status: Status = "graded"
+    if error is not None:
+        status = "invalid" if isinstance(error, WorkflowError) else "refused" if caused_by_plan(error) else "failed"
+    elif grade is None or grade.correct is None:
+        status = "ungraded"
+    elif not grade.correct and grade.note.startswith("unparsed"):
+        status = "unparsed"
     return Record(
         system=system,
         task=problem.task if task is None else task,
@@ -136,7 +144,7 @@ def record_of(outcome: Outcome, *, system: str, task: str | None = None) -> Reco
         sample=outcome.sample,
         kind=problem.kind,
         correct=outcome.correct,
-        status=_status(grade) if episode.error is None else _failure(episode.error),
+        status=status,
         answer=episode.answer,
         extracted=grade.extracted if grade is not None else None,
         note=grade.note if grade is not None else "",
@@ -145,7 +153,7 @@ def record_of(outcome: Outcome, *, system: str, task: str | None = None) -> Reco
         usage=episode.usage,
         seconds=episode.seconds,
         episode=episode.id,
-        error="" if episode.error is None else f"{type(episode.error).__name__}: {episode.error}",
+        error="" if error is None else f"{type(error).__name__}: {error}",
     )
 
 
@@ -182,18 +190,6 @@ def _round(one: Round) -> RoundRecord:
     return RoundRecord(one.workflow, one.completion is not None or bool(one.calls), reason, ended)
 
 
-def _status(grade: Grade | None) -> Status:
-    if grade is None or grade.correct is None:
-        return "ungraded"
-    return "unparsed" if not grade.correct and grade.note.startswith("unparsed") else "graded"
-
-
-def _failure(error: OpenConductorError) -> Status:
-    if isinstance(error, WorkflowError):
-        return "invalid"
-    return "refused" if caused_by_plan(error) else "failed"
-
-
 # ── the folder of a run ──────────────────────────────────────────────────────────────────────────────────────────────
 CONFIG = "config.toml"
 ENVIRONMENT = "environment.json"
@@ -204,12 +200,11 @@ _PACKAGES = ("openconductor", "httptools", "numpy", "safetensors", "scikit-learn
 def check_folder(folder: Path, config: EvalConfig, inputs: Plain) -> bool:
     """Whether a run is in the folder already; a ConfigError where it holds something else, or another evaluation."""
     if not (folder / CONFIG).is_file():
-        names = sorted(path.name for path in folder.glob("*")) if folder.is_dir() else []
-        ours = (CONFIG, ENVIRONMENT, JOURNAL)
-        strangers = [one for one in names if not (one.removesuffix(".part") in ours or one.startswith(f"{JOURNAL}-"))]
-        if strangers or (folder.exists() and not folder.is_dir()):
-            what = f"holds {strangers[0]!r}" if strangers else "is no folder"
-            raise ConfigError(f"{folder}: {what}, expected a new folder or one of an evaluation")
+        if folder.exists() and not folder.is_dir():
+            raise ConfigError(f"{folder}: is no folder, expected a new folder or one of an evaluation")
+        for name in sorted(path.name for path in folder.glob("*")):  # else a kill before the recipe left it
+            if name.removesuffix(".part") not in (CONFIG, ENVIRONMENT, JOURNAL) and not name.startswith(f"{JOURNAL}-"):
+                raise ConfigError(f"{folder}: holds {name!r}, expected a new folder or one of an evaluation")
         return False
     before, environment = read_folder(folder)
     if found := differences(before, config) or what_differs(environment.get("inputs"), inputs):
@@ -223,18 +218,20 @@ def write_folder(folder: Path, config: EvalConfig, inputs: Plain, sandbox: Sandb
     """Say in a new folder what the run is; in one that has said so, what has changed since (``resumed``)."""
     packages: dict[str, str | None] = dict.fromkeys(_PACKAGES)
     for name in packages:
-        try:
+        with suppress(PackageNotFoundError):
             packages[name] = version(name)
-        except PackageNotFoundError:
-            continue
-    level = None if sandbox is None else sandbox.level
-    now = {"python": platform.python_version(), "platform": platform.platform(), "packages": packages, "sandbox": level}
-    told: Plain = {**now, "inputs": inputs}
+    now = {
+        "python": platform.python_version(),
+        "platform": platform.platform(),
+        "packages": packages,
+        "sandbox": None if sandbox is None else sandbox.level,
+    }
+    told: dict[str, Any] = {**now, "inputs": inputs}
     if (folder / CONFIG).is_file():
-        before = read_folder(folder)[1]
-        resumed = cast("list[list[str]]", before.get("resumed", []))
-        changed = what_differs({name: before.get(name) for name in now}, now)
-        told = {**before, "resumed": [*resumed, changed]} if changed and changed not in resumed else before
+        told = dict(read_folder(folder)[1])
+        changed = what_differs({name: told.get(name) for name in now}, now)
+        if changed and changed not in told.get("resumed", []):
+            told["resumed"] = [*told.get("resumed", []), changed]
     write_whole(folder / ENVIRONMENT, json.dumps(told, indent=2) + "\n")
     write_whole(folder / CONFIG, dump_eval_config(config))  # last: without it there is no run yet
 
@@ -300,8 +297,7 @@ class Results:
         try:
             inputs = cast("Mapping[str, Any]", environment["inputs"])
             workers = {one["ordinal"]: str(one["name"]) for one in inputs["workers"]}
-            priced = {str(one["name"]): one["price"] for one in inputs["workers"]}
-            prices = {name: None if price is None else load(Price, price) for name, price in priced.items()}
+            prices = {str(one["name"]): one["price"] and load(Price, one["price"]) for one in inputs["workers"]}
             asked = {name: one["problems"] * config.repeats for name, one in inputs["tasks"].items()}
         except (KeyError, TypeError, ValueError) as error:
             raise ConfigError(

@@ -304,13 +304,18 @@ def pass_at_k(scores_by_problem: Sequence[Sequence[float]], k: int) -> Mean:
     return _mean([1 - math.comb(failed, k) / math.comb(total, k) for total, failed in wrong], sum(map(len, enough)))
 
 
+def grouped(decided: Iterable[tuple[Key, float | None]]) -> dict[Key, list[float]]:
+    """The scores of each problem that has any, in the order given; None is undecided and left out."""
+    scores: dict[Key, list[float]] = {}
+    for key, score in decided:
+        if score is not None:
+            scores.setdefault(key, []).append(float(score))
+    return scores
+
+
 def scores_by_problem(records: Iterable[Record]) -> dict[Key, list[float]]:
     """The decided scores of each problem that has any, in the order of the records."""
-    scores: dict[Key, list[float]] = {}
-    for record in records:
-        if record.correct is not None:
-            scores.setdefault((record.task, record.problem), []).append(float(record.correct))
-    return scores
+    return grouped(((one.task, one.problem), one.correct) for one in records)
 
 
 def estimate(scores: Scores, masked: int = 0) -> Estimate:
@@ -321,10 +326,7 @@ def estimate(scores: Scores, masked: int = 0) -> Estimate:
 
 def accuracy(outcomes: Sequence[Outcome]) -> Estimate | None:
     """The share of right answers of one system; None where nothing was decided."""
-    scores: dict[Key, list[float]] = {}
-    for one in outcomes:
-        if one.correct is not None:
-            scores.setdefault((one.problem.task, one.problem.id), []).append(float(one.correct))
+    scores = grouped(((one.problem.task, one.problem.id), one.correct) for one in outcomes)
     return estimate(scores, sum(one.correct is None for one in outcomes)) if scores else None
 
 
@@ -334,11 +336,6 @@ def _mean(means: Sequence[float], draws: int) -> Mean:
 
 
 # ── two systems ──────────────────────────────────────────────────────────────────────────────────────────────────────
-def paired_bootstrap(first: Iterable[Record], second: Iterable[Record], seed: int = 0) -> Difference | None:
-    """Whether the first system is better than the second, on the problems that both have decided (``difference``)."""
-    return difference(scores_by_problem(first), scores_by_problem(second), seed)
-
-
 def difference(first: Scores, second: Scores, seed: int = 0, *, resamples: int = RESAMPLES) -> Difference | None:
     """The mean of first - second, paired by problem; None where no problem was decided by both.
 
@@ -430,12 +427,8 @@ def _rank_correlation(first: Sequence[float], second: Sequence[float]) -> Associ
 
 
 def _spearman(first: Sequence[float], second: Sequence[float]) -> float | None:
-    import numpy as np
+    from scipy.stats import rankdata
 
     if min(first) == max(first) or min(second) == max(second):
         return None
-    ranks: list[list[float]] = []
-    for values in (first, second):  # ties get their mean rank
-        _, places, counts = np.unique(values, return_inverse=True, return_counts=True)
-        ranks.append((np.cumsum(counts) - (counts - 1) / 2)[places].tolist())
-    return correlation(ranks[0], ranks[1])
+    return correlation(rankdata(first).tolist(), rankdata(second).tolist())  # ties have their mean rank

@@ -36,7 +36,7 @@ from pathlib import Path
 from typing import Literal, get_args
 
 from openconductor.evaluation.records import Record
-from openconductor.evaluation.statistics import Estimate, Key, estimate
+from openconductor.evaluation.statistics import Estimate, Key, estimate, grouped
 from openconductor.journal import Journal
 from openconductor.measures import Topology, direct_access, entropy_bits, topology, unused_steps
 from openconductor.types import Step, Workflow
@@ -265,10 +265,7 @@ def first_patterns(planned: Iterable[Planned]) -> tuple[Pattern, ...]:
             groups.setdefault(key, []).append(one)
     found: list[Pattern] = []
     for (name, kind), of_one in groups.items():
-        scores: dict[Key, list[float]] = {}
-        for one in of_one:
-            if one.correct is not None:
-                scores.setdefault(("", one.problem), []).append(float(one.correct))
+        scores = grouped((("", one.problem), one.correct) for one in of_one)
         first, right = of_one[0], estimate(scores) if scores else None
         found.append(Pattern(name, kind, topology(first.workflow), first.workflow, first.place, len(of_one), right))
     return tuple(found)

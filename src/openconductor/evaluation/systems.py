@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import sys
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass, replace
 from hashlib import blake2b
 from pathlib import Path
@@ -67,11 +67,15 @@ _OF_PYTHON = ("key", "workflow")  # options that no text can say
 # ── questions ────────────────────────────────────────────────────────────────────────────────────────────────────────
 @dataclass(frozen=True, slots=True)
 class Sheet:
-    """The questions of one task, under the name that records give it, with their judge."""
+    """The questions of one task, under the name that records give it, with their judge.
+
+    ``described`` is how many there are, a digest of what is asked and what is right, and where they came from.
+    """
 
     name: str
     problems: Sequence[Problem]
     grader: Grader
+    described: Plain
 
     def judged_in(self, sandbox: Sandbox | None) -> Sheet:
         """The same questions, judged in this sandbox where programs judge them."""
@@ -79,13 +83,8 @@ class Sheet:
             return self
         from openconductor.graders.code import CodeGrader
 
-        if not isinstance(self.grader, CodeGrader):
-            return self
-        return replace(self, grader=CodeGrader(self.grader.mode, sandbox))
-
-
-Loaded = tuple[Sheet, Plain]
-"""A sheet and its description."""
+        judge = self.grader
+        return replace(self, grader=CodeGrader(judge.mode, sandbox)) if isinstance(judge, CodeGrader) else self
 
 
 def check_tasks(config: EvalConfig) -> None:
@@ -98,8 +97,8 @@ def check_tasks(config: EvalConfig) -> None:
         _task(table, config)
 
 
-def load_sheets(config: EvalConfig) -> dict[str, Loaded]:
-    """The questions of every task, and their description, by the task's name.
+def load_sheets(config: EvalConfig) -> dict[str, Sheet]:
+    """The questions of every task by its name.
 
     Raises:
         ConfigError: there is no such task or option.
@@ -108,8 +107,8 @@ def load_sheets(config: EvalConfig) -> dict[str, Loaded]:
     return {table.name: _sheet(table.name, _task(table, config)) for table in config.task}
 
 
-def load_learning(config: EvalConfig, evaluated: Mapping[str, Loaded]) -> Loaded:
-    """The questions that trained baselines learn from, none of those that are evaluated, and their description.
+def load_learning(config: EvalConfig, evaluated: Iterable[Sheet]) -> Sheet:
+    """The questions that trained baselines learn from, none of those that are evaluated.
 
     Raises:
         ConfigError: there is no such task or option, or the gym's workers were to answer another one than the gym.
@@ -121,17 +120,16 @@ def load_learning(config: EvalConfig, evaluated: Mapping[str, Loaded]) -> Loaded
         path = first.path  # the splits lie side by side
     table = TaskTable(learn.task or first.name, path, learn.split, learn.revision, learn.limit, config.seed)
     try:
-        sheet, described = _sheet(f"learn:{table.name}", _task(table, config))
+        sheet = _sheet(f"learn:{table.name}", _task(table, config))
     except TaskError as error:
         raise TaskError(f"learn, what trained systems learn from (path, task, split of [learn]): {error}") from error
-    tested = {problem.question for one, _ in evaluated.values() for problem in one.problems}
-    both = [problem.id for problem in sheet.problems if problem.question in tested]
-    if both:
+    tested = {problem.question for one in evaluated for problem in one.problems}
+    if both := [problem.id for problem in sheet.problems if problem.question in tested]:
         raise TaskError(
             f"learn: {len(both)} of {len(sheet.problems)} questions are evaluated, too ({both[0]!r} among them); "
             "expected others: another split, path or task"
         )
-    return sheet, described
+    return sheet
 
 
 def open_for(sheets: Iterable[Sheet], config: EvalConfig) -> Sandbox | None:
@@ -141,17 +139,8 @@ def open_for(sheets: Iterable[Sheet], config: EvalConfig) -> Sandbox | None:
     from openconductor.graders.code import CodeGrader
     from openconductor.sandboxes import open_sandbox
 
-    if not any(isinstance(sheet.grader, CodeGrader) for sheet in sheets):
-        return None
-    return open_sandbox(unsafe=config.unsafe_code_exec)
-
-
-def describe_problems(problems: Sequence[Problem]) -> Plain:
-    """How many problems, and a digest of what is asked and what is right."""
-    digest = blake2b(digest_size=16, person=b"oc-problems")
-    for problem in problems:
-        digest.update(dumps([problem.id, problem.question, problem.reference, problem.kind]).encode())
-    return {"problems": len(problems), "digest": digest.hexdigest()}
+    needed = any(isinstance(sheet.grader, CodeGrader) for sheet in sheets)
+    return open_sandbox(unsafe=config.unsafe_code_exec) if needed else None
 
 
 def _task(table: TaskTable, config: EvalConfig) -> Benchmark:
@@ -166,16 +155,20 @@ def _task(table: TaskTable, config: EvalConfig) -> Benchmark:
     return task
 
 
-def _sheet(name: str, task: Benchmark) -> Loaded:
+def _sheet(name: str, task: Benchmark) -> Sheet:
     problems = task.load()
     (most, count), *_ = Counter(problem.id for problem in problems).most_common(1) or [("", 0)]
     if count != 1:
         got = f"{count} problems of the id {most!r}" if count else "no problem"
         raise TaskError(f"task {name}: got {got}, expected problems with an id each")
-    return Sheet(name, problems, task.grader), {**describe_problems(problems), "source": task.source.record()}
+    digest = blake2b(digest_size=16, person=b"oc-problems")
+    for one in problems:
+        digest.update(dumps([one.id, one.question, one.reference, one.kind]).encode())
+    described = {"problems": len(problems), "digest": digest.hexdigest(), "source": task.source.record()}
+    return Sheet(name, problems, task.grader, described)
 
 
-# ── workers and planners ─────────────────────────────────────────────────────────────────────────────────────────────
+# ── workers ──────────────────────────────────────────────────────────────────────────────────────────────────────────
 def load_pool(config: EvalConfig) -> WorkerPool:
     """The workers, in the setting of the recipe.
 
@@ -197,17 +190,8 @@ def load_pool(config: EvalConfig) -> WorkerPool:
 
 def describe_pool(pool: WorkerPool) -> list[Plain]:
     """The workers as plain values: all that an answer, or what it costs, depends on."""
-    return [
-        {
-            "ordinal": ordinal,
-            "name": worker.name,
-            "identity": worker.identity,
-            "description": worker.description,
-            "price": plain(worker.price),
-            "sampling": plain(worker.sampling),
-        }
-        for ordinal, worker in pool
-    ]
+    told = ("name", "identity", "description", "price", "sampling")
+    return [{"ordinal": ordinal, **{name: plain(getattr(worker, name)) for name in told}} for ordinal, worker in pool]
 
 
 # ── systems ──────────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -240,6 +224,7 @@ class Workshop:
         self.pool = pool
         self.journal: Journal | None = None  # where finished calls are found; None where there are none to find
         self._config = config
+        self._seed = config.seed or 0
         self._planners: dict[str, Provider | Worker] = {}
 
     def make(self, spec: Spec, lessons: Lessons | None = None) -> System:
@@ -250,7 +235,23 @@ class Workshop:
         """
         if spec.kind in (CONDUCTOR, PLANNER):
             return self._conductor(spec)
-        return System(spec.name, self._baseline(spec, lessons))
+        pool = self.pool if self.journal is None else self.pool.replaying(self.journal)
+        if spec.kind == WORKER:
+            return System(spec.name, make_baseline("single", pool, worker=pool.ordinal_of(spec.argument)))
+        if spec.kind == ORACLE:
+            if self._config.pool != GYM:
+                raise ConfigError("only the gym has one, got a pool file; expected oracle_observed")
+            from openconductor.evaluation.headroom import references
+
+            return System(spec.name, references(pool, self._seed)[ORACLE])
+        known = baseline_options(spec.kind)
+        options: dict[str, object] = {"seed": self._seed} if "seed" in known else {}
+        options |= dict(spec.options)
+        if spec.argument:
+            options[_argument(spec)] = spec.argument
+        if lessons is not None:
+            options |= {name: getattr(lessons, name) for name in _TAUGHT if name in known}
+        return System(spec.name, make_baseline(spec.kind, pool, **options))
 
     def check(self, spec: Spec) -> None:
         """Make sure that the system can be made, before anything is paid for: one that learns of made-up lessons.
@@ -263,20 +264,12 @@ class Workshop:
             if spec.kind != HINDSIGHT:
                 self.make(spec, _made_up(self.pool) if learns(spec, self._config) else None)
         except ConfigError as error:
-            if str(error).startswith("system "):
-                raise
             raise ConfigError(f"system {spec.name!r}: {error}") from error
-
-    def explorer(self) -> System:
-        """What plays collaborations drawn at random, for ``Lessons.trials``."""
-        return System(EXPLORER, make_baseline(EXPLORER, self._answering(), seed=self._config.seed or 0))
 
     def described(self, specs: Iterable[Spec]) -> dict[str, str]:
         """What is behind each planner, by its name."""
-        planned = {
-            spec.argument or CONDUCTOR: self._planner(spec) for spec in specs if spec.kind in (CONDUCTOR, PLANNER)
-        }
-        return {name: str(getattr(planner, "identity", "")) for name, planner in planned.items()}
+        planned = [spec for spec in specs if spec.kind in (CONDUCTOR, PLANNER)]
+        return {spec.argument or CONDUCTOR: str(getattr(self._planner(spec), "identity", "")) for spec in planned}
 
     async def aclose(self) -> None:
         """Close the connections of workers and planners on the running event loop."""
@@ -287,14 +280,12 @@ class Workshop:
                 await close()
 
     def _planner(self, spec: Spec) -> Provider | Worker:
-        name = spec.argument
+        name, table = spec.argument, self._config.conductor
         if name not in self._planners:
-            table = self._config.conductor
-            if spec.kind == PLANNER and not name:
-                raise ConfigError(f"system {spec.name!r}: no model, expected planner:PROVIDER:MODEL")
-            if spec.kind == CONDUCTOR and name:
-                raise ConfigError(f"system {spec.name!r}: got {name!r}; expected 'conductor' and options")
-            if spec.kind == CONDUCTOR and not table.planner and self._config.pool != GYM:
+            if bool(name) != (spec.kind == PLANNER):
+                expected = "planner:PROVIDER:MODEL" if not name else "'conductor' and options"
+                raise ConfigError(f"got {name!r} behind {spec.kind}; expected {expected}")
+            if not (name or table.planner) and self._config.pool != GYM:
                 raise ConfigError(
                     "conductor: the bundled one knows only the gym, got a pool file; expected --conductor "
                     "provider:model, a checkpoint folder, or worker:NAME of the pool"
@@ -305,53 +296,29 @@ class Workshop:
         return self._planners[name]
 
     def _conductor(self, spec: Spec) -> System:
-        options: dict[str, Any] = dict(spec.options)
-        calls = _count(spec, "calls", options.pop("calls", None))
-        max_steps = _count(spec, "max_steps", options.pop("max_steps", None)) or self._config.conductor.max_steps
-        rounds = options.pop("rounds", self._config.conductor.rounds)
-        if rounds == UNLIMITED and calls is None:
-            raise ConfigError(
-                f"system {spec.name!r}: unlimited rounds go on until a budget ends; expected calls=N beside, the most "
-                "calls of a question"
-            )
+        options: dict[str, Any] = {"rounds": self._config.conductor.rounds, **dict(spec.options)}
+        calls = _count("calls", options.pop("calls", None))
+        max_steps = _count("max_steps", options.pop("max_steps", None)) or self._config.conductor.max_steps
+        if options["rounds"] == UNLIMITED:
+            if calls is None:
+                raise ConfigError(
+                    "unlimited rounds go on until a budget ends; expected calls=N beside, the most calls of a question"
+                )
+            options["rounds"] = None
+        _count("rounds", options["rounds"])
         for name in ("sequential", "subtasks"):
             if not isinstance(options.get(name, True), bool):
-                raise ConfigError(f"system {spec.name!r}: {name} {options[name]!r}, expected true or false")
+                raise ConfigError(f"{name} {options[name]!r}, expected true or false")
         conductor = Conductor(self._planner(spec), pool=self.pool, max_steps=max_steps)
         if self.journal is not None:
             conductor = conductor.replaying(self.journal)
-        rounds = None if rounds == UNLIMITED else _count(spec, "rounds", rounds)
-        budget = None if calls is None else Budget(calls=calls)
-        return System(spec.name, ablated(conductor, rounds=rounds, **options), budget)
-
-    def _answering(self) -> WorkerPool:
-        return self.pool if self.journal is None else self.pool.replaying(self.journal)
-
-    def _baseline(self, spec: Spec, lessons: Lessons | None) -> Orchestrator:
-        pool, seed = self._answering(), self._config.seed or 0
-        if spec.kind == WORKER:
-            return make_baseline("single", pool, worker=pool.ordinal_of(spec.argument))
-        if spec.kind == ORACLE:
-            if self._config.pool != GYM:
-                raise ConfigError("system 'oracle': only the gym has one, got a pool file; expected oracle_observed")
-            from openconductor.evaluation.headroom import references
-
-            return references(pool, seed)[ORACLE]
-        known = baseline_options(spec.kind)
-        options: dict[str, object] = {"seed": seed} if "seed" in known else {}
-        options |= dict(spec.options)
-        if spec.argument:
-            options[_argument(spec)] = spec.argument
-        if lessons is not None:
-            options |= {name: getattr(lessons, name) for name in _TAUGHT if name in known}
-        return make_baseline(spec.kind, pool, **options)
+        return System(spec.name, ablated(conductor, **options), None if calls is None else Budget(calls=calls))
 
 
 def learns(spec: Spec, config: EvalConfig) -> bool:
     """Whether a system learns from questions that are not evaluated. The gym's best fixed workflow is known."""
-    if spec.kind in (CONDUCTOR, PLANNER, WORKER, ORACLE, HINDSIGHT) or (
-        spec.kind == "best_fixed" and config.pool == GYM
-    ):
+    known = spec.kind == "best_fixed" and config.pool == GYM
+    if known or spec.kind in (CONDUCTOR, PLANNER, WORKER, ORACLE, HINDSIGHT):
         return False
     return "observations" in baseline_options(spec.kind) and not set(_TRAINED) & set(dict(spec.options))
 
@@ -378,25 +345,21 @@ def _made_up(pool: WorkerPool) -> Lessons:
 
 def _check_names(spec: Spec) -> None:
     """Make sure that a spec has the name and the options that its kind takes."""
-    taken: Iterable[str] = ()
-    named = ""
+    taken: Sequence[str] = ()
+    named = WORKER if spec.kind == WORKER else ""
     if spec.kind in (CONDUCTOR, PLANNER):
-        taken = ABLATIONS
-    elif spec.kind in (WORKER, ORACLE, HINDSIGHT):
-        if (spec.kind == WORKER) != bool(spec.argument):
-            raise ConfigError(f"system {spec.name!r}: expected {'worker:NAME' if spec.kind == WORKER else spec.kind}")
-    else:
+        taken, named = ABLATIONS, spec.argument
+    elif spec.kind not in (WORKER, ORACLE, HINDSIGHT):
         unsaid = (*_TAUGHT, *_ARGUMENTS, *_OF_PYTHON)
-        taken, named = (name for name in baseline_options(spec.kind) if name not in unsaid), _argument(spec)
-        if bool(spec.argument) != bool(named):
-            said = f"no worker, expected {spec.kind}:NAME" if named else f"takes no name, got {spec.argument!r}"
-            raise ConfigError(f"system {spec.name!r}: {said}")
-    taken = list(taken)
+        taken, named = [name for name in baseline_options(spec.kind) if name not in unsaid], _argument(spec)
+    if named and not spec.argument:
+        raise ConfigError(f"no worker, expected {spec.kind}:NAME")
+    if spec.argument and not named:
+        raise ConfigError(f"takes no name, got {spec.argument!r}; expected {spec.kind}")
     for name, _ in spec.options:
         if name not in taken:
             near = f"; nearest: {nearest(name, taken)!r}" if taken else ""
-            known = ", ".join(taken) or "none"
-            raise ConfigError(f"system {spec.name!r}: no option {name!r}, expected one of {known}{near}")
+            raise ConfigError(f"no option {name!r}, expected one of {', '.join(taken) or 'none'}{near}")
 
 
 def _argument(spec: Spec) -> str:
@@ -405,7 +368,7 @@ def _argument(spec: Spec) -> str:
     return next((name for name in _ARGUMENTS if name in known), "")
 
 
-def _count(spec: Spec, name: str, value: Value | None) -> int | None:
+def _count(name: str, value: Value | None) -> int | None:
     if value is not None and (type(value) is not int or value < 1):
-        raise ConfigError(f"system {spec.name!r}: {name} {value!r}, expected a whole number from 1")
+        raise ConfigError(f"{name} {value!r}, expected a whole number from 1")
     return value

@@ -13,8 +13,8 @@ import io
 import json
 import re
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, fields
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, astuple, dataclass, fields
 from decimal import Decimal
 from math import fsum, sqrt
 from statistics import fmean, quantiles
@@ -38,6 +38,8 @@ from openconductor.types import Usage
 AVERAGE = "average"
 """The task of a system's row over all tasks, each weighing the same (as in the paper's tables)."""
 UNKNOWN = "–"
+
+_REASONS = ("unparsed", "invalid", "refused", "ungraded", "failed")
 
 Interval = tuple[float, float]
 Cells = Sequence[str]
@@ -125,8 +127,7 @@ class Table:
 
     def to_json(self) -> dict[str, object]:
         """The table as plain values; shares are fractions, what is not known is null."""
-        values = {("differences" if name == "gaps" else name): value for name, value in asdict(self).items()}
-        return {**values, "rows": list(values["rows"]), "differences": list(values["differences"])}
+        return {"differences" if name == "gaps" else name: value for name, value in asdict(self).items()}
 
     def row(self, system: str, task: str) -> Row:
         """One row; KeyError where there is none."""
@@ -162,10 +163,9 @@ def make_row(system: str, task: str, records: Sequence[Record], repeats: int) ->
     """One row; without records everything that they would say is None."""
     count = len(records)
     scores = list(scores_by_problem(records).values())
-    mean = clustered_mean(scores) if scores else None
+    mean, se, *ci95 = clustered_mean(scores) if scores else (None, None)
     planned = [record for record in records if record.valid is not None]
-    valid = [record for record in planned if record.valid]
-    given_valid = list(scores_by_problem(valid).values())
+    given_valid = list(scores_by_problem(record for record in planned if record.valid).values())
     enough = repeats > 1 and any(len(of_one) >= repeats for of_one in scores)
     workflows = [workflow for record in records for workflow in record.workflows]
     usage = _used(records)
@@ -176,20 +176,20 @@ def make_row(system: str, task: str, records: Sequence[Record], repeats: int) ->
         task=task,
         n=len({record.problem for record in records}),
         k=repeats,
-        accuracy=None if mean is None else mean.mean,
-        se=None if mean is None else mean.se,
-        ci95=None if mean is None else (mean.low, mean.high),
+        accuracy=mean,
+        se=se,
+        ci95=(ci95[0], ci95[1]) if ci95 else None,
         pass_at_k=pass_at_k(scores, repeats).mean if enough else None,
         dollars_per_question=None if dollars is None else float(dollars),
         tokens_per_question=usage.tokens / count if count else None,
         calls_per_question=sum(record.calls for record in records) / count if count else None,
-        right_per_dollar=None if mean is None or not dollars else float(Decimal(mean.mean) / dollars),
-        validity=len(valid) / len(planned) if planned else None,
+        right_per_dollar=None if mean is None or not dollars else float(Decimal(mean) / dollars),
+        validity=fmean(record.valid is True for record in planned) if planned else None,
         accuracy_given_valid=clustered_mean(given_valid).mean if given_valid else None,
         routing_entropy_bits=routing_entropy_bits(workflows) if workflows else None,
         mean_steps=mean_steps(workflows),
         masked=sum(status[one] for one in MASKED),
-        **{name: status[name] for name in ("unparsed", "invalid", "refused", "ungraded", "failed")},
+        **{name: status[name] for name in _REASONS},
     )
 
 
@@ -202,17 +202,13 @@ def _average(rows: Sequence[Row]) -> Row:
     values: dict[str, Any] = {"system": rows[0].system, "task": AVERAGE, "k": rows[0].k, "se": None, "ci95": None}
     for name in (one.name for one in fields(Row) if one.name not in values):
         each = [getattr(row, name) for row in rows]
-        counted = name in _COUNTS
-        values[name] = sum(each) if counted else None if None in each else fmean(each)
+        values[name] = sum(each) if name in ("n", "masked", *_REASONS) else None if None in each else fmean(each)
     mean, dollars = values["accuracy"], values["dollars_per_question"]
     if mean is not None:
         values["se"] = sqrt(fsum(row.se**2 for row in rows if row.se is not None)) / len(rows)
         values["ci95"] = averaged_interval([(row.accuracy or 0.0, *(row.ci95 or (0.0, 0.0))) for row in rows])
     values["right_per_dollar"] = mean / dollars if mean is not None and dollars else None
     return Row(**values)
-
-
-_COUNTS = ("n", "unparsed", "invalid", "refused", "ungraded", "failed", "masked")
 
 
 def _used(records: Sequence[Record]) -> Usage:
@@ -225,16 +221,12 @@ def _gaps(results: Results, by_row: Mapping[tuple[str, str], Sequence[Record]], 
     seed = results.config.seed or 0
     found: list[tuple[str, str, Difference]] = []
     for system in results.systems:
-        if system in (against, HINDSIGHT):
-            continue
-        compared = [
-            (task, apart)
-            for task in results.tasks
-            if (apart := difference(scores_by_problem(by_row[system, task]), theirs[task], seed)) is not None
-        ]
-        found += [(system, task, apart) for task, apart in compared]
-        if len(compared) == len(results.tasks) > 1:
-            found.append((system, AVERAGE, _averaged([apart for _, apart in compared])))
+        if system not in (against, HINDSIGHT):
+            pairs = {task: (scores_by_problem(by_row[system, task]), theirs[task]) for task in results.tasks}
+            compared = {task: one for task, pair in pairs.items() if (one := difference(*pair, seed)) is not None}
+            found += [(system, task, one) for task, one in compared.items()]
+            if len(compared) == len(results.tasks) > 1:
+                found.append((system, AVERAGE, _averaged(list(compared.values()))))
     adjusted = holm([apart.p for _, _, apart in found])
     return [
         Gap(system, task, one.value, (one.low, one.high), one.p, p, one.problems, one.better, one.worse)
@@ -278,19 +270,16 @@ def _markdown(table: Table) -> str:
 
 def _csv(table: Table) -> str:
     """Every row with every column, for programs."""
-
-    def cells(row: Row) -> Iterator[tuple[str, object]]:
-        for name, value in asdict(row).items():
-            if name == "ci95":
-                yield from zip(("ci95_low", "ci95_high"), value or ("", ""), strict=True)
-            else:
-                yield name, "" if value is None else value
-
-    rows = [dict(cells(row)) for row in table.rows]
     out = io.StringIO()
-    writer = csv.DictWriter(out, list(rows[0]), lineterminator="\n")
-    writer.writeheader()
-    writer.writerows(rows)
+    writer = csv.writer(out, lineterminator="\n")
+    head: list[object] = [one.name for one in fields(Row)]
+    place = head.index("ci95")
+    head[place : place + 1] = ["ci95_low", "ci95_high"]
+    writer.writerow(head)
+    for row in table.rows:
+        cells: list[object] = list(astuple(row))
+        cells[place : place + 1] = row.ci95 or (None, None)
+        writer.writerow(cells)
     return out.getvalue()
 
 
@@ -318,7 +307,7 @@ _COLUMNS = {
     "given valid": ("accuracy_given_valid", "percent"),
     "entropy, bits": ("routing_entropy_bits", ".2f"),
     "steps": ("mean_steps", ".2f"),
-    **{name: (name, "") for name in ("unparsed", "invalid", "refused", "ungraded", "failed")},
+    **{name: (name, "") for name in _REASONS},
 }
 """The columns of ``details``: of each head its field, and how that is written."""
 
@@ -427,22 +416,16 @@ def latency(results: Results) -> list[dict[str, object]]:
     rows: list[dict[str, object]] = []
     for (system, task), records in results.by_row().items():
         seconds = [record.seconds for record in records]
+        cuts = quantiles(seconds, n=20, method="inclusive") if len(seconds) > 1 else seconds * 19 or [None] * 19
         rows.append(
             {
                 "system": system,
                 "task": task,
                 "episodes": len(records),
-                "p50_seconds": _quantile(seconds, 10),
-                "p95_seconds": _quantile(seconds, 19),
+                "p50_seconds": cuts[9],
+                "p95_seconds": cuts[18],
                 "mean_seconds": fmean(seconds) if seconds else None,
                 "work_seconds": fmean(record.usage.seconds for record in records) if records else None,
             }
         )
     return rows
-
-
-def _quantile(values: Sequence[float], twentieths: int) -> float | None:
-    """The value below which so many twentieths of the values lie, between the two nearest in proportion."""
-    if len(values) < 2:
-        return values[0] if values else None
-    return quantiles(values, n=20, method="inclusive")[twentieths - 1]

@@ -63,7 +63,7 @@ async def replayed(
     records = _some(results.of(system), limit)
     if not records:
         raise ConfigError(f"report: no record of {system!r}, expected one of {', '.join(results.systems)}")
-    sheets = {name: sheet for name, (sheet, _) in load_sheets(results.config).items()}
+    sheets = load_sheets(results.config)
     problems = {(name, one.id): one for name, sheet in sheets.items() for one in sheet.problems}
     workers = results.workers
     options = options or Options(seed=results.config.seed or 0, concurrency=results.config.concurrency)

@@ -11,11 +11,9 @@ from openconductor.errors import JournalError
 from openconductor.evaluation.counterfactual import (
     EDIT_KINDS,
     Counterfactuals,
-    Edit,
     Effect,
     Options,
     counterfactuals,
-    edited,
     edits_of,
     exact_replay,
     pool_replay,
@@ -59,8 +57,8 @@ async def test_each_effect_is_the_mean_of_the_exact_changes() -> None:
         changes: list[float] = []
         for question in QUESTIONS:
             flow = oracle_workflow(question)
-            without = [edited(flow, Edit(kind, step)) for step in range(len(flow))]
-            scores = [expected_accuracy(question, one) for one in without if one is not None]
+            without = [one for what, _, one in edits_of(flow, NAMES, told="") if what == kind]
+            scores = [expected_accuracy(question, one) for one in without]
             if scores:
                 changes.append(fmean(scores) - expected_accuracy(question, flow))
         one = effect(found, kind)
@@ -121,7 +119,7 @@ async def test_replays_over_the_workers_agree_with_the_exact_chances() -> None:
         for (key, one) in zip(PROBLEMS, questions, strict=False)
     }
     records = [record(n, oracle_workflow(one), sample=k) for n, one in enumerate(questions) for k in range(30)]
-    replay = pool_replay(gym_pool(1), lambda _problem: ExactGrader())
+    replay = pool_replay(gym_pool(1), lambda _problem: ExactGrader(), sample=lambda _problem, repeat: repeat)
     played = await counterfactuals(records, graded, replay, NAMES)
     exact = await counterfactuals(records, graded, exact_replay, NAMES)
     assert played.unedited is not None
@@ -198,9 +196,8 @@ async def test_groups_are_named_by_place_shape_and_worker() -> None:
 TREE = Workflow([Step(0, "a"), Step(1, "b"), Step(2, "c", (0,)), Step(3, "d", (1, 2))])
 
 
-def accesses(workflow: Workflow | None) -> list[Access]:
-    assert workflow is not None
-    return [step.access for step in workflow]
+def edits(workflow: Workflow, ordinals: Sequence[int] = range(4), told: str = "told") -> dict[tuple[str, int], Workflow]:
+    return {(kind, step): made for kind, step, made in edits_of(workflow, ordinals, told=told, seed="s")}
 
 
 @pytest.mark.parametrize(
@@ -213,57 +210,29 @@ def accesses(workflow: Workflow | None) -> list[Access]:
     ],
 )
 def test_dropping_a_step_numbers_the_others_anew(step: int, left: list[int], seen: list[Access]) -> None:
-    found = edited(TREE, Edit("drop", step))
-    assert found is not None
+    found = edits(TREE)["drop", step]
     assert [one.worker for one in found] == left
-    assert accesses(found) == seen
+    assert [one.access for one in found] == seen
 
 
-def test_all_stays_all() -> None:
-    flow = Workflow([Step(0, "a"), Step(1, "b", "all"), Step(2, "c", "all")])
-    assert accesses(edited(flow, Edit("drop", 0))) == ["all", "all"]
+def test_each_edit_changes_one_thing_of_one_step_and_what_changes_nothing_is_none() -> None:
+    found = edits(TREE, told="a")
+    assert found == edits(TREE, [3, 2, 1, 0], told="a"), "whatever the order of the ordinals"
+    # The first two see nothing, and the first is told this already.
+    assert set(found) == {(kind, n) for kind in EDIT_KINDS for n in range(4)} - {
+        *(("blind", 0), ("blind", 1), ("untold", 0))
+    }
+    for (kind, step), made in found.items():
+        if kind != "drop":
+            assert made.steps[:step] + made.steps[step + 1 :] == TREE.steps[:step] + TREE.steps[step + 1 :]
+    swapped = found["swap", 2].steps[2]
+    assert (swapped.worker != 2, swapped.subtask, swapped.access) == (True, "c", (0,))
+    assert found["blind", 3].steps[3] == Step(3, "d", ())
+    assert found["untold", 3].steps[3] == Step(3, "a", (1, 2))
 
 
-def test_the_only_step_cannot_be_dropped() -> None:
-    assert edited(Workflow([Step(0, "a")]), Edit("drop", 0)) is None
-
-
-def test_a_swap_changes_the_worker_alone() -> None:
-    found = edited(TREE, Edit("swap", 2, 5))
-    assert found is not None
-    assert found.steps[2] == Step(5, "c", (0,))
-    assert found.steps[:2] + found.steps[3:] == TREE.steps[:2] + TREE.steps[3:]
-
-
-@pytest.mark.parametrize("edit", [Edit("swap", 2, 2), Edit("swap", 2), Edit("blind", 0), Edit("untold", 0)])
-def test_what_changes_nothing_is_no_edit(edit: Edit) -> None:
-    assert edited(TREE, edit, told="a") is None
-
-
-def test_a_first_step_that_may_see_all_sees_nothing_so_it_cannot_be_blinded() -> None:
-    assert edited(Workflow([Step(0, "a", "all"), Step(1, "b")]), Edit("blind", 0)) is None
-
-
-def test_a_blind_step_sees_nothing_and_an_untold_one_is_told_to_solve() -> None:
-    blind, untold = edited(TREE, Edit("blind", 3)), edited(TREE, Edit("untold", 3), told="Solve it.")
-    assert blind is not None
-    assert untold is not None
-    assert blind.steps[3] == Step(3, "d", ())
-    assert untold.steps[3] == Step(3, "Solve it.", (1, 2))
-
-
-def test_a_step_that_is_not_there_is_an_error() -> None:
-    with pytest.raises(IndexError):
-        edited(TREE, Edit("drop", 4))
-
-
-def test_every_step_gets_every_kind_and_swaps_go_to_another_worker() -> None:
-    found = list(edits_of(TREE, [0, 1, 2, 3], seed="s"))
-    assert [(one.kind, one.step) for one in found] == [(kind, step) for step in range(4) for kind in EDIT_KINDS]
-    swaps = [one for one in found if one.kind == "swap"]
-    assert all(one.worker != TREE.steps[one.step].worker for one in swaps)
-    assert found == list(edits_of(TREE, [3, 2, 1, 0], seed="s")), "whatever the order of the ordinals"
-
-
-def test_with_one_worker_nothing_can_be_swapped() -> None:
-    assert "swap" not in {one.kind for one in edits_of(Workflow([Step(0, "a")]), [0])}
+def test_all_stays_all_and_the_first_step_that_may_see_all_sees_nothing() -> None:
+    flow = Workflow([Step(0, "a", "all"), Step(1, "b", "all"), Step(2, "c", "all")])
+    assert [step.access for step in edits(flow)["drop", 0]] == ["all", "all"]
+    assert ("blind", 0) not in edits(flow)
+    assert set(edits(Workflow([Step(0, "a")]), [0])) == {("untold", 0)}, "neither dropped nor swapped"
