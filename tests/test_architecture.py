@@ -29,7 +29,7 @@ BUDGET = {
     "": 4_000,  # the modules at the root
     "baselines": 1_800,
     "cli": 3_100,
-    "evaluation": 2_515,
+    "evaluation": 2_400,
     "graders": 2_200,
     "gym": 1_100,
     "journal": 655,

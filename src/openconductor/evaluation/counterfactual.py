@@ -232,8 +232,8 @@ async def counterfactuals(
             for record, after in edited.get(group, ())
             if after is not None and (before := base[record]) is not None
         ]
-        ours, theirs = (grouped((one[0], one[side]) for one in decided) for side in (1, 2))
-        return difference(ours, theirs, options.seed)
+        ours = grouped((key, after) for key, after, _ in decided)
+        return difference(ours, grouped((key, before) for key, _, before in decided), options.seed)
 
     def order(name: _Group) -> tuple[str, int, int, str]:
         by, kind, group = name

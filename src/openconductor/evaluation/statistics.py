@@ -427,7 +427,7 @@ def _rank_correlation(first: Sequence[float], second: Sequence[float]) -> Associ
 
 
 def _spearman(first: Sequence[float], second: Sequence[float]) -> float | None:
-    from scipy.stats import rankdata
+    from scipy.stats import rankdata  # pyright: ignore[reportUnknownVariableType]
 
     if min(first) == max(first) or min(second) == max(second):
         return None

@@ -196,7 +196,9 @@ async def test_groups_are_named_by_place_shape_and_worker() -> None:
 TREE = Workflow([Step(0, "a"), Step(1, "b"), Step(2, "c", (0,)), Step(3, "d", (1, 2))])
 
 
-def edits(workflow: Workflow, ordinals: Sequence[int] = range(4), told: str = "told") -> dict[tuple[str, int], Workflow]:
+def edits(
+    workflow: Workflow, ordinals: Sequence[int] = range(4), told: str = "told"
+) -> dict[tuple[str, int], Workflow]:
     return {(kind, step): made for kind, step, made in edits_of(workflow, ordinals, told=told, seed="s")}
 
 

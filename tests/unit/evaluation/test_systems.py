@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -27,7 +28,6 @@ from openconductor.evaluation.systems import (
     Workshop,
     check_tasks,
     describe_pool,
-    describe_problems,
     explores,
     learns,
     load_learning,
@@ -37,6 +37,7 @@ from openconductor.evaluation.systems import (
 from openconductor.gym.workers import gym_pool
 from openconductor.pool import Worker, WorkerPool
 from openconductor.protocols import CallContext, OnText
+from openconductor.tasks.gym import GymTask
 from openconductor.types import Budget, Completion, Message, Problem, Sampling
 
 WORKERS = tuple(worker.name for _, worker in gym_pool())
@@ -205,7 +206,7 @@ def test_who_learns_from_what(spec: str, pool: str, does_learn: bool, does_explo
 
 
 def test_the_explorer_tries_another_team_at_each_repeat() -> None:
-    explorer = workshop(seed=3).explorer().orchestrator
+    explorer = workshop(seed=3).make(Spec("explorer")).orchestrator
     drawn = {str(explorer.draw("Sum 1 2.", sample=sample)) for sample in range(20)}  # type: ignore[attr-defined]
     assert len(drawn) > 10
 
@@ -222,12 +223,12 @@ def test_the_explorer_tries_another_team_at_each_repeat() -> None:
         ("conductor?one_worker=jac", "nearest is 'jack'"),
         ("conductor?access=some", "got 'some'"),
         ("conductor?examples=few", "got 'few'"),
-        ("conductor:jack", "expected 'conductor' and options"),
+        ("conductor:jack", "got 'jack' behind conductor; expected 'conductor' and options"),
         ("planner", "expected planner:PROVIDER:MODEL"),
-        ("worker", "expected worker:NAME"),
+        ("worker", "no worker, expected worker:NAME"),
         ("worker:jac", "nearest is 'jack'"),
         ("worker:jack?n=2", "no option 'n', expected one of none"),
-        ("oracle:jack", "expected oracle"),
+        ("oracle:jack", "takes no name, got 'jack'; expected oracle"),
         ("oracle_observed?n=1", "no option 'n'"),
         ("consensus", "no worker, expected consensus:NAME"),
         ("consensus:jack?observations=3", "no option 'observations'"),
@@ -333,32 +334,31 @@ def test_a_pools_description_holds_what_answers_and_costs_depend_on_and_no_key(
 
 
 # ── questions ────────────────────────────────────────────────────────────────────────────────────────────────────────
-def test_a_digest_moves_with_everything_that_is_asked_or_right() -> None:
+def test_a_digest_moves_with_everything_that_is_asked_or_right(monkeypatch: pytest.MonkeyPatch) -> None:
     problem = Problem("p", "Q?", "A", "t", kind="easy")
-    others = [
-        Problem("o", "Q?", "A", "t", kind="easy"),
-        Problem("p", "Q!", "A", "t", kind="easy"),
-        Problem("p", "Q?", "B", "t", kind="easy"),
-        Problem("p", "Q?", "A", "t", kind="hard"),
-    ]
-    digests = {str(describe_problems([one])["digest"]) for one in (problem, *others)}
-    assert len(digests) == 5
-    assert describe_problems([problem]) == describe_problems([problem])
-    assert describe_problems([problem, others[0]])["digest"] != describe_problems([others[0], problem])["digest"]
+    others = [replace(problem, **{name: "other"}) for name in ("id", "question", "reference", "kind")]
+
+    def digest(*problems: Problem) -> object:
+        monkeypatch.setattr(GymTask, "load", lambda self: problems)
+        return load_sheets(make_eval_config({}, where="test"))["gym"].described["digest"]
+
+    digests = [digest(one) for one in (problem, *others)] + [digest(problem, others[0]), digest(others[0], problem)]
+    assert len(set(digests)) == 7
+    assert digest(problem) == digests[0]
 
 
 def test_every_task_is_loaded_under_its_name_with_where_it_came_from(tmp_path: Path) -> None:
     loaded = load_sheets(told(tmp_path, task=[{"name": "gsm8k", "path": str(tmp_path), "limit": 3}, {"name": "gym"}]))
     assert list(loaded) == ["gsm8k", "gym"]
-    sheet, described = loaded["gsm8k"]
-    assert (len(sheet.problems), described["problems"]) == (3, 3)
-    assert "test.jsonl" in json.dumps(described["source"])
+    sheet = loaded["gsm8k"]
+    assert (len(sheet.problems), sheet.described["problems"]) == (3, 3)
+    assert "test.jsonl" in json.dumps(sheet.described["source"])
 
 
 def test_a_tasks_own_seed_goes_before_the_recipes(tmp_path: Path) -> None:
     def drawn(task: dict[str, object], **values: object) -> list[str]:
         loaded = load_sheets(told(tmp_path, task=[{"name": "gym", "limit": 5, **task}], **values))
-        return [str(problem.question) for problem in loaded["gym"][0].problems]
+        return [str(problem.question) for problem in loaded["gym"].problems]
 
     assert drawn({"seed": 3}, seed=4) == drawn({}, seed=3) != drawn({}, seed=4)
 
@@ -374,7 +374,7 @@ def test_the_gyms_workers_are_asked_nothing_but_the_gym(tmp_path: Path, named: d
 def test_the_gyms_workers_learn_from_nothing_but_the_gym() -> None:
     recipe = make_eval_config({"learn": {"task": "gsm8k"}}, where="test")
     with pytest.raises(ConfigError, match="task gsm8k: got the gym's simulated workers"):
-        load_learning(recipe, {})
+        load_learning(recipe, [])
 
 
 def test_a_task_that_is_not_there_is_told_before_the_pool_it_would_need(tmp_path: Path) -> None:
@@ -385,25 +385,23 @@ def test_a_task_that_is_not_there_is_told_before_the_pool_it_would_need(tmp_path
 # ── what is learnt from ──────────────────────────────────────────────────────────────────────────────────────────────
 def test_the_splits_of_a_folder_lie_side_by_side(tmp_path: Path) -> None:
     recipe = told(tmp_path, learn={"limit": 3})
-    sheet, described = load_learning(recipe, load_sheets(recipe))
-    assert sheet.name == "learn:gsm8k"
-    assert (len(sheet.problems), described["problems"]) == (3, 3)
-    assert "train.jsonl" in json.dumps(described["source"])
+    sheet = load_learning(recipe, load_sheets(recipe).values())
+    assert (sheet.name, len(sheet.problems), sheet.described["problems"]) == ("learn:gsm8k", 3, 3)
+    assert "train.jsonl" in json.dumps(sheet.described["source"])
 
 
 def test_questions_that_are_evaluated_are_not_learnt_from(tmp_path: Path) -> None:
     recipe = told(tmp_path, learn={"split": "test"})
     with pytest.raises(TaskError, match=r"4 of 4 questions are evaluated, too .*; expected others"):
-        load_learning(recipe, load_sheets(recipe))
+        load_learning(recipe, load_sheets(recipe).values())
 
 
 def test_data_to_learn_from_that_are_not_there_are_told_from_those_that_are_evaluated(tmp_path: Path) -> None:
     recipe = told(tmp_path, learn={"path": str(tmp_path / "nowhere.jsonl")})
     with pytest.raises(TaskError, match=r"learn, what .* \[learn\]\): .*nowhere\.jsonl"):
-        load_learning(recipe, load_sheets(recipe))
+        load_learning(recipe, load_sheets(recipe).values())
 
 
 def test_the_gyms_splits_never_meet() -> None:
     recipe = make_eval_config({"task": [{"name": "gym", "limit": 200}], "learn": {"limit": 200}}, where="test")
-    sheet, _ = load_learning(recipe, load_sheets(recipe))
-    assert len(sheet.problems) == 200
+    assert len(load_learning(recipe, load_sheets(recipe).values()).problems) == 200
