@@ -31,14 +31,14 @@ BUDGET = {
     "cli": 3_100,
     "evaluation": 2_400,
     "graders": 2_200,
-    "gym": 1_100,
+    "gym": 720,
     "journal": 655,
     "plots": 1_100,
     "providers": 3_900,
     "report": 1_500,
     "sandboxes": 1_700,
     "tasks": 1_440,
-    "training": 1_700,
+    "training": 1_200,
 }
 TEST_LINES = 40_000  # of all kinds, in tests/
 FILE_LINES = 450  # of all kinds, in one file

@@ -14,15 +14,12 @@ pytest.importorskip("trl")
 
 from transformers import Qwen2Config, Qwen2ForCausalLM  # noqa: E402
 
-from openconductor.conductor import Conductor  # noqa: E402
 from openconductor.errors import ConfigError, JournalError  # noqa: E402
 from openconductor.gym import bundled  # noqa: E402
 from openconductor.gym.questions import draw_questions  # noqa: E402
-from openconductor.gym.workers import gym_pool  # noqa: E402
 from openconductor.prompt import render_prompt  # noqa: E402
 from openconductor.protocols import CallContext  # noqa: E402
-from openconductor.providers.qwen2 import Checkpoint  # noqa: E402
-from openconductor.providers.tiny import TinyProvider  # noqa: E402
+from openconductor.providers.tiny import Checkpoint, TinyProvider  # noqa: E402
 from openconductor.training import checkpoint as saving  # noqa: E402
 from openconductor.training.checkpoint import build_model, build_tokenizer, load_model, save_conductor  # noqa: E402
 from openconductor.training.config import ModelConfig, TrainConfig  # noqa: E402
@@ -75,7 +72,7 @@ def folder(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
     return folder
 
 
-@pytest.mark.parametrize("pieces", [[40], [37, 1, 1, 1], [1] * 40, [10, 20, 10]], ids=str)
+@pytest.mark.parametrize("pieces", [[40], [37, 1, 1, 1], [10, 20, 10]], ids=str)
 def test_the_logits_are_torchs_with_and_without_a_cache(folder: Path, pieces: list[int]) -> None:
     model, _ = load_model(folder)
     rng = np.random.default_rng(4)
@@ -103,14 +100,14 @@ def test_the_logits_are_torchs_with_and_without_a_cache(folder: Path, pieces: li
 
 def test_tokens_texts_and_greedy_completions_are_those_of_training(folder: Path) -> None:
     model, tokenizer = load_model(folder)
-    provider = TinyProvider.from_folder(folder)
+    provider = TinyProvider(folder)
     checkpoint = Checkpoint.read(folder)
     questions = [question.text for question in draw_questions("train", 50, seed=1)]
     lists = 'model_id = [0, 11]\nsubtasks = ["a", "b"]\naccess_list = [[], "all"]'
     for text in (*questions, lists, "two  blanks\tand é, 漢 and 🙂"):
-        ids = checkpoint.encode(text)
+        ids = checkpoint.tokenizer.encode(text, add_special_tokens=False).ids
         assert ids == tokenizer(text)["input_ids"]
-        assert checkpoint.decode([*ids, 1]) == tokenizer.decode([*ids, 1], skip_special_tokens=True)
+        assert checkpoint.tokenizer.decode([*ids, 1]) == tokenizer.decode([*ids, 1], skip_special_tokens=True)
     chats = [render_prompt(text, range(8), options=provider.prompt_options) for text in questions[:12]]
     texts = ["".join(turn.content for turn in chat) for chat in chats]
     expected = complete(model, tokenizer, texts, max_tokens=24, temperature=None, seed=0)
@@ -120,14 +117,6 @@ def test_tokens_texts_and_greedy_completions_are_those_of_training(folder: Path)
         return [(one.text, one.finish_reason, one.usage.output_tokens) for one in said]
 
     assert asyncio.run(all_of_them()) == [(one.text, one.finish_reason, one.usage.output_tokens) for one in expected]
-
-
-def test_an_untrained_conductor_asks_and_says_what_is_wrong_with_its_plan(folder: Path) -> None:
-    episode = Conductor(str(folder), pool=gym_pool()).ask_sync(draw_questions("test", 1, seed=0)[0].text)
-    assert episode.answer is None
-    assert "workflow" in type(episode.error).__name__.lower()
-    assert episode.usage.output_tokens > 0
-    assert (episode.usage.dollars, episode.usage.unpriced_calls) == (0, 0)
 
 
 # ── what is refused ──────────────────────────────────────────────────────────────────────────────────────────────────
@@ -173,7 +162,7 @@ def test_the_bundled_folder_is_given_whole_or_not_at_all(
         bundled.bundled_folder()
     shutil.copytree(folder, tmp_path / "bundled")
     found = bundled.bundled_folder()
-    assert TinyProvider.from_folder(found).sampling.max_tokens == 24
+    assert TinyProvider(found).sampling.max_tokens == 24
     (found / "tokenizer.json").unlink()
     with pytest.raises(ConfigError, match=r"found no tokenizer\.json;"):
         bundled.bundled_folder()

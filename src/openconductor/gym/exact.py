@@ -14,7 +14,7 @@ from functools import lru_cache
 from openconductor.gym.questions import GymQuestion
 from openconductor.gym.sampling import random_workflow
 from openconductor.gym.workers import FURTHER, PROFILES, REFUSES, Profile, Seen, View, outcomes
-from openconductor.gym.world import COMPARE, WORDINGS, Operation, Wording
+from openconductor.gym.world import COMPARE, Operation
 from openconductor.types import Step, Workflow
 
 Offered = Mapping[int, Profile]
@@ -95,19 +95,13 @@ _ORACLE: dict[tuple[object, ...], tuple[Workflow, float]] = {}
 
 def best_part(operations: Sequence[Operation], profiles: Offered) -> tuple[int, str, float]:
     """Who does a stretch best, told how, and with what chance (of equals, the cheapest)."""
-
-    def best_wording(profile: Profile, operation: Operation) -> Wording:
-        return max(WORDINGS, key=lambda wording: profile.success(operation, wording))
-
     ranked: list[tuple[float, float, int, str]] = []
     for ordinal, profile in profiles.items():
+        told = [profile.best_phrase(operation) for operation in operations]
         chance = FURTHER ** (len(operations) - 1)
-        phrases: list[str] = []
-        for operation in operations:
-            wording = best_wording(profile, operation)
-            chance *= profile.success(operation, wording)
-            phrases.append(operation.phrase(wording))
-        ranked.append((chance, -float(profile.price.output), ordinal, ", then ".join(phrases)))
+        for success, _ in told:
+            chance *= success
+        ranked.append((chance, -float(profile.price.output), ordinal, ", then ".join(phrase for _, phrase in told)))
     chance, _, ordinal, subtask = max(ranked)
     return ordinal, subtask, chance
 
@@ -128,7 +122,9 @@ def _plans(question: GymQuestion, profiles: Offered, max_steps: int) -> Iterator
     referees = [ordinal for ordinal, profile in profiles.items() if profile.referee]
     for count in range(1, max_steps + 1):
         for spans in _spans(length, count - 1 if referees else 0):
-            yield from (_with_referee(plan, spans, length, referees[0]) for plan in _linked(spans, parts))
+            finished = tuple(index for index, (_, end) in enumerate(spans) if end == length)
+            judge = Step(referees[0], COMPARE[0], finished) if referees else None
+            yield from (Workflow((*plan, judge)) for plan in _linked(spans, parts) if judge)
         for spans in _spans(length, count):
             if sum(end == length for _, end in spans) == 1:
                 yield from (Workflow(tuple(plan)) for plan in _linked(spans, parts))
@@ -166,18 +162,11 @@ def _linked(
             return
         start, end = spans[index]
         ordinal, subtask, _ = parts[start, end]
-        sources: list[tuple[int, ...]] = (
-            [()] if start == 0 else [(earlier,) for earlier in range(index) if spans[earlier][1] == start]
-        )
+        sources = [(earlier,) for earlier in range(index) if start and spans[earlier][1] == start] if start else [()]
         for source in sources:
             yield from extend(index + 1, [*steps, Step(ordinal, subtask, source)])
 
     yield from extend(0, [])
-
-
-def _with_referee(steps: list[Step], spans: Sequence[tuple[int, int]], length: int, referee: int) -> Workflow:
-    finished = tuple(index for index, (_, end) in enumerate(spans) if end == length)
-    return Workflow((*steps, Step(referee, COMPARE[0], finished)))
 
 
 @lru_cache(maxsize=4096)

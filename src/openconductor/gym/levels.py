@@ -13,7 +13,7 @@ from statistics import fmean
 
 from openconductor.gym.exact import ALL, Offered, alone_accuracy, oracle_workflow, random_accuracy
 from openconductor.gym.questions import GymQuestion
-from openconductor.gym.subtasks import Visible, best_accuracy, best_subtasks
+from openconductor.gym.subtasks import Visible, best_subtasks
 from openconductor.gym.workers import PROFILES
 from openconductor.types import Step, Workflow
 
@@ -41,7 +41,7 @@ def fixed_workflow(question: GymQuestion, constant: Constant = BEST_FIXED, offer
 
 def fixed_accuracy(question: GymQuestion, constant: Constant = BEST_FIXED, offered: Offered = ALL) -> float:
     """The expected accuracy of ``fixed_workflow``, exact."""
-    return best_accuracy(question, [offered[worker] for worker in constant.workers], constant.access)
+    return best_subtasks(question, [offered[worker] for worker in constant.workers], constant.access)[1]
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,7 +12,7 @@ import random
 from collections.abc import Sequence
 
 from openconductor.gym.questions import GymQuestion
-from openconductor.gym.world import COMPARE, WORDINGS, Operation
+from openconductor.gym.world import COMPARE, WORDINGS
 from openconductor.types import Access, Step, Workflow
 
 COMPARES = 0.2
@@ -37,15 +37,12 @@ def random_workflow(
         for number, place in enumerate(places):
             access: Access = rng.choice(((), (len(steps) - 1,), "all")) if number else ()
             named = operations if rng.random() < WHOLE else [operations[place]]
-            steps.append(Step(rng.choice(ordinals), write_subtask(rng, named), access))
+            worker = rng.choice(ordinals)
+            subtask = ", then ".join(operation.phrase(rng.choice(WORDINGS)) for operation in named)
+            steps.append(Step(worker, subtask, access))
     if compares:
         steps.append(Step(rng.choice(ordinals), rng.choice(COMPARE), "all"))
     return Workflow(tuple(steps))
-
-
-def write_subtask(rng: random.Random, operations: Sequence[Operation]) -> str:
-    """An instruction that names the operations, each in a wording drawn at random."""
-    return ", then ".join(operation.phrase(rng.choice(WORDINGS)) for operation in operations)
 
 
 def write_thought(workflow: Workflow, question: GymQuestion) -> str:

@@ -17,13 +17,14 @@ from typing import NamedTuple
 from openconductor.errors import Refused
 from openconductor.gym.questions import GymQuestion, read_question
 from openconductor.gym.world import (
+    WORDINGS,
     Operation,
     Skill,
     Value,
     Wording,
     asks_to_compare,
     find_operations,
-    is_numeric,
+    perform,
     read_value,
     write_value,
 )
@@ -58,6 +59,11 @@ class Profile:
         """The chance that this worker gets one operation right."""
         chance = self.skills[operation.skill]
         return chance if self.likes in (None, wording) else chance * self.dislike
+
+    def best_phrase(self, operation: Operation) -> tuple[float, str]:
+        """The wording of an operation in which it succeeds most often, after the chance that it does."""
+        wording = max(WORDINGS, key=lambda wording: self.success(operation, wording))
+        return self.success(operation, wording), operation.phrase(wording)
 
 
 def _skills(other: float, **own: float) -> Mapping[Skill, float]:
@@ -115,7 +121,7 @@ def outcomes(profile: Profile, view: View) -> list[Outcome]:
     chance = FURTHER ** (len(operations) - 1)
     for operation, wording in operations:
         chance *= profile.success(operation, wording)
-    done = _perform(operations, view.seen[-1] if view.seen else view.question.value)
+    done = perform((operation for operation, _ in operations), view.seen[-1] if view.seen else view.question.value)
     if done is None:
         return [Outcome(1.0, None)]
     if view.seen or not view.question.smudged:
@@ -133,16 +139,6 @@ def _with_failures(chance: float, done: Value, view: View, weight: float = 1.0) 
         Outcome(failed * VISIBLE, None),
         Outcome(failed * (1 - VISIBLE), mistaken(view), mistake=True),
     ]
-
-
-def _perform(operations: Sequence[tuple[Operation, Wording]], start: Seen) -> Seen:
-    """What the operations make of a value; None where one cannot be applied."""
-    value = start
-    for operation, _ in operations:
-        if value is None or (operation.numeric and not (is_numeric(value) and sum(map(len, value)) < 100)):
-            return None
-        value = operation.apply(value)
-    return value
 
 
 def _compare(view: View, spots: float, steady: float) -> list[Outcome]:
@@ -177,28 +173,25 @@ class SimulatedWorker:
         return f"gym {self.profile.name} {self.seed}"
 
     async def complete(
-        self,
-        messages: Sequence[Message],
-        sampling: Sampling,
-        *,
-        call: CallContext,
-        on_text: OnText | None = None,
+        self, messages: Sequence[Message], sampling: Sampling, *, call: CallContext, on_text: OnText | None = None
     ) -> Completion:
         """Answer from the text of the turns alone."""
         text = self._answer(messages, call)
+        usage = Usage(
+            input_tokens=sum(len(message.content.split()) for message in messages),
+            output_tokens=len((text or "").split()),
+            seconds=self.profile.seconds,
+        )
         if text is None:
-            read = sum(len(message.content.split()) for message in messages)
-            usage = Usage(input_tokens=read, seconds=self.profile.seconds)
             raise Refused("declined the request", worker=self.profile.name, usage=usage)
         if on_text is not None:
             on_text(text)
-        read = sum(len(message.content.split()) for message in messages)
-        usage = Usage(input_tokens=read, output_tokens=len(text.split()), seconds=self.profile.seconds)
         return Completion(text, usage=usage)
 
     def _answer(self, messages: Sequence[Message], call: CallContext) -> str | None:
         """The text of the answer; None where the worker declines."""
-        first, instruction, replies = _read_turns(messages)
+        users = [message.content for message in messages if message.role == "user"] or [""]
+        first, instruction = users[0].split("\n\n", 1)[0], users[-1].rsplit("\n\n", 1)[-1]
         question = read_question(first)
         if question is None:
             return LOST
@@ -207,7 +200,8 @@ class SimulatedWorker:
         draw = blake2b(key.encode(), digest_size=24, person=b"gym-draw").digest()
         if int.from_bytes(draw[16:], "big") / 2**64 < REFUSES:
             return None
-        view = View(question, instruction, tuple(read_value(reply) for reply in replies), step)
+        replies = tuple(read_value(message.content) for message in messages if message.role == "assistant")
+        view = View(question, instruction, replies, step)
         point = int.from_bytes(draw[:8], "big") / 2**64
         outcome = Outcome(1.0, None)
         for outcome in outcomes(self.profile, view):  # the last one stands where rounding leaves a rest
@@ -216,15 +210,6 @@ class SimulatedWorker:
                 break
         seen = mistaken(view, int.from_bytes(draw[8:16], "big")) if outcome.mistake else outcome.seen
         return LOST if seen is None else write_value(seen)
-
-
-def _read_turns(messages: Sequence[Message]) -> tuple[str, str, list[str]]:
-    """The question, the instruction (the last paragraph of the last user turn) and the responses in between."""
-    users = [message.content for message in messages if message.role == "user"]
-    replies = [message.content for message in messages if message.role == "assistant"]
-    if not users:
-        return "", "", replies
-    return users[0].split("\n\n", 1)[0], users[-1].rsplit("\n\n", 1)[-1], replies
 
 
 def mistaken(view: View, draw: int = 0) -> Value:
@@ -241,17 +226,14 @@ def mistaken(view: View, draw: int = 0) -> Value:
     wrong = (*start[:index], slip, *start[index + 1 :])
     if asks_to_compare(view.instruction):
         return wrong
-    done = _perform(find_operations(view.instruction), wrong)
-    return wrong if done is None else done
+    return perform((operation for operation, _ in find_operations(view.instruction)), wrong) or wrong
 
 
 def gym_pool(seed: int = 0) -> WorkerPool:
     """The gym's eight workers; the same seed draws the same answers."""
-    return WorkerPool(
-        [
-            Worker(
-                SimulatedWorker(profile, seed), name=profile.name, description=profile.description, price=profile.price
-            )
-            for profile in PROFILES
-        ]
-    )
+
+    def worker(profile: Profile) -> Worker:
+        provider = SimulatedWorker(profile, seed)
+        return Worker(provider, name=profile.name, description=profile.description, price=profile.price)
+
+    return WorkerPool([worker(profile) for profile in PROFILES])

@@ -8,7 +8,7 @@ mistake never heals by itself.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Literal
 
@@ -89,6 +89,15 @@ _COMPARE = re.compile("|".join(COMPARE))
 def find_operations(text: str) -> tuple[tuple[Operation, Wording], ...]:
     """The operations that a text names, in order, each with the wording used."""
     return tuple(_BY_PHRASE[match] for match in _PHRASE.findall(text))
+
+
+def perform(operations: Iterable[Operation], value: Value | None) -> Value | None:
+    """What operations make of a value; None where there is none, or one of them cannot be applied."""
+    for operation in operations:
+        if value is None or (operation.numeric and not (is_numeric(value) and sum(map(len, value)) < 100)):
+            return None
+        value = operation.apply(value)
+    return value
 
 
 def asks_to_compare(text: str) -> bool:

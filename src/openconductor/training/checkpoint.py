@@ -34,7 +34,7 @@ from openconductor.errors import ConfigError, JournalError
 from openconductor.gym.questions import JOINERS, LARGEST, OPENERS, SMUDGED
 from openconductor.gym.sampling import REMARK
 from openconductor.gym.world import COMPARE, OPERATIONS, WORDINGS
-from openconductor.providers.qwen2 import PLAIN_CHAT, Checkpoint
+from openconductor.providers.tiny import PLAIN_CHAT, Checkpoint
 from openconductor.training.config import ModelConfig, TrainConfig
 
 COMPLETE = "complete"
@@ -118,14 +118,13 @@ def load_model(folder: Path) -> tuple[Qwen2ForCausalLM, PreTrainedTokenizerFast]
     described = folder / "config.json"
     if not described.is_file():
         raise ConfigError(f"checkpoint {folder}: found no config.json, expected a folder saved by training")
-    architecture = json.loads(described.read_text(encoding="utf-8")).get("model_type")
-    if architecture != "qwen2":
-        raise ConfigError(f"checkpoint {folder}: got architecture {architecture!r}, expected 'qwen2'")
+    if (got := json.loads(described.read_text(encoding="utf-8")).get("model_type")) != "qwen2":
+        raise ConfigError(f"checkpoint {folder}: got architecture {got!r}, expected 'qwen2'")
     loaded = Qwen2ForCausalLM.from_pretrained(folder, dtype=torch.float32, output_loading_info=True)
     model, found = cast("tuple[Qwen2ForCausalLM, dict[str, object]]", loaded)
-    for what in ("missing_keys", "unexpected_keys", "mismatched_keys"):
-        if wrong := found.get(what):  # transformers fills what is missing with random numbers, and only warns
-            raise ConfigError(f"checkpoint {folder}: {what.replace('_', ' ')} in its weights: {wrong}, expected none")
+    # transformers fills what is missing with random numbers, and only warns.
+    if wrong := {what.replace("_", " "): keys for what, keys in found.items() if keys}:
+        raise ConfigError(f"checkpoint {folder}: got {wrong} in its weights, expected none")
     return model, PreTrainedTokenizerFast.from_pretrained(folder)
 
 
@@ -223,29 +222,20 @@ def save_conductor(
 def largest_difference(checkpoint: Checkpoint, model: Qwen2ForCausalLM) -> float:
     """How far the runtime's logits are from torch's, at most, on random tokens.
 
-    Two left-padded sequences are read at once, as a prompt and then a token at a time through the cache, and each
-    position is compared with the logits that torch computes of the whole text without one.
+    Two sequences are read at once, as a prompt and then a token at a time through the cache, and each position is
+    compared with the logits that torch computes of the whole text without one.
     """
     length = min(12, checkpoint.shape.max_position_embeddings)
     ids = torch.randint(checkpoint.shape.vocab_size, (2, length), generator=torch.Generator().manual_seed(0))
-    mask = torch.ones_like(ids)
-    mask[1, : length // 3] = 0
-    places = (mask.cumsum(1) - 1).clamp(min=0)
     training = model.training
     with torch.no_grad():
-        answer = model.eval()(
-            input_ids=ids.to(model.device),
-            attention_mask=mask.to(model.device),
-            position_ids=places.to(model.device),
-            use_cache=False,
-        )
+        expected = model.eval()(input_ids=ids.to(model.device), use_cache=False).logits.float().cpu().numpy()
     model.train(training)
-    expected = answer.logits.float().cpu().numpy()
+    mask = np.ones(ids.shape, np.int64)
+    places = mask.cumsum(1) - 1
     cache, worst, start = checkpoint.empty_cache(2), 0.0, 0
     for end in range(length // 2, length + 1):
-        logits, cache = checkpoint.step(
-            ids[:, start:end].numpy(), mask[:, :end].numpy(), places[:, start:end].numpy(), cache
-        )
+        logits, cache = checkpoint.step(ids[:, start:end].numpy(), mask[:, :end], places[:, start:end], cache)
         worst = max(worst, float(np.abs(logits - expected[:, end - 1]).max()))
         start = end
     return worst

@@ -10,7 +10,8 @@ nothing about when attempts pay and who compares well; a converged policy no lon
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
 
 import torch
 from transformers import PreTrainedTokenizerFast, Qwen2ForCausalLM
@@ -20,10 +21,9 @@ from openconductor.gym.questions import KINDS, GymQuestion, draw_question
 from openconductor.gym.sampling import random_workflow, write_thought
 from openconductor.gym.world import COMPARE
 from openconductor.parser import parse_workflow
-from openconductor.pool import WorkerPool
 from openconductor.prompt import render_workflow
 from openconductor.training.checkpoint import end_id, pad_id
-from openconductor.training.config import TrainConfig
+from openconductor.training.examples import Setup
 from openconductor.training.rollout import complete, write_prompt
 from openconductor.types import Step, Workflow
 
@@ -40,32 +40,29 @@ Row = tuple[list[int], list[int]]
 def cold_start(
     model: Qwen2ForCausalLM,
     tokenizer: PreTrainedTokenizerFast,
-    pool: WorkerPool,
-    config: TrainConfig,
+    setup: Setup,
     *,
     on_step: Callable[[int, float], None],
 ) -> None:
     """Train the model in place; ``on_step`` gets each step's index and loss (nats a token)."""
-    settings = config.cold_start
+    config, settings, pool = setup.config, setup.config.cold_start, setup.pool
     rng = random.Random(f"cold-start/{config.seed}")
 
-    def batches() -> Iterator[list[Row]]:
-        for _ in range(settings.steps):
-            rows: list[Row] = []
-            for index in range(settings.batch):
-                question = draw_question("train", KINDS[index % len(KINDS)], rng)
-                workflow = random_workflow(rng, question, pool.ordinals, max_steps=config.rollout.max_steps)
-                rows.append(_row(tokenizer, write_prompt(tokenizer, question.text, config, pool), workflow, question))
-            yield rows
+    def row(index: int) -> Row:
+        question = draw_question("train", KINDS[index % len(KINDS)], rng)
+        workflow = random_workflow(rng, question, pool.ordinals, max_steps=config.rollout.max_steps)
+        return _row(tokenizer, write_prompt(tokenizer, question.text, config, pool), workflow, question)
 
     def rate(step: int) -> float:
         return settings.learning_rate * min((step + 1) / _WARMUP, 1.0) * max(0.02, 1 - step / settings.steps)
 
-    _imitate(model, batches(), pad=pad_id(tokenizer), rate=rate, decay=0.01, on_step=on_step)
+    batches = ([row(index) for index in range(settings.batch)] for _ in range(settings.steps))
+    _imitate(model, batches, pad=pad_id(tokenizer), rate=rate, decay=0.01, on_step=on_step)
 
 
-def widen(model: Qwen2ForCausalLM, tokenizer: PreTrainedTokenizerFast, pool: WorkerPool, config: TrainConfig) -> None:
+def widen(model: Qwen2ForCausalLM, tokenizer: PreTrainedTokenizerFast, setup: Setup) -> None:
     """Train the model in place on its own workflows, most of them varied; what it cannot plan is left out."""
+    config, pool = setup.config, setup.pool
     settings, max_steps = config.widen, config.rollout.max_steps
     rng = random.Random(f"widen/{config.seed}")
     count = settings.steps * settings.batch
@@ -76,13 +73,11 @@ def widen(model: Qwen2ForCausalLM, tokenizer: PreTrainedTokenizerFast, pool: Wor
     )
     rows: list[Row] = []
     for question, prompt, completion in zip(questions, prompts, completions, strict=True):
-        try:
+        with suppress(WorkflowError):
             plan = parse_workflow(completion.text, pool.ordinals, max_steps=max_steps)
-        except WorkflowError:
-            continue
-        if rng.random() >= KEPT:
-            plan = vary(plan, rng, pool.ordinals, max_steps=max_steps)
-        rows.append(_row(tokenizer, prompt, plan, question))
+            if rng.random() >= KEPT:
+                plan = vary(plan, rng, pool.ordinals, max_steps=max_steps)
+            rows.append(_row(tokenizer, prompt, plan, question))
     starts = [step * settings.batch for step in range(min(settings.steps, len(rows) // settings.batch))]
     batches = (rows[start : start + settings.batch] for start in starts)
 
@@ -133,12 +128,11 @@ def _imitate(
         longest = max(len(prompt) + len(completion) for prompt, completion in rows)
         ids = torch.full((len(rows), longest), pad)
         labels = torch.full((len(rows), longest), _IGNORED)
-        mask = torch.zeros((len(rows), longest), dtype=torch.long)
         for index, (prompt, completion) in enumerate(rows):
             end = len(prompt) + len(completion)
             ids[index, :end] = torch.tensor(prompt + completion)
             labels[index, len(prompt) : end] = torch.tensor(completion)
-            mask[index, :end] = 1
+        mask = (ids != pad).long()
         loss = model(input_ids=ids, labels=labels, attention_mask=mask).loss
         optimizer.zero_grad()
         loss.backward()

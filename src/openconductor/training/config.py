@@ -201,46 +201,52 @@ class TrainConfig(_Section):
 
     @model_validator(mode="after")
     def _fits_together(self) -> TrainConfig:
-        batch = self.rollout.batch
-        if batch % self.micro_batch:
-            raise ValueError(
-                f"optim.micro_batch: got {self.optim.micro_batch}, expected a divisor of rollout.questions x "
-                f"rollout.completions = {batch}"
-            )
-        if not self.model.base:
-            if self.model.hidden % self.model.heads:
-                raise ValueError(
-                    f"model.heads: got {self.model.heads}, expected a divisor of hidden = {self.model.hidden}"
-                )
-            if self.rollout.max_tokens >= self.model.positions:
-                raise ValueError(
-                    f"rollout.max_tokens: got {self.rollout.max_tokens}, expected less than model.positions = "
-                    f"{self.model.positions}"
-                )
-        self._check_questions()
-        for name, weights in (("data.easy", self.data.easy), ("widen.easy", self.widen.easy)):
-            if self.data.task == "gym" and weights and (len(weights) != len(KINDS) or sum(weights) <= 0):
-                raise ValueError(
-                    f"{name}: got {list(weights)}, expected {len(KINDS)} weights, one for each of {list(KINDS)}"
-                )
+        """Refuse what cannot go together; the gym draws its questions, and goes with itself alone."""
+        data, model, held_out, batch = self.data, self.model, self.held_out, self.rollout.batch
+        fresh, steps = not model.base, self.cold_start.steps
+        tested = held_out.task or data.task
+        gym, learnt_gym = "gym" in (data.task, tested), data.task == "gym"
+        weights = f"{len(KINDS)} weights, one for each of {list(KINDS)}"
+        drawn = "none: the gym's questions are drawn"
+        sizes = f"a divisor of rollout.questions x rollout.completions = {batch}"
+        wrong = (
+            ("optim.micro_batch", self.optim.micro_batch, sizes, batch % self.micro_batch),
+            ("model.heads", model.heads, f"a divisor of hidden = {model.hidden}", fresh and model.hidden % model.heads),
+            (
+                "rollout.max_tokens",
+                self.rollout.max_tokens,
+                f"less than model.positions = {model.positions}",
+                fresh and self.rollout.max_tokens >= model.positions,
+            ),
+            (
+                "cold_start.steps",
+                steps,
+                "0 beside model.base: only a fresh model needs a cold start",
+                steps and not fresh,
+            ),
+            ("cold_start.steps", steps, "more without model.base: a fresh model writes nothing", fresh and not steps),
+            (
+                "widen.steps",
+                self.widen.steps,
+                f"0 with task {data.task!r}: only the gym has plans to vary",
+                self.widen.steps and not learnt_gym,
+            ),
+            ("held_out.task", tested, f"the gym for both, beside data.task {data.task!r}", gym and data.task != tested),
+            ("data.path", data.path, drawn, gym and data.path),
+            ("held_out.path", held_out.path, drawn, gym and held_out.path),
+            ("data.split", data.split, "'train' for the gym", gym and data.split != "train"),
+            ("held_out.split", held_out.split, "'test' for the gym", gym and held_out.split != "test"),
+            ("data.easy", data.easy, weights, learnt_gym and _unfit(data.easy)),
+            ("widen.easy", self.widen.easy, weights, learnt_gym and _unfit(self.widen.easy)),
+        )
+        for key, got, expected, is_wrong in wrong:
+            if is_wrong:
+                raise ValueError(f"{key}: got {got!r}, expected {expected}")
         return self
 
-    def _check_questions(self) -> None:
-        """The gym draws its questions, of its own splits, and cannot be told from another task by one grader."""
-        data, held_out = self.data, self.held_out
-        tested = held_out.task or data.task
-        if "gym" not in (data.task, tested):
-            return
-        if data.task != tested:
-            raise ValueError(f"held_out.task: got {tested!r} beside data.task {data.task!r}, expected the gym for both")
-        given = {"data.path": data.path, "held_out.path": held_out.path}
-        splits = {"data.split": (data.split, "train"), "held_out.split": (held_out.split, "test")}
-        for name, path in given.items():
-            if path:
-                raise ValueError(f"{name}: got {path!r}, expected none: the gym's questions are drawn")
-        for name, (split, expected) in splits.items():
-            if split != expected:
-                raise ValueError(f"{name}: got {split!r}, expected {expected!r} for the gym")
+
+def _unfit(weights: Weights) -> bool:
+    return bool(weights) and (len(weights) != len(KINDS) or sum(weights) <= 0)
 
 
 def load_train_config(path: Path, overrides: Sequence[str] = ()) -> TrainConfig:
@@ -266,10 +272,7 @@ def differences(there: TrainConfig, here: TrainConfig) -> str:
 
 
 def _values(config: TrainConfig) -> dict[str, str]:
-    """Every value of a recipe by its dotted key, as TOML: those outside tables first.
-
-    The values are texts, numbers, switches and lists of numbers, which JSON spells as TOML does.
-    """
+    """Every value of a recipe by its dotted key, as TOML, which spells such values as JSON does."""
     values = config.model_dump()
     tables = {name: table for name, table in values.items() if isinstance(table, dict)}
     return {key: json.dumps(value) for key, value in values.items() if key not in tables} | {
@@ -280,11 +283,9 @@ def _values(config: TrainConfig) -> dict[str, str]:
 def dump_train_config(config: TrainConfig) -> str:
     """The whole recipe, defaults included, as TOML that loads to the same."""
     lines: list[str] = []
-    here = ""
     for key, value in _values(config).items():
         table, _, name = key.rpartition(".")
-        if table != here:
+        if table and f"[{table}]" not in lines:
             lines += ["", f"[{table}]"]
-            here = table
         lines.append(f"{name} = {value}")
     return "\n".join(lines) + "\n"

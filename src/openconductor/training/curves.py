@@ -1,15 +1,15 @@
 """The curve of a training: one line an iteration, with what shows whether *orchestration* is learnt.
 
-In: the scored rollouts of an iteration. Out: a record (validity, accuracy, accuracy given valid, shares, entropies,
-steps, topologies, groups without spread, truncation) appended to ``curves.jsonl``, and warnings when validity rises and
-accuracy given valid does not (format only), or routing collapses onto one worker.
+In: the problems of an iteration and how their completions were scored. Out: a record (validity, accuracy, accuracy
+given valid, shares, entropies, steps, topologies, groups without spread, truncation) appended to ``curves.jsonl``, and
+warnings when validity rises and accuracy given valid does not (format only), or routing collapses onto one worker.
 """
 
 from __future__ import annotations
 
 import json
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from statistics import fmean
@@ -18,9 +18,10 @@ from typing import Any
 from openconductor.errors import WorkflowError, WorkflowReason
 from openconductor.measures import entropy_bits, topology
 from openconductor.pool import WorkerPool
+from openconductor.reward import Scored
 from openconductor.storage import write_whole
 from openconductor.training.checkpoint import storing
-from openconductor.types import Episode, Workflow
+from openconductor.types import Problem
 
 Record = dict[str, Any]
 """What is written as JSON: names and numbers."""
@@ -28,62 +29,54 @@ _WINDOW = 20  # iterations a warning looks back
 _RISE = 0.02  # from one window's mean to the next; less is noise
 
 
-@dataclass(frozen=True, slots=True)
-class Rollout:
-    """One scored completion: the kind of question, its reward (None: masked), its episode, and whether it is right."""
-
-    kind: str
-    reward: float | None
-    episode: Episode
-    correct: bool | None
-
-    @property
-    def workflow(self) -> Workflow | None:
-        """The workflow that the completion was; None where it was none."""
-        return self.episode.rounds[-1].workflow if self.episode.rounds else None
+def kind_of(problem: Problem) -> str:
+    """What curves break results down by: the gym's kinds, elsewhere the task."""
+    return problem.kind if problem.task == "gym" else problem.task
 
 
-def measure(rollouts: Sequence[Rollout], pool: WorkerPool, *, group: int = 1) -> Record:
-    """Measure rollouts (of one iteration, or of an evaluation); neighbours of ``group`` belong to one question.
+def measure(problems: Sequence[Problem], scored: Sequence[Scored], pool: WorkerPool, *, group: int = 1) -> Record:
+    """Measure what was scored (an iteration, or an evaluation); neighbours of ``group`` belong to one question.
 
     ``accuracy_given_valid`` is None where no workflow is valid.
     """
-    scored = [rollout for rollout in rollouts if rollout.reward is not None]
-    valid = [(rollout.kind, workflow) for rollout in scored if (workflow := rollout.workflow) is not None]
-    right = sum(rollout.correct is True for rollout in scored)
-    count = max(1, len(scored))
-    steps = [step for _, workflow in valid for step in workflow]
+    played = [(kind_of(problem), one) for problem, one in zip(problems, scored, strict=True) if one.reward is not None]
+    workflows = [
+        (kind, workflow)
+        for kind, one in played
+        if one.episode.rounds and (workflow := one.episode.rounds[-1].workflow) is not None
+    ]
+    right = sum(one.correct is True for _, one in played)
+    count = max(1, len(played))
+    steps = [step for _, workflow in workflows for step in workflow]
     workers = Counter(step.worker for step in steps)
     by_subtask: dict[str, Counter[int]] = defaultdict(Counter)
     for step in steps:
         by_subtask[step.subtask][step.worker] += 1
-    groups = [rollouts[start : start + group] for start in range(0, len(rollouts), group)]
-    flat = sum(len({rollout.reward for rollout in members} - {None}) < 2 for members in groups)
-    truncated = [
-        isinstance(error := rollout.episode.error, WorkflowError) and error.reason is WorkflowReason.TRUNCATED
-        for rollout in scored
-    ]
+    groups = [scored[start : start + group] for start in range(0, len(scored), group)]
+    errors = [one.episode.error for _, one in played]
+    cut = sum(isinstance(error, WorkflowError) and error.reason is WorkflowReason.TRUNCATED for error in errors)
     entropies = [entropy_bits(counts.values()) * counts.total() for counts in by_subtask.values()]
     return {
-        "rollouts": len(rollouts),
-        "masked": len(rollouts) - len(scored),
-        "reward": sum(rollout.reward or 0.0 for rollout in scored) / count,
-        "validity": len(valid) / count,
+        "rollouts": len(scored),
+        "masked": len(scored) - len(played),
+        "reward": sum(one.reward or 0.0 for _, one in played) / count,
+        "validity": len(workflows) / count,
         "accuracy": right / count,
-        "accuracy_given_valid": right / len(valid) if valid else None,
-        "truncated": sum(truncated) / count,
-        "groups_without_spread": flat / max(1, len(groups)),
+        "accuracy_given_valid": right / len(workflows) if workflows else None,
+        "truncated": cut / count,
+        "groups_without_spread": sum(len({one.reward for one in members} - {None}) < 2 for members in groups)
+        / max(1, len(groups)),
         "routing_entropy_bits": entropy_bits(workers.values()),
         "routing_entropy_by_subtask_bits": sum(entropies) / max(1, len(steps)),
         "worker_share": {worker.name: workers[ordinal] / max(1, len(steps)) for ordinal, worker in pool},
-        "topology": dict(Counter(topology(workflow) for _, workflow in valid)),
-        "steps_by_kind": _means((kind, len(workflow)) for kind, workflow in valid),
-        "accuracy_by_kind": _means((rollout.kind, float(rollout.correct is True)) for rollout in scored),
+        "topology": dict(Counter(topology(workflow) for _, workflow in workflows)),
+        "steps_by_kind": _means((kind, len(workflow)) for kind, workflow in workflows),
+        "accuracy_by_kind": _means((kind, float(one.correct is True)) for kind, one in played),
     }
 
 
 def _means(values: Iterable[tuple[str, float]]) -> dict[str, float]:
-    by_kind: Mapping[str, list[float]] = defaultdict(list)
+    by_kind: dict[str, list[float]] = defaultdict(list)
     for kind, value in values:
         by_kind[kind].append(value)
     return {kind: fmean(of_kind) for kind, of_kind in sorted(by_kind.items())}
@@ -133,18 +126,17 @@ def warnings(records: Sequence[Record]) -> list[str]:
         return [fmean(value for record in window if (value := record[key]) is not None) for window in windows]
 
     found: list[str] = []
-    valid_before, valid_after = means("validity")
+    valid, entropy = means("validity"), means("routing_entropy_bits")
     # Only where each window holds a valid workflow; where one holds none, nothing is known of its skill.
-    if valid_before > 0 and valid_after > valid_before + _RISE:
-        right_before, right_after = means("accuracy_given_valid")
-        if right_after <= right_before + _RISE:
+    if valid[0] > 0 and valid[1] > valid[0] + _RISE:
+        right = means("accuracy_given_valid")
+        if right[1] <= right[0] + _RISE:
             found.append(
-                f"validity rises ({valid_before:.2f} -> {valid_after:.2f}) while accuracy given valid does not "
-                f"({right_before:.2f} -> {right_after:.2f}): format is being learnt, not orchestration"
+                f"validity rises ({valid[0]:.2f} -> {valid[1]:.2f}) while accuracy given valid does not "
+                f"({right[0]:.2f} -> {right[1]:.2f}): format is being learnt, not orchestration"
             )
-    entropy_before, entropy_after = means("routing_entropy_bits")
-    if entropy_after < 0.5 <= entropy_before:
-        found.append(f"routing entropy fell to {entropy_after:.2f} bits: routing is collapsing onto one worker")
+    if entropy[1] < 0.5 <= entropy[0]:
+        found.append(f"routing entropy fell to {entropy[1]:.2f} bits: routing is collapsing onto one worker")
     if means("groups_without_spread")[1] > 0.9:
         found.append("more than 90 % of the groups have no spread of rewards: there is little left to learn from")
     if means("masked")[1] > 0.2 * means("rollouts")[1]:

@@ -1,4 +1,4 @@
-"""What a training learns from and is measured on.
+"""What a training learns from and is measured on, and what every phase of it needs.
 
 In: a recipe. Out: one list of problems for training (in order, iteration after iteration) and one held out, and who
 grades them. A problem depends only on its index and the seed, so a resumed run sees what an uninterrupted one would
@@ -8,12 +8,15 @@ have seen.
 from __future__ import annotations
 
 import random
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 from openconductor.errors import TaskError
 from openconductor.gym.questions import EQUAL_MIX, KINDS, Kind, draw_questions
+from openconductor.pool import WorkerPool
 from openconductor.protocols import Grader
+from openconductor.reward import RewardFunction
 from openconductor.tasks import load_task
 from openconductor.tasks.items import Benchmark
 from openconductor.tasks.paper_mix import MixGrader
@@ -36,6 +39,18 @@ class Questions:
     grader: Grader
     learnt: Sequence[Problem] = ()
     held_out: Sequence[Problem] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Setup:
+    """What every phase of a run needs."""
+
+    config: TrainConfig
+    folder: Path
+    pool: WorkerPool
+    questions: Questions
+    score: RewardFunction
+    say: Callable[[str], None]
 
 
 def load_questions(config: TrainConfig) -> Questions:
@@ -63,9 +78,13 @@ def load_questions(config: TrainConfig) -> Questions:
         )
     if learning.name == measuring.name:
         return Questions(learning.grader, learnt, tested)
-    graders: dict[str, Grader] = {}
-    for task in (learning, measuring):
-        graders |= task.grader.graders if isinstance(task.grader, MixGrader) else {task.name: task.grader}
+    graders = {
+        name: grader
+        for task in (learning, measuring)
+        for name, grader in (
+            task.grader.graders.items() if isinstance(task.grader, MixGrader) else [(task.name, task.grader)]
+        )
+    }
     return Questions(MixGrader(graders), learnt, tested)
 
 
@@ -77,11 +96,6 @@ def _problems(task: Benchmark, split: str, section: str) -> Sequence[Problem]:
     if not problems:
         raise TaskError(f"{section}: task {task.name} has no problems in its split {split!r}")
     return problems
-
-
-def kind_of(problem: Problem) -> str:
-    """What curves break results down by: the gym's kinds, elsewhere the task."""
-    return problem.kind if problem.task == "gym" else problem.task
 
 
 def training_problems(config: TrainConfig, questions: Questions, *, after: int = 0) -> list[Problem]:

@@ -12,6 +12,7 @@ import random
 import shutil
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, cast
 
@@ -24,13 +25,12 @@ from trl.trainer.grpo_trainer import RewardFunc
 from trl.trainer.utils import shutdown_event_loop_in_daemon
 
 from openconductor.errors import JournalError
-from openconductor.pool import WorkerPool
-from openconductor.reward import RewardFunction
 from openconductor.training.checkpoint import COMPLETE, storing
 from openconductor.training.config import TrainConfig
-from openconductor.training.curves import Curve, Rollout, measure
-from openconductor.training.examples import kind_of
-from openconductor.types import Completion, Problem, Usage
+from openconductor.training.curves import Curve, measure
+from openconductor.training.examples import Setup
+from openconductor.training.rollout import completion_of, render_chat, score_all
+from openconductor.types import Problem
 
 
 def grpo_arguments(config: TrainConfig, folder: Path, *, cpu: bool) -> GRPOConfig:
@@ -75,43 +75,26 @@ def grpo_arguments(config: TrainConfig, folder: Path, *, cpu: bool) -> GRPOConfi
 _REPORT_EVERY = 10  # iterations
 
 
+@dataclass(slots=True)
 class WorkflowReward:
     """TRL's async reward function over a whole batch; every completion's workflow runs at the same time.
 
     A failure of infrastructure is None (masked), never a number. Into the trainer only what stops a run is raised: a
     wrong key, a wrong setting, a failing disk.
 
-    Args:
-        score: the reward of one completion.
+    Attributes:
+        setup: of the run; its recipe is the act's.
         problems: what the rows' ``problem`` is an index into.
-        pool: the workers that curves name.
-        config: the recipe.
         curve: what each batch's record is appended to.
         end: the id of the token that ends a completion.
-        say: gets lines for people.
     """
 
+    setup: Setup
+    problems: Sequence[Problem]
+    curve: Curve
+    end: int
+    clock: float = field(default_factory=time.perf_counter)
     __name__ = "workflow"
-
-    def __init__(
-        self,
-        score: RewardFunction,
-        problems: Sequence[Problem],
-        pool: WorkerPool,
-        config: TrainConfig,
-        curve: Curve,
-        *,
-        end: int,
-        say: Callable[[str], None],
-    ) -> None:
-        self._score = score
-        self._problems = problems
-        self._pool = pool
-        self._config = config
-        self._curve = curve
-        self._end = end
-        self._say = say
-        self._clock = time.perf_counter()
 
     async def __call__(
         self,
@@ -124,58 +107,36 @@ class WorkflowReward:
         log_metric: Callable[[str, float], None],
         **_: object,
     ) -> list[float | None]:
-        """One reward a completion, in order."""
-        iteration = self._curve.after + int(trainer_state.global_step)
-        group = self._config.rollout.completions
-        asked = [self._problems[index] for index in problem]
-        played = [
-            asyncio.ensure_future(
-                self._score(
-                    asked[index],
-                    Completion(
-                        completion[0]["content"],
-                        usage=Usage(output_tokens=len(ids)),
-                        finish_reason="stop" if ids[-1] == self._end else "length",
-                    ),
-                    sample=iteration * group + index % group,
-                )
-            )
-            for index, (completion, ids) in enumerate(zip(completions, completion_ids, strict=True))
+        """One reward a completion, in order: the true ones, but for the two controls."""
+        config, say = self.setup.config, self.setup.say
+        iteration, group = self.curve.after + int(trainer_state.global_step), config.rollout.completions
+        asked = [self.problems[index] for index in problem]
+        said = [
+            completion_of(completion[0]["content"], ids, self.end)
+            for completion, ids in zip(completions, completion_ids, strict=True)
         ]
-        try:
-            scored = await asyncio.gather(*played)
-        except BaseException:  # a stop: nothing that follows can succeed, and nothing may go on after it
-            for one in played:
-                one.cancel()
-            await asyncio.gather(*played, return_exceptions=True)
-            raise
-        rollouts = [
-            Rollout(kind_of(one), done.reward, done.episode, done.correct)
-            for one, done in zip(asked, scored, strict=True)
-        ]
+        samples = [iteration * group + index % group for index in range(len(asked))]
+        scored = await score_all(self.setup.score, zip(asked, said, samples, strict=True))
         now = time.perf_counter()
-        record = {"iteration": iteration, "seconds": now - self._clock, **measure(rollouts, self._pool, group=group)}
-        self._clock = now
-        for warning in self._curve.append(record):
-            self._say(f"warning: iteration {iteration}: {warning}")
+        measured = measure(asked, scored, self.setup.pool, group=group)
+        record = {"iteration": iteration, "seconds": now - self.clock, **measured}
+        self.clock = now
+        for warning in self.curve.append(record):
+            say(f"warning: iteration {iteration}: {warning}")
         if iteration % _REPORT_EVERY == 0:
-            last = self._curve.after + self._config.rollout.iterations
-            self._say(
-                f"iteration {iteration} of {last}: accuracy {record['accuracy']:.3f}, "
-                f"validity {record['validity']:.3f}, routing entropy {record['routing_entropy_bits']:.2f} bits"
+            say(
+                f"iteration {iteration} of {self.curve.after + config.rollout.iterations}: accuracy "
+                f"{record['accuracy']:.3f}, validity {record['validity']:.3f}, routing entropy "
+                f"{record['routing_entropy_bits']:.2f} bits"
             )
         for name in ("validity", "accuracy", "accuracy_given_valid", "routing_entropy_bits"):
             if record[name] is not None:
                 log_metric(name, float(record[name]))
-        return self._controlled([one.reward for one in scored], iteration)
-
-    def _controlled(self, rewards: list[float | None], iteration: int) -> list[float | None]:
-        """The rewards that the trainer sees: the true ones, but for the two controls."""
-        control = self._config.reward.control
-        if control == "flipped":
+        rewards = [one.reward for one in scored]
+        if config.reward.control == "flipped":
             return [None if reward is None else 1.0 - reward for reward in rewards]
-        if control == "shuffled":
-            random.Random(f"shuffled/{self._config.seed}/{iteration}").shuffle(rewards)
+        if config.reward.control == "shuffled":
+            random.Random(f"shuffled/{config.seed}/{iteration}").shuffle(rewards)
         return rewards
 
 
@@ -226,15 +187,17 @@ class ConductorTrainer(GRPOTrainer):
 def run_grpo(
     model: PreTrainedModel,
     tokenizer: PreTrainedTokenizerBase,
-    prompts: Sequence[list[dict[str, str]]],
     reward: WorkflowReward,
-    config: TrainConfig,
     folder: Path,
     *,
     checkpoint: Path | None,
 ) -> None:
-    """Train the model in place, from a checkpoint in the folder on; prompt i is that of the reward's problem i."""
-    rows = [{"prompt": prompt, "problem": index} for index, prompt in enumerate(prompts)]
+    """Train the model in place on the reward's problems, from a checkpoint in the folder on."""
+    config, pool = reward.setup.config, reward.setup.pool
+    rows = [
+        {"prompt": render_chat(problem.question, config, pool), "problem": index}
+        for index, problem in enumerate(reward.problems)
+    ]
     trainer = ConductorTrainer(
         config,
         model=model,

@@ -1,13 +1,13 @@
 """A language model asked many questions at once, in process: how training looks at what it has learnt.
 
-In: a model and problems. Out: scored rollouts. This is the trainer's own view (torch, batched); what a user runs goes
-through a Provider and ``Conductor.ask``.
+In: a model and problems. Out: completions, and what each is worth. This is the trainer's own view (torch, batched);
+what a user runs goes through a Provider and ``Conductor.ask``.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any, cast
 
 import torch
@@ -15,11 +15,9 @@ from transformers import GenerationConfig, PreTrainedModel, PreTrainedTokenizerB
 
 from openconductor.pool import WorkerPool
 from openconductor.prompt import render_prompt
-from openconductor.reward import RewardFunction
+from openconductor.reward import RewardFunction, Scored
 from openconductor.training.checkpoint import end_id, pad_id
 from openconductor.training.config import TrainConfig
-from openconductor.training.curves import Rollout
-from openconductor.training.examples import kind_of
 from openconductor.types import Completion, Problem, Question, Usage
 
 _BATCH = 100
@@ -27,9 +25,8 @@ _BATCH = 100
 
 def render_chat(question: Question, config: TrainConfig, pool: WorkerPool) -> list[dict[str, str]]:
     """The Conductor's prompt as the plain dictionaries of a chat template."""
-    messages = render_prompt(
-        question, pool.ordinals, options=config.prompt.options(), max_steps=config.rollout.max_steps
-    )
+    options = config.prompt.options()
+    messages = render_prompt(question, pool.ordinals, options=options, max_steps=config.rollout.max_steps)
     return [{"role": message.role, "content": message.content} for message in messages]
 
 
@@ -37,6 +34,13 @@ def write_prompt(tokenizer: PreTrainedTokenizerBase, question: Question, config:
     """The Conductor's prompt as the text that the model completes."""
     chat = render_chat(question, config, pool)
     return cast("str", tokenizer.apply_chat_template(chat, tokenize=False, add_generation_prompt=True))
+
+
+def completion_of(text: str, ids: Sequence[int], end: int) -> Completion:
+    """What a model completed, the end's token among its ids where it came to one."""
+    return Completion(
+        text, usage=Usage(output_tokens=len(ids)), finish_reason="stop" if ids[-1:] == [end] else "length"
+    )
 
 
 def complete(
@@ -68,36 +72,22 @@ def complete(
         with torch.no_grad():
             ids = cast("Any", model).generate(**batch.to(model.device), generation_config=settings)
         for row in ids[:, batch["input_ids"].shape[1] :].tolist():
-            kept = row[: row.index(end)] if end in row else row
+            kept = row[: row.index(end) + 1] if end in row else row
             text = cast("str", tokenizer.decode(kept, skip_special_tokens=True))
-            usage = Usage(output_tokens=len(kept) + (end in row))
-            completions.append(Completion(text, usage=usage, finish_reason="stop" if end in row else "length"))
+            completions.append(completion_of(text, kept, end))
     model.train(training)
     return completions
 
 
-def play(
-    model: PreTrainedModel,
-    tokenizer: PreTrainedTokenizerBase,
-    problems: Sequence[Problem],
-    score: RewardFunction,
-    pool: WorkerPool,
-    config: TrainConfig,
-    *,
-    temperature: float | None,
-    seed: int = 0,
-) -> list[Rollout]:
-    """Let the model orchestrate every problem's question once."""
-    prompts = [write_prompt(tokenizer, problem.question, config, pool) for problem in problems]
-    completions = complete(
-        model, tokenizer, prompts, max_tokens=config.rollout.max_tokens, temperature=temperature, seed=seed
-    )
+async def score_all(score: RewardFunction, asked: Iterable[tuple[Problem, Completion, int]]) -> list[Scored]:
+    """Play and judge completions at the same time; each comes with its problem and its sample's number.
 
-    async def score_all() -> list[Rollout]:
-        scored = await asyncio.gather(*(score(*pair, sample=seed) for pair in zip(problems, completions, strict=True)))
-        return [
-            Rollout(kind_of(problem), one.reward, one.episode, one.correct)
-            for problem, one in zip(problems, scored, strict=True)
-        ]
-
-    return asyncio.run(score_all())
+    Where one raises, which stops a run, the others are ended: nothing may go on after it.
+    """
+    played = [asyncio.ensure_future(score(problem, said, sample=sample)) for problem, said, sample in asked]
+    try:
+        return await asyncio.gather(*played)
+    finally:
+        for one in played:
+            one.cancel()
+        await asyncio.gather(*played, return_exceptions=True)

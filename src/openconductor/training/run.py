@@ -8,6 +8,7 @@ mark of completeness is there. Over a pool file, what the workers said and cost 
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 import json
 import platform
@@ -15,10 +16,10 @@ import time
 import warnings
 from collections.abc import Callable, Generator
 from contextlib import contextmanager, nullcontext
-from dataclasses import dataclass
+from dataclasses import replace
 from importlib.metadata import distributions
 from pathlib import Path
-from typing import Any, cast
+from typing import cast
 
 import torch
 from transformers import PreTrainedModel, PreTrainedTokenizerBase, PreTrainedTokenizerFast, Qwen2ForCausalLM
@@ -30,7 +31,7 @@ from openconductor.gym.workers import gym_pool
 from openconductor.journal import Journal
 from openconductor.policies import LONG_PATIENCE_S, patient
 from openconductor.pool import WorkerPool
-from openconductor.reward import RewardFunction
+from openconductor.reward import RewardFunction, Scored
 from openconductor.storage import write_whole
 from openconductor.training.checkpoint import (
     build_model,
@@ -45,24 +46,12 @@ from openconductor.training.checkpoint import (
 )
 from openconductor.training.cold_start import cold_start, widen
 from openconductor.training.config import TrainConfig, differences, dump_train_config, load_train_config
-from openconductor.training.curves import Curve, Record, Rollout, measure
-from openconductor.training.examples import Questions, held_out_problems, load_questions, training_problems
+from openconductor.training.curves import Curve, Record, measure
+from openconductor.training.examples import Setup, held_out_problems, load_questions, training_problems
 from openconductor.training.grpo import WorkflowReward, run_grpo
-from openconductor.training.rollout import play, render_chat
+from openconductor.training.rollout import complete, score_all, write_prompt
 
 _PACKAGES = ("openconductor", "torch", "transformers", "trl", "accelerate", "tokenizers", "datasets")
-
-
-@dataclass(frozen=True, slots=True)
-class Setup:
-    """What every phase of a run needs."""
-
-    config: TrainConfig
-    folder: Path
-    pool: WorkerPool
-    questions: Questions
-    score: RewardFunction
-    say: Callable[[str], None]
 
 
 def train(
@@ -87,15 +76,6 @@ def train(
         JournalError: the disk failed; what was written before stays.
     """
     folder = Path(folder)
-    if config.model.base and config.cold_start.steps:
-        raise ConfigError(
-            f"cold_start.steps: got {config.cold_start.steps} beside model.base {config.model.base!r}; "
-            "expected 0, for only a fresh model needs a cold start"
-        )
-    if not config.model.base and not config.cold_start.steps:
-        raise ConfigError("cold_start.steps: got 0 without model.base; expected more, for a fresh model writes nothing")
-    if config.widen.steps and config.data.task != "gym":
-        raise ConfigError(f"widen.steps: got {config.widen.steps} with task {config.data.task!r}, expected the gym")
     questions = load_questions(config)
     say = on_progress or keep_quiet
     if changed := _open_folder(config, folder, resume=resume):
@@ -168,41 +148,30 @@ def quiet_libraries(*, bars: bool = False) -> Generator[None]:
 
 
 def _open_folder(config: TrainConfig, folder: Path, *, resume: bool) -> str:
-    """Make the run's folder, or check that it may be gone on with; returns what is no longer as it was."""
-    stored = folder / "config.toml"
+    """Make the run's folder, or check that its run may be resumed; returns what is no longer as it was."""
+    stored, environment = folder / "config.toml", folder / "environment.json"
     if folder.exists() and not folder.is_dir():
         raise ConfigError(f"run folder {folder}: is a file, expected a folder")
-    if stored.is_file():
-        if not resume:
-            raise ConfigError(f"run folder {folder}: holds a run already; resume it, or choose another folder")
-        if changed := differences(load_train_config(stored), config):
-            raise ConfigError(
-                f"run folder {folder}: its run has another recipe (config.toml: {changed}), expected the same"
-            )
-        return _note_resumption(folder)
-    if folder.is_dir() and any(folder.iterdir()):
-        raise ConfigError(f"run folder {folder}: is not empty and holds no run, expected a new folder")
-    if resume:
-        raise ConfigError(f"run folder {folder}: holds no run to resume")
-    folder.mkdir(parents=True, exist_ok=True)
-    write_whole(folder / "environment.json", json.dumps(_environment(), indent=2) + "\n")
-    write_whole(stored, dump_train_config(config))
-    return ""
-
-
-def _note_resumption(folder: Path) -> str:
-    """Put on record with what a run is resumed, where that has changed; the curve may then differ."""
-    path, now = folder / "environment.json", _environment()
-    try:
-        begun: dict[str, Any] = json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}
-    except ValueError as error:
-        raise ConfigError(f"{path}: is no JSON ({error}), expected a run's record") from error
-    resumed: list[dict[str, Any]] = begun.pop("resumed", [])
-    latest = resumed[-1] if resumed else begun
-    if latest == now:
+    if not stored.is_file():
+        if folder.is_dir() and any(folder.iterdir()):
+            raise ConfigError(f"run folder {folder}: is not empty and holds no run, expected a new folder")
+        if resume:
+            raise ConfigError(f"run folder {folder}: holds no run to resume")
+        folder.mkdir(parents=True, exist_ok=True)
+        write_whole(environment, json.dumps(_environment(), indent=2) + "\n")
+        write_whole(stored, dump_train_config(config))
         return ""
-    write_whole(path, json.dumps({**begun, "resumed": [*resumed, now]}, indent=2) + "\n")
-    changed = ", ".join(name for name in now if latest.get(name) != now[name])
+    if not resume:
+        raise ConfigError(f"run folder {folder}: holds a run already; resume it, or choose another folder")
+    if changed := differences(load_train_config(stored), config):
+        raise ConfigError(
+            f"run folder {folder}: its run has another recipe (config.toml: {changed}), expected the same"
+        )
+    begun, now = json.loads(environment.read_text(encoding="utf-8")), _environment()
+    latest = begun.get("resumed", [begun])[-1]
+    if not (changed := ", ".join(name for name in now if latest.get(name) != now[name])):
+        return ""
+    write_whole(environment, json.dumps({**begun, "resumed": [*begun.get("resumed", []), now]}, indent=2) + "\n")
     return (
         f"resumed with another {changed} than before (environment.json): the curve may differ from an uninterrupted one"
     )
@@ -243,7 +212,7 @@ def _starting_point(setup: Setup) -> tuple[PreTrainedModel, PreTrainedTokenizerB
         if step % every == 0:
             setup.say(f"cold start: step {step} of {config.cold_start.steps}, loss {loss:.3f} nats a token")
 
-    cold_start(model, tokenizer, setup.pool, config, on_step=report)
+    cold_start(model, tokenizer, setup, on_step=report)
     save_conductor(model, tokenizer, config, folder)
     return load_model(folder)  # from the folder, where TRL finds the reference model of a KL term
 
@@ -252,12 +221,12 @@ def _learn(setup: Setup, model: PreTrainedModel, tokenizer: PreTrainedTokenizerB
     """GRPO, in one act or two, from the last whole checkpoint to the last iteration."""
     config, folder = setup.config, setup.folder
     if not config.widen.steps:
-        return _act(setup, model, tokenizer, config, folder / "checkpoints")
+        return _act(setup, model, tokenizer, folder / "checkpoints")
     widened = folder / "widened"
     if not is_complete(widened):
-        model = _act(setup, model, tokenizer, config, folder / "checkpoints")
+        model = _act(setup, model, tokenizer, folder / "checkpoints")
         setup.say("the second act: the plans are varied")
-        widen(cast("Qwen2ForCausalLM", model), cast("PreTrainedTokenizerFast", tokenizer), setup.pool, config)
+        widen(cast("Qwen2ForCausalLM", model), cast("PreTrainedTokenizerFast", tokenizer), setup)
         save_conductor(model, tokenizer, config, widened)
     second = config.model_copy(
         update={
@@ -266,26 +235,18 @@ def _learn(setup: Setup, model: PreTrainedModel, tokenizer: PreTrainedTokenizerB
         }
     )
     model, tokenizer = load_model(widened)
-    first = config.rollout.iterations
-    return _act(setup, model, tokenizer, second, folder / "checkpoints_widened", after=first)
+    after = config.rollout.iterations
+    return _act(replace(setup, config=second), model, tokenizer, folder / "checkpoints_widened", after=after)
 
 
 def _act(
-    setup: Setup,
-    model: PreTrainedModel,
-    tokenizer: PreTrainedTokenizerBase,
-    config: TrainConfig,
-    folder: Path,
-    *,
-    after: int = 0,
+    setup: Setup, model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, folder: Path, *, after: int = 0
 ) -> PreTrainedModel:
     """One act; ``after`` counts the iterations of the one before. The model is trained in place, and returned."""
     checkpoint, done = last_checkpoint(folder)
-    problems = training_problems(config, setup.questions, after=after)
-    prompts = [render_chat(problem.question, config, setup.pool) for problem in problems]
+    problems = training_problems(setup.config, setup.questions, after=after)
     curve = Curve.open(setup.folder / "curves.jsonl", after=after, done=done)
-    reward = WorkflowReward(setup.score, problems, setup.pool, config, curve, end=end_id(tokenizer), say=setup.say)
-    run_grpo(model, tokenizer, prompts, reward, config, folder, checkpoint=checkpoint)
+    run_grpo(model, tokenizer, WorkflowReward(setup, problems, curve, end_id(tokenizer)), folder, checkpoint=checkpoint)
     return model
 
 
@@ -297,11 +258,15 @@ def _measure(
     temperature: float | None,
     repeats: int = 1,
 ) -> Record:
-    """Play held-out questions, ``repeats`` times each."""
-    problems = held_out_problems(setup.config, setup.questions)
-    rollouts: list[Rollout] = []
+    """Let the model orchestrate held-out questions, ``repeats`` times each."""
+    config = setup.config
+    problems = held_out_problems(config, setup.questions)
+    prompts = [write_prompt(tokenizer, problem.question, config, setup.pool) for problem in problems]
+    scored: list[Scored] = []
     for seed in range(repeats):
-        rollouts += play(
-            model, tokenizer, problems, setup.score, setup.pool, setup.config, temperature=temperature, seed=seed
+        completions = complete(
+            model, tokenizer, prompts, max_tokens=config.rollout.max_tokens, temperature=temperature, seed=seed
         )
-    return measure(rollouts, setup.pool)
+        asked = [(problem, said, seed) for problem, said in zip(problems, completions, strict=True)]
+        scored += asyncio.run(score_all(setup.score, asked))
+    return measure(problems * repeats, scored, setup.pool)

@@ -52,39 +52,24 @@ def representatives() -> tuple[tuple[GymQuestion, float], ...]:
 
 
 def search(seed: int, *, restarts: int = 30) -> tuple[Constant, float]:
-    """The best constant found: all of one to three steps, then ascents from the best of these and from random ones.
-
-    An ascent takes the first single change that helps until none does, so what it ends at is a local optimum.
-    """
+    """The best of some local optima: from random constants, the first single change that helps, until none does."""
     rng = random.Random(seed)
-    small = [constant for size in (1, 2, 3) for constant in _all_constants(size)]
-    ranked = sorted(((mean_accuracy(constant), constant) for constant in small), key=lambda entry: -entry[0])
-    best_value, best = ranked[0]
-    starts = [constant for _, constant in ranked[:3]]
-    starts += [_random_constant(rng, rng.choice((4, MAX_STEPS))) for _ in range(restarts)]
-    for start in starts:
-        constant, value = climb(start, rng)
+    best, best_value = BEST_FIXED, 0.0
+    for _ in range(restarts):
+        constant = _random_constant(rng, rng.randint(1, MAX_STEPS))
+        value, improving = mean_accuracy(constant), True
+        while improving:
+            improving = False
+            for change in rng.sample(changes := list(neighbours(constant)), len(changes)):
+                if (changed := mean_accuracy(change, at_least=value)) > value + 1e-9:
+                    constant, value, improving = change, changed, True
+                    break
         if value > best_value + 1e-9:
-            best_value, best = value, constant
+            best, best_value = constant, value
     return best, best_value
 
 
-def climb(constant: Constant, rng: random.Random, *, max_steps: int = MAX_STEPS) -> tuple[Constant, float]:
-    """Take single changes that help, in a random order, until none does."""
-    value = mean_accuracy(constant)
-    while True:
-        changes = list(neighbours(constant, max_steps=max_steps))
-        rng.shuffle(changes)
-        for change in changes:
-            changed = mean_accuracy(change, at_least=value)
-            if changed > value + 1e-9:
-                constant, value = change, changed
-                break
-        else:
-            return constant, value
-
-
-def neighbours(constant: Constant, *, max_steps: int = MAX_STEPS) -> Iterator[Constant]:
+def neighbours(constant: Constant) -> Iterator[Constant]:
     """Every constant that is one change away: another worker, another access, a step less, a step more.
 
     A new step comes last, or comes earlier and is seen by the last one.
@@ -105,7 +90,7 @@ def neighbours(constant: Constant, *, max_steps: int = MAX_STEPS) -> Iterator[Co
             if place != index
         ]
         yield Constant((*workers[:index], *workers[index + 1 :]), tuple(renamed))
-    for index in range(size + 1 if size < max_steps else 0):
+    for index in range(size + 1 if size < MAX_STEPS else 0):
         moved = [tuple(earlier + (earlier >= index) for earlier in seen) for seen in access]
         if index < size:
             moved[-1] = tuple(sorted((*moved[-1], index)))
@@ -115,12 +100,6 @@ def neighbours(constant: Constant, *, max_steps: int = MAX_STEPS) -> Iterator[Co
 
 def _subsets(size: int) -> list[tuple[int, ...]]:
     return [seen for count in range(size + 1) for seen in combinations(range(size), count)]
-
-
-def _all_constants(size: int) -> Iterator[Constant]:
-    for workers in product(ALL, repeat=size):
-        for access in product(*(_subsets(index) for index in range(size))):
-            yield Constant(workers, access)
 
 
 def _random_constant(rng: random.Random, size: int) -> Constant:

@@ -15,7 +15,6 @@ from openconductor.gym.exact import (
     answer_chances,
     expected_accuracy,
     oracle_workflow,
-    random_accuracy,
 )
 from openconductor.gym.levels import fixed_accuracy
 from openconductor.gym.questions import GymQuestion, draw_questions, read_question
@@ -44,64 +43,31 @@ def attempts(worker: int, subtask: str, count: int, judge: int = 4) -> Workflow:
     return Workflow((*(Step(worker, subtask) for _ in range(count)), Step(judge, COMPARE[0], "all")))
 
 
+SORTED = Step(6, "sort the list")
 CASES: list[tuple[str, GymQuestion, Workflow]] = [
-    ("one step", SINGLE, Workflow((Step(5, "spell every digit"),))),
-    ("one step, second best", SINGLE, Workflow((Step(6, "read the digits aloud"),))),
-    ("one step on a smudged list", SMUDGED, Workflow((Step(1, "add one to each"),))),
-    ("chain of two", PAIR, Workflow((Step(3, "sort the list"), Step(1, "make each twice as big", "all")))),
-    ("commuted", PAIR, Workflow((Step(1, "make each twice as big"), Step(3, "sort the list", (0,))))),
-    ("all in one step", PAIR, Workflow((Step(0, "sort the list, then double every number"),))),
-    (
-        "chain of three",
-        TRIPLE,
-        Workflow(
-            (
-                Step(6, "reverse the list"),
-                Step(7, "say the hours in minutes", (0,)),
-                Step(5, "write in binary", "all"),
-            )
-        ),
-    ),
-    *(
-        (f"referee over {count}", SMUDGED, attempts(1, "add one to each", count))  # 1 to 4 attempts
-        for count in (1, 2, 3, 4)
-    ),
+    ("one step", SINGLE, Workflow([Step(5, "spell every digit")])),
+    ("one step on a smudged list", SMUDGED, Workflow([Step(1, "add one to each")])),
+    ("chain of two", PAIR, Workflow([Step(3, "sort the list"), Step(1, "make each twice as big", "all")])),
+    ("commuted", PAIR, Workflow([Step(1, "make each twice as big"), Step(3, "sort the list", (0,))])),
+    ("all in one step", PAIR, Workflow([Step(0, "sort the list, then double every number")])),
+    *((f"referee over {count}", SMUDGED, attempts(1, "add one to each", count)) for count in (1, 2, 3, 4)),
     ("referee over weak attempts", SINGLE, attempts(2, "spell every digit", 3)),
     ("votes without a referee", SMUDGED, attempts(1, "add one to each", 4, judge=6)),
     ("referee over what is not finished", TRIPLE, attempts(3, "reverse the list", 2)),
     (
-        "a referee in the middle",
-        SMUDGED,
-        Workflow((Step(1, "add one to each"), Step(4, COMPARE[1], (0,)), Step(0, "reverse the list", "all"))),
-    ),
-    (
         "an operation done again on what may be a mistake",
         asked("Take 44 17 93 8, sort the list."),
-        Workflow(
-            (
-                Step(6, "sort the list"),
-                Step(3, "sort the list", (0,)),
-                Step(3, "sort the list"),
-                Step(4, COMPARE[0], "all"),
-            )
-        ),
+        Workflow([SORTED, Step(3, "sort the list", (0,)), Step(3, "sort the list"), Step(4, COMPARE[0], "all")]),
     ),
     (
         "branches that share their beginning",
         PAIR,
-        Workflow(
-            (
-                Step(6, "sort the list"),
-                Step(1, "double every number", (0,)),
-                Step(0, "double every number", (0,)),
-                Step(4, COMPARE[0], (1, 2)),
-            )
-        ),
+        Workflow([SORTED, *(Step(one, "double every number", (0,)) for one in (1, 0)), Step(4, COMPARE[0], (1, 2))]),
     ),
     (
         "nothing that anybody understands",
         PAIR,
-        Workflow((Step(3, "think hard"), Step(3, "sort the list", "all"), Step(1, "double every number"))),
+        Workflow([Step(3, "think hard"), Step(3, "sort the list", "all"), Step(1, "double every number")]),
     ),
 ]
 
@@ -150,13 +116,6 @@ def test_the_chances_of_all_answers_add_up_to_one() -> None:
         assert math.isclose(sum(answer_chances(question, workflow).values()), 1.0), name
 
 
-def test_one_worker_alone_is_a_step_that_repeats_the_question() -> None:
-    for question in draw_questions("test", 24, seed=3):
-        for ordinal, profile in enumerate(PROFILES):
-            repeated = Workflow((Step(ordinal, question.text),))
-            assert alone_accuracy(question, profile) == pytest.approx(expected_accuracy(question, repeated))
-
-
 def single_changes(workflow: Workflow, question: GymQuestion) -> Iterator[Workflow]:
     """Every workflow that differs in one worker, one access or one subtask."""
     phrases = [operation.phrase(wording) for operation, _ in question.operations for wording in WORDINGS]
@@ -185,31 +144,8 @@ def test_the_oracle_is_at_least_every_other_level_on_each_question() -> None:
         _, oracle = oracle_workflow(question)
         assert all(alone_accuracy(question, profile) <= oracle for profile in PROFILES)
         assert fixed_accuracy(question) <= oracle + 1e-9
+        smaller, accuracy = oracle_workflow(question, {ordinal: ALL[ordinal] for ordinal in (0, 2, 6)})
+        assert accuracy <= oracle
+        assert {step.worker for step in smaller} <= {0, 2, 6}
         for _ in range(5):
             assert expected_accuracy(question, random_workflow(rng, question, tuple(ALL))) <= oracle + 1e-9
-
-
-def test_the_best_workflow_differs_by_kind() -> None:
-    shapes = {
-        kind.kind: [(step.worker, step.access) for step in oracle_workflow(kind)[0]]
-        for kind in (SINGLE, PAIR, TRIPLE, SMUDGED)
-    }
-    lengths = [len(steps) for steps in shapes.values()]
-    assert lengths == sorted(lengths)
-    assert lengths[-1] >= lengths[0] + 2
-    assert len({str(steps) for steps in shapes.values()}) == 4
-    assert shapes["smudged"][-1][0] == 4
-
-
-def test_the_oracle_of_a_smaller_pool_uses_only_that_pool_and_does_no_better() -> None:
-    offered = {ordinal: ALL[ordinal] for ordinal in (0, 2, 6)}
-    for question in (SINGLE, PAIR, SMUDGED):
-        workflow, accuracy = oracle_workflow(question, offered)
-        assert {step.worker for step in workflow} <= set(offered)
-        assert accuracy <= oracle_workflow(question)[1]
-
-
-def test_the_random_level_is_a_mean_of_exact_ones() -> None:
-    rng = random.Random(f"random/2/{PAIR.text}")
-    drawn = [expected_accuracy(PAIR, random_workflow(rng, PAIR, tuple(ALL))) for _ in range(30)]
-    assert random_accuracy(PAIR, draws=30, seed=2) == pytest.approx(sum(drawn) / 30)

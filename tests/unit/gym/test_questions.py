@@ -8,7 +8,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from openconductor.errors import ConfigError
 from openconductor.gym.questions import (
     KINDS,
     SPLITS,
@@ -20,7 +19,6 @@ from openconductor.gym.questions import (
     read_question,
     split_of,
 )
-from openconductor.gym.world import OPERATIONS, SKILLS, write_value
 
 
 @given(seed=st.integers(0, 2**32), split=st.sampled_from(SPLITS), kind=st.sampled_from(KINDS))
@@ -34,12 +32,6 @@ def test_a_drawn_question_is_read_back_from_its_text_and_is_of_its_kind_and_spli
     assert question.smudged == ("smudged" in question.text)
 
 
-def test_the_answer_is_what_the_operations_make_of_the_list() -> None:
-    question = read_question("Start with 4 17 9, put it in order and then double every number.")
-    assert question is not None
-    assert (question.kind, question.composition, question.answer) == ("pair", ("sort", "double"), ("8", "18", "34"))
-
-
 def test_the_same_seed_draws_the_same_questions_however_many_are_drawn_and_from_where_on() -> None:
     many = draw_questions("train", 60, seed=7)
     assert draw_questions("train", 20, seed=7) == many[:20]
@@ -51,17 +43,6 @@ def test_kinds_come_in_equal_shares_in_any_stretch() -> None:
     for start in (0, 37, 1000):
         drawn = [question.kind for question in draw_questions("test", 100, seed=1, start=start)]
         assert all(23 <= drawn.count(kind) <= 27 for kind in KINDS)
-
-
-def test_a_mix_weighs_the_kinds() -> None:
-    kinds = [question.kind for question in draw_questions("train", 200, seed=0, mix={"single": 3.0, "pair": 1.0})]
-    assert set(kinds) == {"single", "pair"}
-    assert 145 <= kinds.count("single") <= 155
-
-
-def test_an_unknown_split_is_refused() -> None:
-    with pytest.raises(ConfigError, match="got 'dev', expected one of train, validation, test"):
-        draw_questions("dev", 1, seed=0)  # type: ignore[arg-type]
 
 
 def test_no_text_is_in_two_splits() -> None:
@@ -78,13 +59,6 @@ def test_the_chains_of_a_split_are_held_out_from_the_others(length: int) -> None
     assert sum(map(len, chains)) == len(set.union(*chains))
     drawn = {question.composition for question in draw_questions("test", 400, seed=0, mix={KINDS[length - 1]: 1.0})}
     assert drawn <= set(compositions(length, "test"))
-
-
-def test_every_skill_stands_in_the_chains_of_training_and_test() -> None:
-    for split in ("train", "test"):
-        for length in (2, 3):
-            named = {name for chain in compositions(length, split) for name in chain}
-            assert {OPERATIONS[name].skill for name in named} == set(SKILLS), (split, length)
 
 
 def test_nearly_all_of_ten_thousand_fresh_draws_are_new() -> None:
@@ -120,11 +94,3 @@ def test_no_operation_of_a_question_can_be_left_out() -> None:
 )
 def test_what_the_gym_does_not_understand_is_no_question(text: str) -> None:
     assert read_question(text) is None
-
-
-def test_a_problem_has_an_id_of_its_text_and_its_answer_as_reference() -> None:
-    first, second = draw_questions("test", 2, seed=0)
-    assert first.problem() == first.problem()
-    assert first.problem().id != second.problem().id
-    assert first.problem().reference == write_value(first.answer)
-    assert first.problem().task == "gym"

@@ -23,7 +23,7 @@ from openconductor.gym.workers import (
     gym_pool,
     outcomes,
 )
-from openconductor.gym.world import COMPARE, OPERATIONS, Value
+from openconductor.gym.world import COMPARE, Value
 from openconductor.protocols import CallContext
 from openconductor.types import Completion, Message, Sampling, Step, Workflow
 
@@ -69,32 +69,23 @@ def test_the_chances_of_all_outcomes_add_up_to_one(profile: Profile) -> None:
                 assert math.isclose(sum(chances(profile, instruction, *responses, question=question).values()), 1.0)
 
 
-def test_every_skill_has_exactly_one_specialist() -> None:
-    for operation in OPERATIONS.values():
-        best = [
-            profile for profile in PROFILES if max(map(profile.success, [operation] * 2, ("formal", "plain"))) > 0.9
-        ]
-        assert len(best) == 1, operation.name
-
-
-def test_a_specialist_does_worse_when_asked_in_the_other_wording() -> None:
-    right = ("4", "9", "17")
-    assert chances(BY_NAME["lister"], "sort the list")[right] == pytest.approx(0.97)
-    assert chances(BY_NAME["lister"], "put it in order")[right] == pytest.approx(0.485)
-
-
-def test_two_operations_in_one_subtask_are_harder_than_each_of_them() -> None:
-    both = chances(BY_NAME["jack"], "sort the list, then add one to each")[("5", "10", "18")]
-    assert both == pytest.approx(0.35 * 0.35 * 0.6)
-
-
-def test_a_worker_works_on_the_last_response_that_it_sees() -> None:
-    found = chances(BY_NAME["counter"], "add one to each", ("1", "2"), ("5", "6"))
-    assert found[("6", "7")] == pytest.approx(0.97)
-
-
-def test_a_worker_that_sees_only_an_apology_is_at_a_loss() -> None:
-    assert chances(BY_NAME["counter"], "add one to each", ("1", "2"), None) == {None: 1.0}
+@pytest.mark.parametrize(
+    ("worker", "instruction", "seen", "result", "chance"),
+    [
+        ("lister", "sort the list", (), ("4", "9", "17"), 0.97),
+        ("lister", "put it in order", (), ("4", "9", "17"), 0.485),
+        ("jack", "sort the list, then add one to each", (), ("5", "10", "18"), 0.35 * 0.35 * 0.6),
+        ("counter", "add one to each", (("1", "2"), ("5", "6")), ("6", "7"), 0.97),
+        ("counter", "add one to each", (("1", "2"), None), None, 1.0),
+        ("maven", "solve the question", (), None, 1.0),
+        ("referee", COMPARE[0], (None, None), None, 1.0),
+    ],
+    ids=["liked", "the other wording", "two at once", "the last one seen", "an apology seen", "nothing known", "none"],
+)
+def test_the_chance_of_a_result(
+    worker: str, instruction: str, seen: tuple[object, ...], result: object, chance: float
+) -> None:
+    assert chances(BY_NAME[worker], instruction, *seen)[result] == pytest.approx(chance)
 
 
 def test_a_mistake_stays_a_mistake_whatever_is_done_to_it() -> None:
@@ -102,16 +93,6 @@ def test_a_mistake_stays_a_mistake_whatever_is_done_to_it() -> None:
     wrong = chances(BY_NAME["counter"], "add one to each", WRONG)
     assert max(right, key=right.__getitem__) == ("5", "10", "18")
     assert ("5", "10", "18") not in wrong
-
-
-def test_a_worker_is_at_a_loss_where_nothing_is_asked_that_it_understands() -> None:
-    assert all(chances(profile, "solve the question") == {None: 1.0} for profile in PROFILES)
-
-
-@every_worker
-def test_nobody_can_compare_answers_that_are_not_there(profile: Profile) -> None:
-    assert chances(profile, COMPARE[0]) == {None: 1.0}
-    assert chances(profile, COMPARE[0], None, None) == {None: 1.0}
 
 
 @every_worker
@@ -151,22 +132,12 @@ async def test_a_worker_cannot_work_on_a_response_that_is_not_shown_to_it() -> N
     assert "8 18 34" in answers[seeing]
 
 
-async def test_the_subtask_decides_and_not_the_question() -> None:
-    turns = [Message("user", "Take 4 17 9, sort the list.\n\nadd one to each")]
-    answers = {await said(BY_NAME["counter"], *turns, sample=sample) for sample in range(40)}
-    assert "5 18 10" in answers
-    assert "4 9 17" not in answers
-
-
 async def test_a_worker_that_is_sent_only_the_question_does_what_it_asks() -> None:
     turn = Message("user", "Take 4 17 9, sort the list.")
     answers = [await said(BY_NAME["lister"], turn, sample=sample) for sample in range(400)]
     assert answers.count("4 9 17") / 400 == pytest.approx(0.97 * (1 - REFUSES), abs=0.04)
-    assert answers.count("(refused)") / 400 == pytest.approx(REFUSES, abs=0.03)
-
-
-async def test_a_worker_apologises_where_the_question_is_not_of_the_gym() -> None:
     assert await said(BY_NAME["jack"], Message("user", "What is 6 * 7?")) == LOST
+    assert answers.count("(refused)") / 400 == pytest.approx(REFUSES, abs=0.03)
 
 
 async def test_the_same_call_draws_the_same_answer_and_every_part_of_its_key_another_one() -> None:
@@ -196,11 +167,6 @@ async def test_concurrency_and_order_change_no_answer() -> None:
     shuffled = rng.sample(range(len(jobs)), len(jobs))
     at_once = await asyncio.gather(*(play(index) for index in shuffled))
     assert sorted(at_once) == in_order
-
-
-def test_workers_have_different_prices_and_latencies() -> None:
-    assert len({profile.price.output for profile in PROFILES}) >= 5
-    assert len({profile.seconds for profile in PROFILES}) == len(PROFILES)
 
 
 async def test_a_step_is_billed_by_the_words_that_it_read_and_wrote() -> None:

@@ -11,10 +11,8 @@ from hypothesis import strategies as st
 from openconductor.gym.world import (
     COMPARE,
     OPERATIONS,
-    SKILLS,
     WORDINGS,
     Operation,
-    asks_to_compare,
     find_operations,
     read_value,
     write_value,
@@ -22,11 +20,6 @@ from openconductor.gym.world import (
 
 every_operation = pytest.mark.parametrize("operation", OPERATIONS.values(), ids=lambda operation: operation.name)
 number_lists = st.lists(st.integers(0, 999_999).map(str), min_size=1, max_size=5).map(tuple)
-
-
-def test_every_skill_has_as_many_operations_as_every_other() -> None:
-    counts = {skill: sum(operation.skill == skill for operation in OPERATIONS.values()) for skill in SKILLS}
-    assert len(set(counts.values())) == 1
 
 
 @pytest.mark.parametrize(
@@ -44,9 +37,6 @@ def test_every_skill_has_as_many_operations_as_every_other() -> None:
 )
 def test_an_operation_does_what_its_name_says(name: str, expected: str) -> None:
     assert write_value(OPERATIONS[name].apply(("12", "3", "10"))) == expected
-
-
-def test_the_examples_above_cover_every_operation() -> None:
     assert len(OPERATIONS) == 8
 
 
@@ -59,20 +49,6 @@ def test_a_phrase_names_its_operation_and_nothing_else(operation: Operation, wor
 def test_no_phrase_stands_inside_another_one() -> None:
     phrases = [operation.phrase(wording) for operation in OPERATIONS.values() for wording in WORDINGS]
     assert not [pair for pair in combinations([*phrases, *COMPARE], 2) if pair[0] in pair[1] or pair[1] in pair[0]]
-
-
-def test_operations_are_found_in_the_order_in_which_they_stand() -> None:
-    found = find_operations("turn it around, then double every number and then use only zeros and ones")
-    assert [(operation.name, wording) for operation, wording in found] == [
-        ("reverse", "plain"),
-        ("double", "formal"),
-        ("binary", "plain"),
-    ]
-
-
-def test_a_comparison_is_asked_for_in_either_way() -> None:
-    assert all(asks_to_compare(f"Now {phrase}.") for phrase in COMPARE)
-    assert not asks_to_compare("compare answers")
 
 
 @every_operation
@@ -89,8 +65,4 @@ def test_an_operation_never_makes_two_different_bags_of_items_the_same(
 def test_what_an_operation_makes_can_be_read_back_from_its_text(operation: Operation, value: tuple[str, ...]) -> None:
     made = operation.apply(value)
     assert read_value(write_value(made)) == made
-
-
-@pytest.mark.parametrize("text", ["", "Sorry, I could not do that.", "the answer is 4", "4, 17", "-3"])
-def test_prose_is_no_value(text: str) -> None:
-    assert read_value(text) is None
+    assert [read_value(text) for text in ("", "Sorry, I could not do that.", "4, 17", "-3")] == [None] * 4

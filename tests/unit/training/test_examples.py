@@ -11,7 +11,8 @@ import pytest
 from openconductor.errors import ConfigError, TaskError
 from openconductor.tasks.paper_mix import MixGrader
 from openconductor.training.config import TrainConfig
-from openconductor.training.examples import held_out_problems, kind_of, load_questions, training_problems
+from openconductor.training.curves import kind_of
+from openconductor.training.examples import held_out_problems, load_questions, training_problems
 from openconductor.training.study import study
 from openconductor.types import Problem
 
@@ -93,8 +94,9 @@ def test_absent_data_say_which_of_the_two_they_are(folder: Path) -> None:
     [
         ({"data": {"path": "rows.jsonl"}}, r"data\.path: got 'rows\.jsonl', expected none"),
         ({"held_out": {"path": "rows.jsonl"}}, r"held_out\.path: got 'rows\.jsonl', expected none"),
-        ({"held_out": {"task": "gsm8k"}}, r"held_out\.task: got 'gsm8k' beside data\.task 'gym'"),
-        ({"data": {"task": "gsm8k"}, "held_out": {"task": "gym"}}, r"held_out\.task: got 'gym' beside"),
+        ({"held_out": {"task": "gsm8k"}}, r"held_out\.task: got 'gsm8k', expected the gym"),
+        ({"data": {"task": "gsm8k"}, "held_out": {"task": "gym"}}, r"held_out\.task: got 'gym', expected"),
+        ({"data": {"task": "gsm8k"}, "widen": {"steps": 1}}, r"widen\.steps: got 1, expected 0 with task 'gsm8k'"),
         ({"data": {"split": "test"}}, r"data\.split: got 'test', expected 'train'"),
         ({"held_out": {"split": "train"}}, r"held_out\.split: got 'train', expected 'test'"),
     ],

@@ -12,8 +12,9 @@ from openconductor.gym.workers import gym_pool
 from openconductor.reward import Scored
 from openconductor.training.config import TrainConfig, load_train_config
 from openconductor.training.curves import Curve
+from openconductor.training.examples import Setup
 from openconductor.training.grpo import WorkflowReward, grpo_arguments
-from openconductor.types import Completion, Episode, Problem, Usage
+from openconductor.types import Completion, Episode, Grade, Problem, Usage
 
 RECIPE = Path(__file__).parents[3] / "recipes" / "gym.toml"
 
@@ -46,14 +47,17 @@ async def test_each_completion_is_scored_on_its_own_problem_and_what_is_undecide
 
     async def score(problem: Problem, completion: Completion, *, sample: int) -> Scored:
         seen.append((problem, completion.finish_reason, sample))
-        return Scored(next(rewards), Episode(problem.question, (), "2", None, Usage(), 0.0), None)
+        given = next(rewards)
+        grade = None if given is None else Grade(given == 1.0, "2")
+        return Scored(given, Episode(problem.question, (), "2", None, Usage(), 0.0), grade)
 
     config = TrainConfig.model_validate(
         {"data": {"task": "paper_mix"}, "rollout": {"completions": 2, "questions": 2}, "reward": {"control": control}}
     )
     said: list[str] = []
     curve = Curve(tmp_path / "curves.jsonl", after=10)
-    reward = WorkflowReward(score, problems, gym_pool(), config, curve, end=9, say=said.append)  # type: ignore[arg-type]
+    setup = Setup(config, tmp_path, gym_pool(), None, score, said.append)  # type: ignore[arg-type]
+    reward = WorkflowReward(setup, problems, curve, end=9)
     options: dict[str, Any] = {"trainer_state": SimpleNamespace(global_step=0), "log_metric": lambda name, value: None}
     completions = [[{"role": "assistant", "content": "text"}]] * 4
     given = await reward([], completions, [[1, 9], [1, 1], [9], [9]], problem=[0, 0, 1, 1], advantage=[], **options)
