@@ -246,7 +246,7 @@ def what_differs(before: object, now: object, where: str = "") -> list[str]:
         got, expected = (_short(json.dumps(side, ensure_ascii=False, default=str)) for side in (now, before))
         return [f"{where}: got {got}, expected {expected}"]
     of_list, sides = isinstance(now, list), cast("list[Any]", [before, now])
-    old, new = (dict[Any, object](enumerate(side) if of_list else side) for side in sides)
+    old, new = (dict(enumerate(side)) if of_list else side for side in sides)
     found: list[str] = []
     for name in sorted({*old, *new}, key=str):
         inner = f"{where} {name}" if isinstance(name, int) else f"{where}: {name}" if where else name

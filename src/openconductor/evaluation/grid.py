@@ -166,7 +166,7 @@ class _Plan:
 # ── asking ───────────────────────────────────────────────────────────────────────────────────────────────────────────
 @dataclass(frozen=True, slots=True)
 class _Cell:
-    """One question, asked once of one system; ``key`` is its name in the journal's outcomes."""
+    """One question, asked once of one system; ``key`` is that of its record."""
 
     system: System
     sheet: Sheet
@@ -174,8 +174,8 @@ class _Cell:
     repeat: int
 
     @property
-    def key(self) -> str:
-        return json.dumps([self.system.name, self.sheet.name, self.problem.id, self.repeat])
+    def key(self) -> _Key:
+        return self.system.name, self.sheet.name, self.problem.id, self.repeat
 
 
 def _cells(asked: Sequence[System], sheets: Iterable[Sheet], repeats: int) -> list[_Cell]:
@@ -189,9 +189,15 @@ def _cells(asked: Sequence[System], sheets: Iterable[Sheet], repeats: int) -> li
     ]
 
 
+_Key = tuple[str, str, str, int]
+
+
+def _key(one: Record) -> _Key:
+    return one.system, one.task, one.problem, one.sample
+
+
 def _keep(journal: Journal, record: Record) -> None:
-    key = json.dumps([record.system, record.task, record.problem, record.sample])
-    journal.put_outcome(key, cast("dict[str, Any]", plain(record)))
+    journal.put_outcome(json.dumps(_key(record)), cast("dict[str, Any]", plain(record)))
 
 
 class Purse(BudgetMeter):
@@ -221,9 +227,10 @@ class _Run:
     def __init__(self, plan: _Plan, journal: Journal, *, retry_failed: bool, on_progress: OnProgress | None) -> None:
         config = plan.config
         self._plan, self._config, self.journal = plan, config, journal
-        self._kept = {one.key for one in journal.outcomes()}
-        if retry_failed:
-            self._kept = _worth_keeping(plan, journal)
+        kept = records.kept_records(journal)
+        # What a system that has answered since has learnt from stays, failed or not.
+        learnt = plan.learn.name if plan.learn is not None and any(one.system in plan.trained for one in kept) else None
+        self._kept = {_key(one) for one in kept if not retry_failed or one.status != "failed" or one.task == learnt}
         self._places = asyncio.Semaphore(config.concurrency)
         self._tasks = asyncio.Semaphore((1 + SETTLING) * config.concurrency)
         self.spent = journal.totals().spent
@@ -359,17 +366,6 @@ class _Hearing:
         await self._run.journal.wait_durable()
 
 
-def _worth_keeping(plan: _Plan, journal: Journal) -> set[str]:
-    """The keys of what did not fail, and of the lessons of a system that has answered since: those stay."""
-    kept = records.kept_records(journal)
-    fixed = plan.learn.name if plan.learn is not None and any(one.system in plan.trained for one in kept) else None
-    return {
-        json.dumps([one.system, one.task, one.problem, one.sample])
-        for one in kept
-        if one.status != "failed" or one.task == fixed
-    }
-
-
 # ── grading again ────────────────────────────────────────────────────────────────────────────────────────────────────
 @dataclass(frozen=True, slots=True)
 class Move:
@@ -439,12 +435,8 @@ async def regrade(folder: str | Path) -> Regraded:
     finally:
         if sandbox is not None:
             await sandbox.aclose()
-    moves = [
-        Move(new.system, new.task, new.problem, new.sample, old.correct, new.correct, new.note)
-        for old, new in judged
-        if old.correct != new.correct
-    ]
-    moves.sort(key=lambda move: (move.system, move.task, move.problem, move.sample))
+    judged.sort(key=lambda pair: _key(pair[0]))
+    moves = (Move(*_key(new), old.correct, new.correct, new.note) for old, new in judged if old.correct != new.correct)
     results = Results.load(folder)
     write_tables(results, folder)
     return Regraded(len(judged), tuple(moves), results)

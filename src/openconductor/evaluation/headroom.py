@@ -107,7 +107,7 @@ class Headroom:
     got_by: tuple[int, ...]
     complementary: tuple[tuple[float, ...], ...]
     patterns: tuple[tuple[tuple[str, ...], int], ...]
-    needed: tuple[tuple[float, int, int, int], ...]
+    needed: tuple[tuple[float, *tuple[int, ...]], ...]
     visible: float | None
 
     def to_json(self) -> dict[str, object]:
@@ -173,12 +173,7 @@ def headroom(records: Iterable[Record], *, seed: int = 0, gains: Sequence[float]
         ),
         patterns=tuple(Counter(tuple(name for name in names if name in got[key]) for key in got).most_common(20)),
         needed=tuple(
-            (
-                gain,
-                questions_needed(gain, spreads[0]),
-                questions_needed(gain, median(spreads)),
-                questions_needed(gain, spreads[-1]),
-            )
+            (gain, *(questions_needed(gain, spread) for spread in (spreads[0], median(spreads), spreads[-1])))
             for gain in (gains if spreads else ())
         ),
         visible=visible_gain(len(naive), median(spreads)) if spreads else None,
@@ -312,7 +307,7 @@ def naive_oracle(systems: Mapping[str, Scores]) -> dict[Key, list[float]]:
     found: dict[Key, list[float]] = {}
     for scores in systems.values():
         for key, of_one in scores.items():
-            found[key] = [max(fmean(of_one), *found.get(key, ()))] if key in found else [fmean(of_one)]
+            found[key] = [max([fmean(of_one), *found.get(key, ())])]
     return found
 
 
@@ -323,14 +318,11 @@ def corrected_oracle(systems: Mapping[str, Scores]) -> dict[Key, list[float]] | 
     """
     found: dict[Key, list[float]] = {}
     for key in {key: None for scores in systems.values() for key in scores}:
-        repeated = [scores[key] for scores in systems.values() if len(scores.get(key, ())) > 1]
+        repeated = [one for scores in systems.values() if len(one := scores.get(key, ())) > 1]
         held_out: list[float] = []
         for repeat in range(max(map(len, repeated), default=0)):
-            rest = [
-                ((sum(scores) - scores[repeat]) / (len(scores) - 1), scores[repeat])
-                for scores in repeated
-                if repeat < len(scores)
-            ]
+            there = [one for one in repeated if repeat < len(one)]
+            rest = [((sum(one) - one[repeat]) / (len(one) - 1), one[repeat]) for one in there]
             best = max(others for others, _ in rest)
             held_out.append(fmean(score for others, score in rest if others == best))
         if held_out:

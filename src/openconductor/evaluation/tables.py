@@ -324,7 +324,7 @@ def accuracy_grid(table: Table) -> tuple[Cells, list[Cells]]:
 
 def details(table: Table) -> tuple[Cells, list[Cells]]:
     """What each row took, and of what form it was."""
-    return list(_COLUMNS), [[_cell(row, head) for head in _COLUMNS] for row in table.rows]
+    return [*_COLUMNS], [[_cell(row, head) for head in _COLUMNS] for row in table.rows]
 
 
 def briefly(table: Table) -> tuple[Cells, list[Cells]]:
@@ -374,16 +374,16 @@ def _about(table: Table) -> str:
         if row.task != AVERAGE:
             sizes[row.task] = max(row.n, sizes.get(row.task, 0))  # a run that was stopped has fewer for some systems
     sized = ", ".join(f"{task} (n = {n})" for task, n in sizes.items())
-    parts = [f"{table.setting.capitalize()}, k = {table.repeats}, {sized}."]
-    parts.append("Standard errors and intervals are clustered by problem.")
+    said = f"{table.setting.capitalize()}, k = {table.repeats}, {sized}. "
+    said += "Standard errors and intervals are clustered by problem."
     if any(row.system == HINDSIGHT for row in table.rows):
-        parts.append(
-            f"{HINDSIGHT} looks back at these very answers, luck included: a bound, not a system, and not compared."
+        said += (
+            f" {HINDSIGHT} looks back at these very answers, luck included: a bound, not a system, and not compared."
         )
     if table.missing:
         lack = "1 answer is" if table.missing == 1 else f"{table.missing} answers are"
-        parts.append(f"{lack} missing: the evaluation was stopped.")
-    return " ".join(parts)
+        said += f" {lack} missing: the evaluation was stopped."
+    return said
 
 
 _MARKED = re.compile(r"[\\`*\[\]<|~]|(?<![^\W_])_|_(?![^\W_])|&(?=#?\w+;)")

@@ -22,7 +22,6 @@ from openconductor.evaluation.config import (
     load_eval_config,
     make_eval_config,
     read_spec,
-    what_differs,
 )
 from openconductor.gym.workers import gym_pool
 from openconductor.types import Budget
@@ -130,16 +129,6 @@ def test_a_pool_file_and_local_data_may_lie_elsewhere_but_the_gym_is_no_file() -
     ]
 
 
-def test_what_differs_is_named_by_its_place_and_long_values_are_cut() -> None:
-    before = {"tasks": {"gym": {"digest": "d1"}}, "workers": [{"price": {"input": "1"}}]}
-    now = {"tasks": {"gym": {"digest": "d2"}}, "workers": [{"price": None}, {"name": "b" * 200}]}
-    first, second, third = what_differs(before, now)
-    assert first == 'tasks: gym: digest: got "d2", expected "d1"'
-    assert second == 'workers 0: price: got null, expected {"input": "1"}'
-    assert third.startswith('workers 1: got {"name": "bbb') and third.endswith("…, expected null")
-    assert what_differs(before, before) == []
-
-
 # ── how systems are named ────────────────────────────────────────────────────────────────────────────────────────────
 @pytest.mark.parametrize(
     ("text", "name"),
@@ -198,12 +187,6 @@ def test_a_worker_of_the_pool_can_plan() -> None:
     assert find_planner("worker:jack", pool) is pool[pool.ordinal_of("jack")]
     with pytest.raises(ConfigError, match="nearest is 'jack'"):
         find_planner("worker:jac", pool)
-
-
-def test_a_planner_is_named_as_it_stands_unless_it_needs_a_url() -> None:
-    assert find_planner("openai:gpt-5", gym_pool()) == "openai:gpt-5"
-    made = find_planner("vllm:conductor", gym_pool(), base_url="http://127.0.0.1:9/v1")
-    assert "conductor" in str(getattr(made, "identity", ""))
 
 
 @pytest.mark.parametrize(

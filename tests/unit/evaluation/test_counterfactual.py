@@ -7,7 +7,6 @@ from statistics import fmean
 
 import pytest
 
-from openconductor.errors import JournalError
 from openconductor.evaluation.counterfactual import (
     EDIT_KINDS,
     Counterfactuals,
@@ -103,14 +102,6 @@ def _right(records: Sequence[Record]) -> float:
     return fmean(expected_accuracy(question, oracle_workflow(question)) for question in questions)
 
 
-async def test_a_constant_plan_does_not_need_its_own_questions() -> None:
-    flow = Workflow([Step(0, "Solve the problem.")])
-    records = [record(number, flow) for number in range(len(QUESTIONS))]
-    found = await counterfactuals(records, PROBLEMS, exact_replay, NAMES)
-    assert found.shuffled is not None
-    assert (found.shuffled.value, found.shuffled.p) == (0.0, 1.0)
-
-
 async def test_replays_over_the_workers_agree_with_the_exact_chances() -> None:
     """Thirty samples of each question's plan and of each of its edits: the mean lies where the chances say."""
     questions = QUESTIONS[:6]
@@ -173,14 +164,6 @@ async def test_what_could_not_be_decided_is_left_out_on_both_sides() -> None:
     one = effect(found, "drop")
     assert (one.change.value, one.change.problems) == (-1.0, 2)
     assert found.undecided == found.replays / 3
-
-
-async def test_a_stop_ends_all_replays_and_is_raised_as_it_is() -> None:
-    async def replay(problem: Problem, workflow: Workflow, repeat: int) -> float | None:
-        raise JournalError("the disk is full")
-
-    with pytest.raises(JournalError, match="disk is full"):
-        await counterfactuals(of_oracle(), PROBLEMS, replay, NAMES)
 
 
 async def test_groups_are_named_by_place_shape_and_worker() -> None:

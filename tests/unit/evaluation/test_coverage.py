@@ -110,12 +110,6 @@ def test_a_clustered_mean_covers_as_it_claims(share: float, questions: int, repe
     assert_covered(found, share)
 
 
-def test_clustering_by_question_is_what_makes_it_cover() -> None:
-    rng = np.random.default_rng(12)
-    rights = [int(np.sum(drawn(rng, 0.6, 100, 8, 0.5))) for _ in range(1000)]
-    assert_covered((wilson_interval(right, 800) for right in rights), 0.6, (0.0, 0.7))
-
-
 def test_single_answers_are_covered_exactly_as_well_as_whole_numbers_allow() -> None:
     """Nothing is simulated: the chance of each count is known. No interval that is a function of the count does better
     at every share, for the counts are whole numbers."""

@@ -16,7 +16,6 @@ from scripted import write_sums
 from openconductor.baselines.best_fixed import BestFixed
 from openconductor.baselines.consensus import Consensus
 from openconductor.baselines.observed import Observations
-from openconductor.baselines.rewired import Rewired
 from openconductor.baselines.routers import RouterDC
 from openconductor.conductor import Conductor
 from openconductor.errors import ConfigError, TaskError
@@ -64,12 +63,6 @@ def make(spec: str, lessons: Lessons | None = None, **values: object) -> System:
 
 
 # ── Conductors ───────────────────────────────────────────────────────────────────────────────────────────────────────
-def test_the_conductor_is_the_recipes() -> None:
-    made = make("conductor", conductor={"planner": "worker:maven", "max_steps": 4, "rounds": 3})
-    assert isinstance(made.orchestrator, Conductor)
-    assert (made.name, made.budget) == ("conductor", None)
-    assert (made.orchestrator.max_steps, made.orchestrator.max_rounds) == (4, 3)
-    assert made.orchestrator.asked.name == "maven"
 
 
 @pytest.mark.parametrize(
@@ -90,16 +83,6 @@ def test_an_option_of_the_conductor_overrules_the_recipe(
 
 
 @pytest.mark.parametrize(
-    "spec",
-    ["conductor?one_worker=jack", "conductor?access=none", "conductor?access=all", "conductor?sequential=true"],
-)
-def test_what_changes_plans_or_their_order_is_a_rewired_conductor(spec: str) -> None:
-    made = make(spec)
-    assert isinstance(made.orchestrator, Rewired)
-    assert made.name == spec
-
-
-@pytest.mark.parametrize(
     ("spec", "said"),
     [
         ("conductor?subtasks=false", ("subtasks", False)),
@@ -111,15 +94,6 @@ def test_a_prompted_conductor_is_asked_for_less(spec: str, said: tuple[str, obje
     made = make(spec)
     assert isinstance(made.orchestrator, Conductor)
     assert getattr(made.orchestrator.prompt, said[0]) == said[1]
-
-
-def test_all_ablations_of_one_planner_share_it_and_other_planners_stand_beside() -> None:
-    shop = workshop()
-    made = [shop.make(read_spec(spec)).orchestrator for spec in ("conductor", "conductor?rounds=2")]
-    other = shop.make(read_spec("planner:worker:jack")).orchestrator
-    assert all(isinstance(one, Conductor) for one in (*made, other))
-    assert made[0].asked is made[1].asked  # type: ignore[attr-defined]
-    assert other.asked.name == "jack"  # type: ignore[attr-defined]
 
 
 class Closing:
@@ -137,12 +111,6 @@ class Closing:
 
     async def aclose(self) -> None:
         self.closed += 1
-
-
-def test_the_bundled_conductor_plans_for_the_gym_alone() -> None:
-    shop = Workshop(make_eval_config({"pool": "pool.toml"}, where="test"), gym_pool())
-    with pytest.raises(ConfigError, match="knows only the gym"):
-        shop.check(read_spec("conductor"))
 
 
 async def test_a_planner_is_loaded_once_for_all_its_ablations_and_closed_with_the_workers(
@@ -304,16 +272,6 @@ def test_the_constrained_setting_lays_limits_over_every_workers_own(tmp_path: Pa
     assert pool[0].sampling.temperature == 0.2
 
 
-def test_the_unconstrained_setting_leaves_workers_as_they_are(tmp_path: Path) -> None:
-    pool = load_pool(told(tmp_path, constrained={"big": {"max_tokens": 7}}))
-    assert [worker.sampling.max_tokens for _, worker in pool] == [32000, 900, None]
-
-
-def test_a_limit_for_a_worker_that_is_not_there_names_the_nearest(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match="nearest is 'small'"):
-        load_pool(told(tmp_path, constrained={"smal": {}}))
-
-
 def test_a_pools_description_holds_what_answers_and_costs_depend_on_and_no_key(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -371,17 +329,6 @@ def test_the_gyms_workers_are_asked_nothing_but_the_gym(tmp_path: Path, named: d
     check_tasks(make_eval_config({}, where="test"))
 
 
-def test_the_gyms_workers_learn_from_nothing_but_the_gym() -> None:
-    recipe = make_eval_config({"learn": {"task": "gsm8k"}}, where="test")
-    with pytest.raises(ConfigError, match="task gsm8k: got the gym's simulated workers"):
-        load_learning(recipe, [])
-
-
-def test_a_task_that_is_not_there_is_told_before_the_pool_it_would_need(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match="'math500'"):
-        check_tasks(told(tmp_path, pool="gym", task=[{"name": "math50"}]))
-
-
 # ── what is learnt from ──────────────────────────────────────────────────────────────────────────────────────────────
 def test_the_splits_of_a_folder_lie_side_by_side(tmp_path: Path) -> None:
     recipe = told(tmp_path, learn={"limit": 3})
@@ -400,8 +347,3 @@ def test_data_to_learn_from_that_are_not_there_are_told_from_those_that_are_eval
     recipe = told(tmp_path, learn={"path": str(tmp_path / "nowhere.jsonl")})
     with pytest.raises(TaskError, match=r"learn, what .* \[learn\]\): .*nowhere\.jsonl"):
         load_learning(recipe, load_sheets(recipe).values())
-
-
-def test_the_gyms_splits_never_meet() -> None:
-    recipe = make_eval_config({"task": [{"name": "gym", "limit": 200}], "learn": {"limit": 200}}, where="test")
-    assert len(load_learning(recipe, load_sheets(recipe).values()).problems) == 200
