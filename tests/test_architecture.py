@@ -29,7 +29,7 @@ BUDGET = {
     "": 4_000,  # the modules at the root
     "baselines": 1_800,
     "cli": 3_100,
-    "evaluation": 2_400,
+    "evaluation": 2_382,
     "graders": 2_200,
     "gym": 720,
     "journal": 655,

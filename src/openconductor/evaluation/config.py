@@ -245,13 +245,16 @@ def what_differs(before: object, now: object, where: str = "") -> list[str]:
     if type(before) is not type(now) or not isinstance(now, list | dict):
         got, expected = (_short(json.dumps(side, ensure_ascii=False, default=str)) for side in (now, before))
         return [f"{where}: got {got}, expected {expected}"]
-    of_list, sides = isinstance(now, list), cast("list[Any]", [before, now])
-    old, new = (dict(enumerate(side)) if of_list else side for side in sides)
+    old, new = _parts(before), _parts(now)
     found: list[str] = []
     for name in sorted({*old, *new}, key=str):
         inner = f"{where} {name}" if isinstance(name, int) else f"{where}: {name}" if where else name
         found += what_differs(old.get(name), new.get(name), inner)
     return found
+
+
+def _parts(value: object) -> dict[Any, object]:
+    return dict(enumerate(cast("list[object]", value))) if isinstance(value, list) else cast("dict[Any, object]", value)
 
 
 def _short(text: str) -> str:
