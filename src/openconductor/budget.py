@@ -11,10 +11,10 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncGenerator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from contextvars import ContextVar, Token
+from dataclasses import fields
 from decimal import Decimal
-from types import TracebackType
 from typing import TYPE_CHECKING, Literal
 
 from openconductor.errors import BudgetExceeded, CircuitOpen, ConfigError
@@ -24,8 +24,8 @@ if TYPE_CHECKING:
     from openconductor.worker import Worker
 
 Limit = Literal["calls", "tokens", "dollars", "seconds"]
+Amount = int | Decimal
 
-_NO_LIMITS = Budget()
 _NOTHING = Usage()
 _CLOCK_SLACK_S = 0.001  # event loops call their timers a little early
 
@@ -38,6 +38,11 @@ class BudgetMeter:
     where it does not fit at all: a limit holds where every worker has a ``max_tokens`` and reads no more than the guess
     (``Worker.most``). What other calls use is known afterwards only: the call that passes a limit is kept and ends the
     episode.
+
+    Args:
+        budget: the limits.
+        now: the event loop's time at which the seconds begin.
+        parent: the call that this question works for.
     """
 
     def __init__(self, budget: Budget, *, now: float, parent: PaidCall | None = None) -> None:
@@ -46,24 +51,17 @@ class BudgetMeter:
         self._started = now
         self._parent = parent
         self._meters: tuple[BudgetMeter, ...] = (self,) if parent is None else (*parent.meter._meters, self)
-        self._calls = self._tokens = self._held_tokens = 0
-        self._dollars = self._held_dollars = Decimal(0)
+        self._used: dict[Limit, Amount] = {"calls": 0, "tokens": 0, "dollars": Decimal(0)}
+        self._held = _NOTHING
         self._waiters: list[tuple[asyncio.AbstractEventLoop, asyncio.Event]] = []
         self._errors: list[BudgetExceeded] = []
-        ends = [] if budget.seconds is None else [now + budget.seconds]
-        ends += [parent.meter.deadline] if parent is not None and parent.meter.deadline is not None else []
+        ends = [one._started + one._budget.seconds for one in self._meters if one._budget.seconds is not None]
         self.deadline = min(ends, default=None)
         """The event loop's time at which the budget's seconds end; None is never."""
 
-    @property
-    def limits_dollars(self) -> bool:
-        """Whether this budget, or one that pays for it, limits dollars."""
-        return any(meter._budget.dollars is not None for meter in self._meters)
-
-    @property
-    def bounded(self) -> bool:
-        """Whether anything at all is limited, here or by a budget that pays for this one."""
-        return any(meter._budget != _NO_LIMITS for meter in self._meters)
+    def limits(self, *names: Limit) -> bool:
+        """Whether one of these is limited, here or by a budget that pays for this one."""
+        return any(getattr(meter._budget, name) is not None for meter in self._meters for name in names)
 
     async def call(self, most: Usage = _NOTHING) -> PaidCall:
         """Count one call, and reserve for it; waits where nothing but what calls in flight hold is in its way.
@@ -79,7 +77,6 @@ class BudgetMeter:
             crowded[0]._waiters.append((asyncio.get_running_loop(), waiter))
             await waiter.wait()
         self.count_call(most)
-        self.hold(most.tokens, most.dollars)
         return PaidCall(self, most)
 
     def count_call(self, most: Usage = _NOTHING) -> None:
@@ -89,30 +86,32 @@ class BudgetMeter:
             BudgetExceeded: a limit is used up, or what is left is less than ``most``.
         """
         for meter in self._meters:
-            meter._check_room(most.tokens, most.dollars)
-        self.add_calls(1)
+            meter._check_room(most)
+        self.add(calls=1)
 
-    def add_calls(self, count: int) -> None:
-        """Count so many calls, without a look at the limit; a negative count takes back what was not sent."""
+    def add(self, *, calls: int = 0, tokens: int = 0, dollars: Decimal = Decimal(0)) -> None:
+        """Add to what is used, without a look at the limits; what is negative is taken back."""
         for meter in self._meters:
-            meter._calls += count
+            meter._used["calls"] += calls
+            meter._used["tokens"] += tokens
+            meter._used["dollars"] += dollars
 
-    def hold(self, tokens: int, dollars: Decimal) -> None:
-        """Hold tokens and dollars for a call in flight; negative ones give them back."""
+    def hold(self, most: Usage, sign: int) -> None:
+        """Hold (1) tokens and dollars for a call in flight, or give them back (-1)."""
         for meter in self._meters:
-            meter._held_tokens += tokens
-            meter._held_dollars += dollars
+            held = meter._held
+            meter._held = Usage(held.tokens + sign * most.tokens, dollars=held.dollars + sign * most.dollars)
             waiters, meter._waiters = meter._waiters, []
             for loop, waiter in waiters:
                 loop.call_soon_threadsafe(waiter.set)
 
     def charge(self, usage: Usage) -> None:
         """Add what was used; never refuses (``check`` does), for what is used is used."""
-        self._tokens += usage.tokens
-        self._dollars += usage.dollars
-        if self._parent is not None:
-            self._parent.inside += usage
-            self._parent.meter.charge(usage)
+        self.add(tokens=usage.tokens, dollars=usage.dollars)
+        paid = self._parent
+        while paid is not None:
+            paid.inside += usage
+            paid = paid.meter._parent
 
     def check(self) -> None:
         """Stop where a limit has been passed.
@@ -121,11 +120,9 @@ class BudgetMeter:
             BudgetExceeded: more is used than was allowed.
         """
         for meter in self._meters:
-            budget = meter._budget
-            if budget.tokens is not None and meter._tokens > budget.tokens:
-                raise meter.exceeded("tokens")
-            if budget.dollars is not None and meter._dollars > budget.dollars:
-                raise meter.exceeded("dollars")
+            for name, limit in meter._limits("tokens", "dollars"):
+                if meter._used[name] > limit:
+                    raise meter.exceeded(name)
 
     def out_of_time(self) -> bool:
         """Whether the deadline has passed."""
@@ -133,7 +130,7 @@ class BudgetMeter:
 
     def exceeded(self, limit: Limit, *, wanted: object = 0) -> BudgetExceeded:
         """The error for one limit, remembered as ours; ``wanted`` is what a call that was refused may use."""
-        used: object = getattr(self, f"_{limit}", None)
+        used: object = self._used.get(limit)
         if limit == "seconds":
             used = f"{asyncio.get_running_loop().time() - self._started:.3f}"
         allowed: object = getattr(self._budget, limit)
@@ -149,28 +146,27 @@ class BudgetMeter:
         """Whether an error is this budget's end, and not another one's; steps side by side may each meet it."""
         return any(error is one for one in self._errors)
 
+    def _limits(self, *names: Limit) -> list[tuple[Limit, Amount]]:
+        """Those that this budget has."""
+        limits: list[tuple[Limit, Amount | None]] = [(name, getattr(self._budget, name)) for name in names]
+        return [(name, limit) for name, limit in limits if limit is not None]
+
     def _is_crowded(self, most: Usage) -> bool:
         """Whether this meter lacks no more room for a call than calls in flight hold."""
-        budget, tokens, dollars = self._budget, self._tokens + most.tokens, self._dollars + most.dollars
-        return (budget.tokens is not None and tokens <= budget.tokens < tokens + self._held_tokens) or (
-            budget.dollars is not None and dollars <= budget.dollars < dollars + self._held_dollars
-        )
+        for name, limit in self._limits("tokens", "dollars"):
+            used: Amount = self._used[name] + getattr(most, name)
+            if used <= limit < used + getattr(self._held, name):
+                return True
+        return False
 
-    def _check_room(self, tokens: int, dollars: Decimal) -> None:
-        budget = self._budget
-        if budget.calls is not None and self._calls >= budget.calls:
-            raise self.exceeded("calls")
-        if budget.tokens is not None:
-            if self._tokens >= budget.tokens:
-                raise self.exceeded("tokens")
-            if self._tokens + tokens > budget.tokens:
-                raise self.exceeded("tokens", wanted=tokens)
-        if budget.dollars is not None:
+    def _check_room(self, most: Usage) -> None:
+        for name, limit in self._limits("calls", "tokens", "dollars"):
+            used, wanted = self._used[name], 0 if name == "calls" else getattr(most, name)
             # A limit of no dollars at all still pays for workers that are free.
-            if self._dollars >= budget.dollars > 0:
-                raise self.exceeded("dollars")
-            if self._dollars + dollars > budget.dollars:
-                raise self.exceeded("dollars", wanted=dollars)
+            if used >= limit and (limit > 0 or name != "dollars"):
+                raise self.exceeded(name)
+            if used + wanted > limit:
+                raise self.exceeded(name, wanted=wanted)
         if self.out_of_time():
             raise self.exceeded("seconds")
 
@@ -185,38 +181,38 @@ class PaidCall:
         inside: what budgets opened inside were charged, and the bill of this call has not yet been lessened by.
     """
 
-    def __init__(self, meter: BudgetMeter, held: Usage = _NOTHING) -> None:
+    def __init__(self, meter: BudgetMeter, most: Usage = _NOTHING) -> None:
         self.meter = meter
         self.inside = _NOTHING
-        self._held = held
+        self._held = most
         self._sent = False
         self._token: Token[PaidCall | None] | None = None
+        if most is not _NOTHING:
+            meter.hold(most, 1)
 
     def __enter__(self) -> PaidCall:
         self._token = _paying.set(self)
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
+    def __exit__(self, kind: object, error: BaseException | None, traceback: object) -> None:
         if self._token is not None:
             _paying.reset(self._token)
         self.release()
         if isinstance(error, CircuitOpen) and not self._sent and self.inside == _NOTHING:
-            self.meter.add_calls(-1)
+            self.meter.add(calls=-1)
 
     def release(self) -> None:
         """Give back what is held: the call has ended, or what is asked inside of it holds for itself."""
         held, self._held = self._held, _NOTHING
         if held is not _NOTHING:
-            self.meter.hold(-held.tokens, -held.dollars)
+            self.meter.hold(held, -1)
 
     def charge(self, usage: Usage) -> None:
         """Charge the bill of one attempt, less what was already charged from inside it."""
         self._sent = True
         inside, self.inside = self.inside, _NOTHING
         tokens = max(0, usage.tokens - inside.tokens)
-        self.meter.charge(Usage(output_tokens=tokens, dollars=max(Decimal(0), usage.dollars - inside.dollars)))
+        self.meter.charge(Usage(tokens, dollars=max(Decimal(0), usage.dollars - inside.dollars)))
 
 
 _paying: ContextVar[PaidCall | None] = ContextVar("openconductor_paying", default=None)
@@ -225,11 +221,11 @@ _paying: ContextVar[PaidCall | None] = ContextVar("openconductor_paying", defaul
 def open_meter(budget: Budget | None, *, now: float) -> BudgetMeter | None:
     """A meter for one question; None where nothing limits it: no budget, and no metered call that it works for."""
     parent = _paying.get()
-    if budget is None and parent is None:
-        return None
     if parent is not None:
         parent.release()
-    return BudgetMeter(budget or _NO_LIMITS, now=now, parent=parent)
+    elif budget is None:
+        return None
+    return BudgetMeter(budget or Budget(), now=now, parent=parent)
 
 
 def count_attempt() -> None:
@@ -250,15 +246,12 @@ async def time_limit(meter: BudgetMeter | None) -> AsyncGenerator[None]:
     Raises:
         BudgetExceeded: they ended.
     """
-    if meter is None or meter.deadline is None:
-        yield
-        return
-    scope = asyncio.timeout_at(meter.deadline)
+    scope = asyncio.timeout_at(None if meter is None else meter.deadline)
     try:
         async with scope:
             yield
     except TimeoutError as error:
-        if not scope.expired():
+        if meter is None or not scope.expired():
             raise
         raise meter.exceeded("seconds") from error
 
@@ -271,7 +264,7 @@ def check_price(meter: BudgetMeter | None, worker: Worker) -> None:
     Raises:
         ConfigError: the worker has no price.
     """
-    if meter is None or not meter.limits_dollars or getattr(worker.provider, "prices_itself", False):
+    if meter is None or not meter.limits("dollars") or getattr(worker.provider, "prices_itself", False):
         return
     if worker.price is None:
         raise ConfigError(
@@ -281,13 +274,9 @@ def check_price(meter: BudgetMeter | None, worker: Worker) -> None:
 
 
 def _check(budget: Budget) -> None:
-    for name in ("calls", "tokens", "dollars", "seconds"):
-        value: object = getattr(budget, name)
-        if value is not None and not _is_amount(value):
+    for name in (field.name for field in fields(budget)):
+        value, good = getattr(budget, name), False
+        with suppress(TypeError, ArithmeticError):  # a text; a Decimal that is no number cannot even be compared
+            good = value is None or (not isinstance(value, bool) and value >= 0)
+        if not good:
             raise ConfigError(f"Budget.{name}: got {value!r}, expected a number of at least 0, or None for no limit")
-
-
-def _is_amount(value: object) -> bool:
-    if isinstance(value, Decimal):
-        return not value.is_nan() and value >= 0  # a Decimal that is no number cannot even be compared
-    return isinstance(value, int | float) and not isinstance(value, bool) and value >= 0

@@ -134,7 +134,7 @@ class Conductor:
         meter, limit = stage.meter, self.max_rounds
         for worker in (*(worker for _, worker in self.pool), self.asked):
             check_price(meter, worker)
-        if limit is None and (meter is None or not meter.bounded):
+        if limit is None and (meter is None or not meter.limits("calls", "tokens", "dollars", "seconds")):
             raise ConfigError("Conductor.max_rounds=None goes on until the budget ends: expected a budget with a limit")
         while limit is None or len(stage.rounds) < limit:
             try:

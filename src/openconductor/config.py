@@ -1,18 +1,21 @@
-"""Strict TOML, for pool files and recipes. In: a file and ``key=value`` overrides. Out: a value, or a ConfigError.
+"""Strict TOML, for pool files and recipes, and the names on shelves. In: a file and overrides, or a name. Out: a value.
 
-Nothing is guessed: an unknown key is an error that names the nearest known one, a string is no number, and whatever
-looks like an API key is refused (keys come from the environment only). pydantic is imported when a file is read.
+Nothing is guessed: an unknown key or name is a ConfigError that names the nearest known one, a string is no number, and
+whatever looks like an API key is refused (keys come from the environment only). pydantic is imported when a file is
+read.
 """
 
 from __future__ import annotations
 
+import importlib
 import json
 import re
 import tomllib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from difflib import SequenceMatcher
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeVar, cast
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from openconductor.errors import ConfigError
 
@@ -25,7 +28,6 @@ Table = dict[str, object]
 
 SHOWN_PROBLEMS = 5
 SHOWN_CHARACTERS = 80
-SCHEMA_DEPTH = 8  # how deep tables nest before their keys are no longer suggested
 
 _KEY_NAME = re.compile(
     r"(?:x[-_])?(?:api[-_]?key|secret(?:[-_]key)?|password|(?:access|auth|bearer)[-_]?token|token|authorization)",
@@ -33,6 +35,11 @@ _KEY_NAME = re.compile(
 )
 # What the keys of well-known services begin with, followed by enough characters to be one.
 _KEY_VALUE = re.compile(r"\b(?:sk|pk|rk|gsk|xai|hf|r8|AIza)[-_]?[A-Za-z0-9_-]{20,}")
+_UNREADABLE: Mapping[type, str] = {
+    FileNotFoundError: "no such file",
+    IsADirectoryError: "is a folder",
+    RecursionError: "nested too deeply",
+}
 _UNKNOWN = ("extra_forbidden", "unexpected_keyword_argument")
 
 
@@ -53,7 +60,26 @@ def nearest(name: str, known: Iterable[str]) -> str | None:
     return max(sorted(known), key=likeness, default=None)
 
 
-def load_toml(path: str | Path, model: type[T], overrides: Sequence[str] = ()) -> T:
+def load_registered(shelf: Mapping[str, str], name: str, *, what: str) -> object:
+    """Import what a shelf (``name -> module:attribute``) registers under a name.
+
+    Raises:
+        ConfigError: the shelf has no such name; ``what`` says what was looked for.
+    """
+    if name not in shelf:
+        raise ConfigError(
+            f"{what}: got {name!r}, expected one of {', '.join(sorted(shelf))}; nearest: {nearest(name, shelf)!r}"
+        )
+    module, _, attribute = shelf[name].partition(":")
+    return getattr(importlib.import_module(module), attribute)
+
+
+def load_toml(
+    path: str | Path,
+    model: type[T],
+    overrides: Sequence[str] = (),
+    values: Mapping[str, object] = MappingProxyType({}),
+) -> T:
     """Read a TOML file into a dataclass or a pydantic model, strictly.
 
     Args:
@@ -61,6 +87,7 @@ def load_toml(path: str | Path, model: type[T], overrides: Sequence[str] = ()) -
         model: a (frozen) dataclass or a pydantic model; nested ones are tables, tuples of them arrays of tables.
         overrides: ``key=value`` each, applied in order; keys are dotted (``worker.0.timeout_s=5``), values are TOML,
             and what is no TOML value is taken as a string (``name=fast``).
+        values: by dotted key, applied before the overrides.
 
     Returns:
         The file's values, the overrides and the model's defaults together.
@@ -69,11 +96,16 @@ def load_toml(path: str | Path, model: type[T], overrides: Sequence[str] = ()) -
         ConfigError: the file cannot be read or is not UTF-8 or not TOML; a key is unknown, missing or of the wrong
             type; an override is none; something looks like an API key.
     """
-    where = str(path)
     data = read_toml(path)
+    for key, value in values.items():
+        _override(data, key, value)
     for override in overrides:
-        _override(data, override)
-    return validate(data, model, where=where)
+        key, equals, text = override.partition("=")
+        if not equals:
+            raise ConfigError(f"override {shorten(override)}: expected key=value, with dots in the key for tables")
+        _refuse_keys({key.rpartition(".")[2].strip(): text.strip()}, "command line")
+        _override(data, key, _toml_value(text.strip()))
+    return validate(data, model, where=str(path))
 
 
 def read_toml(path: str | Path) -> Table:
@@ -82,23 +114,29 @@ def read_toml(path: str | Path) -> Table:
     Raises:
         ConfigError: the file is missing, a folder, unreadable, not UTF-8 or not TOML.
     """
-    source = Path(path)
     try:
-        text = source.read_bytes().decode("utf-8")
-    except FileNotFoundError:
-        raise ConfigError(f"{path}: no such file; expected a TOML file") from None
-    except IsADirectoryError:
-        raise ConfigError(f"{path}: is a folder; expected a TOML file") from None
+        return cast(Table, tomllib.loads(Path(path).read_bytes().decode("utf-8")))
     except UnicodeDecodeError as error:
         raise ConfigError(f"{path}: byte {error.start} is not UTF-8; expected a TOML file in UTF-8") from error
-    except (OSError, ValueError) as error:  # ValueError: a NUL in the path
-        raise ConfigError(f"{path}: cannot be read: {error}; expected a TOML file") from error
-    try:
-        return cast(Table, tomllib.loads(text))
     except tomllib.TOMLDecodeError as error:
         raise ConfigError(f"{path}: not TOML: {error}") from error
-    except RecursionError:
-        raise ConfigError(f"{path}: nested too deeply; expected a TOML file") from None
+    except (OSError, ValueError, RecursionError) as error:  # ValueError: a NUL in the path
+        reason = _UNREADABLE.get(type(error), f"cannot be read: {error}")
+        raise ConfigError(f"{path}: {reason}; expected a TOML file") from error
+
+
+def dump_toml(values: Mapping[str, object]) -> str:
+    """Plain values as TOML that reads as the same.
+
+    Raises:
+        ConfigError: a value is one that TOML cannot say.
+    """
+    import tomli_w
+
+    try:
+        return tomli_w.dumps(values)
+    except TypeError as error:
+        raise ConfigError(f"recipe: {error}; expected texts, numbers, switches, lists and tables") from error
 
 
 def validate(data: Mapping[str, object], model: type[T], *, where: str) -> T:
@@ -109,7 +147,7 @@ def validate(data: Mapping[str, object], model: type[T], *, where: str) -> T:
     """
     from pydantic import TypeAdapter, ValidationError
 
-    _refuse_keys(data, where, "")
+    _refuse_keys(data, where)
     adapter = TypeAdapter(model)
     # By way of JSON, because that is pydantic's strict mode in which an array is a tuple and a string a path or a
     # Decimal, but "4" is no number and true is no 1.
@@ -124,36 +162,33 @@ def validate(data: Mapping[str, object], model: type[T], *, where: str) -> T:
     raise ConfigError(f"{where}: " + "; ".join(lines))
 
 
-def _override(data: Table, override: str) -> None:
-    """Set one ``key=value`` in ``data``, in place."""
-    key, equals, text = override.partition("=")
+def _override(data: Table, key: str, value: object) -> None:
+    """Set one value in ``data``, in place."""
     parts = [part.strip() for part in key.split(".")]
-    if not equals or not all(parts):
-        raise ConfigError(f"override {shorten(override)}: expected key=value, with dots in the key for tables")
-    _refuse_keys({parts[-1]: text.strip()}, "command line", "")
+    if not all(parts):
+        raise ConfigError(f"override {shorten(key)}: expected key=value, with dots in the key for tables")
     node = cast(object, data)
     for depth, part in enumerate(parts):
         last = depth == len(parts) - 1
         here = ".".join(parts[:depth]) or "the file"
-        if isinstance(node, list):
+        if isinstance(node, dict):
+            table = cast(Table, node)
+            if last:
+                table[part] = value
+            node = table.setdefault(part, {})
+        elif isinstance(node, list):
             items = cast("list[object]", node)
             if not part.isdecimal() or int(part) >= len(items):
                 raise ConfigError(f"override {key}: {here} has entries 0 to {len(items) - 1}, got {part!r}")
             if last:
-                items[int(part)] = _toml_value(text)
+                items[int(part)] = value
             node = items[int(part)]
-        elif isinstance(node, dict):
-            table = cast(Table, node)
-            node = table.setdefault(part, {})
-            if last:
-                table[part] = _toml_value(text)
         else:
-            raise ConfigError(f"override {key}: {here} holds {shorten(node)}, expected a table")
+            raise ConfigError(f"override {key}: {here} holds a {type(node).__name__}, expected a table")
 
 
 def _toml_value(text: str) -> object:
     """A TOML value, or else the text itself (a word without quotes, as one types it on a command line)."""
-    text = text.strip()
     try:
         parsed = tomllib.loads(f"value = {text}")
     except tomllib.TOMLDecodeError:
@@ -161,24 +196,20 @@ def _toml_value(text: str) -> object:
     return parsed["value"] if len(parsed) == 1 else text
 
 
-def _refuse_keys(node: object, where: str, path: str) -> None:
+def _refuse_keys(node: object, where: str, path: str = "") -> None:
     """Raise where an API key seems to stand in the file; the message never shows it."""
     if isinstance(node, Mapping):
-        for name, value in cast("Mapping[str, object]", node).items():
-            here = f"{path}.{name}" if path else str(name)
-            if isinstance(value, str) and _KEY_NAME.fullmatch(name):
-                raise ConfigError(
-                    f"{where}: {here}: looks like a key (not shown); keys come from the environment only: expected "
-                    "api_key_env with the name of an environment variable"
-                )
-            _refuse_keys(value, where, here)
-    elif isinstance(node, list):
-        for index, value in enumerate(cast("list[object]", node)):
-            _refuse_keys(value, where, f"{path}.{index}")
-    elif isinstance(node, str) and _KEY_VALUE.search(node):
-        raise ConfigError(
-            f"{where}: {path}: holds what looks like an API key (not shown); keys come from the environment only"
-        )
+        items = list(cast("Mapping[object, object]", node).items())
+    else:
+        items = list(enumerate(cast("list[object]", node))) if isinstance(node, list) else []
+    for name, value in items:
+        here = f"{path}.{name}" if path else str(name)
+        if isinstance(value, str) and (_KEY_NAME.fullmatch(str(name)) or _KEY_VALUE.search(value)):
+            raise ConfigError(
+                f"{where}: {here}: looks like a key (not shown); keys come from the environment only: expected "
+                "api_key_env with the name of an environment variable"
+            )
+        _refuse_keys(value, where, here)
 
 
 def _problem(problem: ErrorDetails, adapter: TypeAdapter[T]) -> str:
@@ -194,30 +225,22 @@ def _problem(problem: ErrorDetails, adapter: TypeAdapter[T]) -> str:
 
 def _suggestion(location: tuple[int | str, ...], adapter: TypeAdapter[T]) -> str:
     names = [str(part) for part in location if not isinstance(part, int)]
-    schema = cast("Mapping[str, object]", adapter.json_schema())
-    best = nearest(".".join(names), _known_keys(schema, schema, "", 0))
+    schema = adapter.json_schema()
+    best = nearest(".".join(names), _known_keys(schema, schema.get("$defs", {})))
     if best is None:
         return ""
     same_table = best.rpartition(".")[0] == ".".join(names[:-1])
     return f"; the nearest known key is {best.rpartition('.')[2] if same_table else best!r}"
 
 
-def _known_keys(node: Mapping[str, object], root: Mapping[str, object], prefix: str, depth: int) -> Iterator[str]:
+def _known_keys(node: Mapping[str, Any], definitions: Mapping[str, Any], prefix: str = "") -> Iterator[str]:
     """Every key of a JSON schema, dotted, the indices of arrays left out."""
-    if depth > SCHEMA_DEPTH:
-        return
-    reference = node.get("$ref")
-    if isinstance(reference, str):
-        definitions = cast("Mapping[str, Mapping[str, object]]", root.get("$defs", {}))
-        yield from _known_keys(definitions[reference.rpartition("/")[2]], root, prefix, depth + 1)
-    for name, child in cast("Mapping[str, Mapping[str, object]]", node.get("properties", {})).items():
+    for name, child in node.get("properties", {}).items():
         yield f"{prefix}{name}"
-        yield from _known_keys(child, root, f"{prefix}{name}.", depth + 1)
-    children = cast("list[Mapping[str, object]]", node.get("anyOf", []))
-    if isinstance(items := node.get("items"), dict):
-        children = [*children, cast("Mapping[str, object]", items)]
-    for child in children:
-        yield from _known_keys(child, root, prefix, depth + 1)
+        yield from _known_keys(child, definitions, f"{prefix}{name}.")
+    named = definitions.get(node.get("$ref", "").rpartition("/")[2], {})
+    for child in filter(None, (named, node.get("items"), *node.get("anyOf", ()))):
+        yield from _known_keys(child, definitions, prefix)
 
 
 def shorten(value: object) -> str:

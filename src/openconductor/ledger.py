@@ -6,16 +6,16 @@ token and to the last digit of a dollar. A call whose price is not known is coun
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 
-from openconductor.types import Call, Completion, Episode, Round, StepResult, Usage
+from openconductor.types import Call, Completion, Episode, Round, Sampling, Usage
 
 CONDUCTOR = "conductor"
 """Who plans, in a ledger."""
 
 _ANSWERS = ("answered", "cut")
-_NOTHING = Usage()
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,9 +36,9 @@ class Attempt:
     outcome: str
     number: int
     usage: Usage
-    wasted: bool = False
-    replayed: bool = False
-    nested: bool = False
+    wasted: bool
+    replayed: bool
+    nested: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,15 +48,12 @@ class Entry:
     Attributes:
         round: 0-based round.
         step: 0-based step; None is the Conductor's planning.
-        who: the worker that answered (``conductor`` for planning); where none did, the one that was asked last, or ""
-            where the step was not reached.
         usage: the sum over the attempts.
         attempts: in the order in which they ended.
     """
 
     round: int
     step: int | None
-    who: str
     usage: Usage
     attempts: tuple[Attempt, ...]
 
@@ -82,72 +79,54 @@ class Ledger:
     total: Usage
     wasted: Usage
     replayed: Usage
-    by_worker: tuple[tuple[str, Usage], ...]
-
-    @property
-    def attempts(self) -> tuple[Attempt, ...]:
-        """Every attempt of every entry."""
-        return tuple(attempt for entry in self.entries for attempt in entry.attempts)
+    by_worker: Mapping[str, Usage]
 
 
 def draw_up(episode: Episode) -> Ledger:
     """Draw up the ledger of an episode, a stopped one too."""
-    entries: list[Entry] = []
-    rounds: list[Usage] = []
-    for index, one in enumerate(episode.rounds):
-        mine = list(_entries(index, one))
-        entries += mine
-        rounds.append(_sum(entry.usage for entry in mine))
+    by_round = [tuple(_entries(index, one)) for index, one in enumerate(episode.rounds)]
+    entries = tuple(entry for of_one in by_round for entry in of_one)
+    rounds = tuple(_sum(entry.usage for entry in of_one) for of_one in by_round)
     attempts = [attempt for entry in entries for attempt in entry.attempts]
+    by_worker: dict[str, Usage] = {}
+    for entry in entries:
+        for attempt in entry.attempts:
+            who = CONDUCTOR if entry.step is None else attempt.worker
+            by_worker[who] = by_worker.get(who, Usage()) + attempt.usage
     return Ledger(
-        entries=tuple(entries),
-        rounds=tuple(rounds),
+        entries=entries,
+        rounds=rounds,
         conductor=_sum(entry.usage for entry in entries if entry.step is None),
         workers=_sum(entry.usage for entry in entries if entry.step is not None),
         total=_sum(rounds),
         wasted=_sum(attempt.usage for attempt in attempts if attempt.wasted),
         replayed=_sum(attempt.usage for attempt in attempts if attempt.replayed),
-        by_worker=_by_worker(entries),
+        by_worker=MappingProxyType(by_worker),
     )
 
 
-def _entries(index: int, one: Round) -> Iterable[Entry]:
+def _entries(index: int, one: Round) -> Iterator[Entry]:
     planning = _attempts(one.calls, one.completion, one.planning, CONDUCTOR)
     if planning:
-        yield Entry(index, None, CONDUCTOR, one.planning, planning)
+        yield Entry(index, None, one.planning, planning)
     for number, result in enumerate(one.transcript.results if one.transcript is not None else ()):
-        attempts = _attempts(result.calls, result.completion, result.usage, _asked(result))
-        useful = [attempt.worker for attempt in attempts if not attempt.wasted]
-        who = useful[-1] if useful else attempts[-1].worker if attempts else ""
-        yield Entry(index, number, who, _sum(attempt.usage for attempt in attempts), attempts)
+        asked = result.step.worker if result.worker is None else result.worker
+        attempts = _attempts(result.calls, result.completion, result.usage, f"worker {asked}")
+        yield Entry(index, number, _sum(attempt.usage for attempt in attempts), attempts)
 
 
 def _attempts(calls: Sequence[Call], said: Completion | None, usage: Usage, worker: str) -> tuple[Attempt, ...]:
     """The attempts at one completion; where no call is on record but something was used, that is one attempt."""
-    if not calls:
-        if said is None and usage == _NOTHING:
-            return ()
-        return (Attempt(worker, "answered" if said is not None else "failed", 0, usage, wasted=said is None),)
-    answering = [number for number, call in enumerate(calls) if call.outcome in _ANSWERS]
-    useful = answering[-1] if answering and said is not None else None
+    if not calls and (said is not None or usage != Usage()):
+        calls = (Call(worker, "failed" if said is None else "answered", (), Sampling(), usage=usage),)
+    answering = [number for number, call in enumerate(calls) if call.outcome in _ANSWERS and said is not None]
     return tuple(
-        Attempt(call.worker, call.outcome, call.attempt, call.usage, number != useful, call.replayed, call.nested)
+        Attempt(
+            call.worker, call.outcome, call.attempt, call.usage, [number] != answering[-1:], call.replayed, call.nested
+        )
         for number, call in enumerate(calls)
     )
 
 
-def _asked(result: StepResult) -> str:
-    return f"worker {result.step.worker if result.worker is None else result.worker}"
-
-
-def _by_worker(entries: Sequence[Entry]) -> tuple[tuple[str, Usage], ...]:
-    sums: dict[str, Usage] = {}
-    for entry in entries:
-        for attempt in entry.attempts:
-            who = CONDUCTOR if entry.step is None else attempt.worker
-            sums[who] = sums.get(who, _NOTHING) + attempt.usage
-    return tuple(sums.items())
-
-
 def _sum(usages: Iterable[Usage]) -> Usage:
-    return sum(usages, _NOTHING)
+    return sum(usages, Usage())

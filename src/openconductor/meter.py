@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import math
-import sys
 import time
 from collections.abc import Sequence
 from dataclasses import replace
@@ -56,9 +55,8 @@ class Meter:
         """
         begun = time.perf_counter()
         started = asyncio.get_running_loop().time() - call.origin
-        on_event, below = call.on_event, None
+        on_event, below = call.on_event, _Below()
         if self._nested:
-            below = _Below()
             call = replace(call, on_event=below)
         said: Completion | None = None
         failure: OpenConductorError | None = None
@@ -92,8 +90,8 @@ class Meter:
         finally:  # a cancellation comes by here, too: what was sent was sent
             if on_event is not None:
                 seconds = time.perf_counter() - begun
-                usage = said.usage if said is not None else self._failed(failure, below, seconds)
-                outcome = _outcome(said, failure)
+                usage = said.usage if said is not None else self._failed(failure, below.usage, seconds)
+                outcome = outcome_of(said, failure)
                 record = Call(self._name, outcome, tuple(messages), sampling, said, failure, call.attempt, usage,
                               self._price, started, self._identity, self._nested)  # fmt: skip
                 on_event(CallEnded(call.episode, call.round, started + seconds, call.step, record))
@@ -124,22 +122,16 @@ class Meter:
                 dollars = self._price.dollars(used)
             else:
                 unpriced = 1
+        seconds = used.seconds or seconds
         return Usage(
-            used.input_tokens,
-            used.cached_tokens,
-            used.output_tokens,
-            used.reasoning_tokens,
-            dollars,
-            unpriced,
-            used.seconds or seconds,
+            used.input_tokens, used.cached_tokens, used.output_tokens, used.reasoning_tokens, dollars, unpriced, seconds
         )
 
-    def _failed(self, failure: OpenConductorError | None, below: _Below | None, seconds: float) -> Usage:
+    def _failed(self, failure: OpenConductorError | None, below: Usage, seconds: float) -> Usage:
         """What a call that failed or was cancelled used: as heard from below or reported, nothing, or not known."""
-        if below is not None and below.heard:
-            return below.usage
-        if self._nested and failure is not None and failure.episode is not None:
-            return failure.episode.usage
+        if self._nested:
+            ended = failure.episode if failure is not None else None
+            return below if below != _FREE or ended is None else ended.usage
         if isinstance(failure, WorkerError):
             if failure.usage is not None and (failure.usage.tokens or failure.usage.dollars):
                 return self._bill(failure.usage, seconds)
@@ -154,11 +146,9 @@ class _Below:
     wants_text = False
 
     def __init__(self) -> None:
-        self.heard = False
         self.usage = _FREE
 
     def __call__(self, event: Event) -> None:
-        self.heard = True
         if isinstance(event, CallEnded):
             self.usage += event.call.usage
 
@@ -168,16 +158,10 @@ def is_free(error: WorkerError) -> bool:
     return error.unbilled or (error.status or 0) >= 400
 
 
-def _outcome(said: Completion | None, failure: OpenConductorError | None) -> str:
-    if isinstance(failure, WorkerError):
-        return failure.outcome
-    if failure is not None:
-        return "stopped"  # a budget or a setting below this call ended it
-    if said is None:  # a provider's bug, which is no WorkerError, was no cancellation
-        return "failed" if isinstance(sys.exception(), Exception) else "cancelled"
-    return outcome_of(said)
-
-
-def outcome_of(said: Completion) -> str:
-    """The name of a completion's kind in the journal: answered, cut at its token limit, or refused by a filter."""
+def outcome_of(said: Completion | None, failure: OpenConductorError | None = None) -> str:
+    """What a journal calls the end of a call: answered, cut at its token limit, refused by a filter, or its failure."""
+    if failure is not None:  # a budget or a setting below this call stops it
+        return failure.outcome if isinstance(failure, WorkerError) else "stopped"
+    if said is None:
+        return "cancelled"
     return _OUTCOMES.get(said.finish_reason, "answered")

@@ -22,14 +22,7 @@ from dataclasses import dataclass, replace
 from random import SystemRandom
 
 from openconductor.budget import count_attempt
-from openconductor.errors import (
-    CircuitOpen,
-    RateLimited,
-    ServerFailed,
-    Unreachable,
-    WorkerError,
-    WorkerTimeout,
-)
+from openconductor.errors import CircuitOpen, RateLimited, ServerFailed, Unreachable, WorkerError, WorkerTimeout
 from openconductor.meter import is_free
 from openconductor.protocols import CallContext, OnText, Provider
 from openconductor.types import Completion, Message, Sampling, Usage
@@ -86,10 +79,12 @@ class Circuit:
     """The breaker of a worker: after several failures in a row nothing is sent for a while, then one call tries.
 
     What another attempt may heal counts as a failure of the worker, but for a rate limit; a server that rejects a
-    request is alive. Calls that were cancelled or ended at the deadline of the whole question prove nothing.
+    request is alive. Calls that were cancelled or ended at the deadline of the whole question prove nothing. One that
+    does not ``open`` is that of a worker that is behind no network.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, *, opens: bool = True) -> None:
+        self.opens = opens
         self._failures = 0
         self._succeeded = -math.inf
         self._last = ""
@@ -133,7 +128,8 @@ class Circuit:
             return
         self._last = f"{error.outcome}: {error.message}"
         self._failures += 1
-        if self.down_since is None and self._failures >= FAILURES and now - self._succeeded >= QUIET_S:
+        lasting = self._failures >= FAILURES and now - self._succeeded >= QUIET_S
+        if self.opens and self.down_since is None and lasting:
             self.down_since, self._next_try = now, now + COOL_DOWN_S
 
 
@@ -262,10 +258,10 @@ class Policies:
         provider: what is called; each attempt gets its number in ``call.attempt``.
         retries: how many further attempts there are at most; 0 is none, whatever the failure.
         limits: shared by all that calls the worker.
-        circuit: likewise; None where nothing is behind a network.
+        circuit: likewise.
     """
 
-    def __init__(self, provider: Provider, *, retries: int, limits: Limits, circuit: Circuit | None) -> None:
+    def __init__(self, provider: Provider, *, retries: int, limits: Limits, circuit: Circuit) -> None:
         self._provider = provider
         self._retries = retries
         self._limits = limits
@@ -311,26 +307,22 @@ class Policies:
         self, messages: Sequence[Message], sampling: Sampling, call: CallContext, on_text: OnText | None
     ) -> Completion:
         limits, circuit = self._limits, self._circuit
-        if circuit is not None:
-            circuit.check(sending=False)
+        circuit.check(sending=False)
         turn = await limits.take(messages, sampling, call.deadline)
         sent, used = False, None
         try:
-            if circuit is not None:
-                circuit.check(sending=True)  # again: it may have opened meanwhile
+            circuit.check(sending=True)  # again: it may have opened meanwhile
             sent = True
             completion = await self._provider.complete(messages, sampling, call=call, on_text=on_text)
             used = completion.usage.tokens or None
-            if circuit is not None:
-                circuit.succeed()
+            circuit.succeed()
             return completion
         except WorkerError as error:
             if sent:
                 used = error.usage.tokens if error.usage is not None else 0 if is_free(error) else None
                 if isinstance(error, RateLimited) and error.retry_after:
                     limits.pause(error.retry_after)
-                if circuit is not None:
-                    circuit.fail(error, call.deadline)
+                circuit.fail(error, call.deadline)
             raise
         finally:
             limits.give_back(turn, sent=sent, used=used)
@@ -339,9 +331,10 @@ class Policies:
         """Seconds until the next attempt, after ``made`` repeats; None where there is none."""
         now, left = _now(), LONGEST_WAIT_S
         if not (error.retryable and made < self._retries):
-            if not self._retries or self._circuit is None or not _is_down(error):
-                return None
-            left = (self._circuit.down_since or first_failed) + _patience.get() - now
+            if self._retries and self._circuit.opens and (_is_unsent(error) or error.status in _LOADING):
+                left = (self._circuit.down_since or first_failed) + _patience.get() - now
+            else:
+                left = 0.0
             if left <= 0:
                 return None
         named = (isinstance(error, RateLimited | ServerFailed) and error.retry_after) or 0.0
@@ -353,12 +346,8 @@ class Policies:
         return wait if call.deadline is None or now + wait < call.deadline else None
 
 
-def _is_down(error: WorkerError) -> bool:
-    """Whether the worker cannot be reached just now, or is loading."""
-    return _is_unsent(error) or error.status in _LOADING
-
-
 def _is_unsent(error: WorkerError) -> bool:
+    """Whether the worker could not even be reached."""
     return isinstance(error, CircuitOpen) or (isinstance(error, Unreachable) and not error.sent)
 
 

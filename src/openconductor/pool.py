@@ -29,13 +29,24 @@ class WorkerPool:
 
     _workers: Mapping[int, Worker]
 
-    def __init__(self, workers: Sequence[Worker]) -> None:
-        """Number the workers from 0.
+    def __init__(self, workers: Sequence[Worker] | Mapping[int, Worker]) -> None:
+        """Number the workers from 0, or by the ordinals of a mapping.
 
         Raises:
             ConfigError: no worker, one twice, or two of one name.
         """
-        object.__setattr__(self, "_workers", MappingProxyType(dict(enumerate(_distinct(workers)))))
+        numbered = dict(workers if isinstance(workers, Mapping) else enumerate(workers))
+        if not numbered:
+            raise ConfigError("pool: no worker, expected at least one")
+        seen: dict[str, Worker] = {}
+        for ordinal, worker in numbered.items():
+            if not isinstance(cast(object, worker), Worker):
+                raise ConfigError(f"pool: entry {ordinal} is {shorten(worker)}, expected a Worker")
+            if seen.setdefault(worker.name, worker) is not worker:
+                raise ConfigError(f"pool: two workers of the name {worker.name!r}, expected different names")
+        if len(seen) < len(numbered):
+            raise ConfigError(f"pool: one of the workers {list(seen)} stands there twice, expected each once")
+        object.__setattr__(self, "_workers", MappingProxyType(numbered))
 
     @classmethod
     def from_toml(cls, path: str | Path, overrides: Sequence[str] = ()) -> Self:
@@ -65,11 +76,11 @@ class WorkerPool:
             raise ConfigError(f"subset {list(ordinals)}: an ordinal twice, expected each once")
         if not ordinals:
             raise ConfigError("subset []: no worker, expected at least one ordinal")
-        return _numbered({ordinal: self[ordinal] for ordinal in sorted(ordinals)})
+        return WorkerPool({ordinal: self[ordinal] for ordinal in sorted(ordinals)})
 
     def replaying(self, journal: CompletionStore) -> WorkerPool:
         """The pool of the same workers, each answering from a journal what stands there (``Worker.replaying``)."""
-        return _numbered({ordinal: worker.replaying(journal) for ordinal, worker in self})
+        return WorkerPool({ordinal: worker.replaying(journal) for ordinal, worker in self})
 
     def ordinal_of(self, name: str) -> int:
         """The ordinal of the worker of this name.
@@ -107,27 +118,6 @@ class WorkerPool:
 
     def __repr__(self) -> str:
         return f"WorkerPool({', '.join(f'{ordinal}: {worker.name}' for ordinal, worker in self)})"
-
-
-def _numbered(workers: Mapping[int, Worker]) -> WorkerPool:
-    pool = object.__new__(WorkerPool)
-    object.__setattr__(pool, "_workers", MappingProxyType(dict(workers)))
-    return pool
-
-
-def _distinct(workers: Sequence[Worker]) -> list[Worker]:
-    listed = list(workers)
-    if not listed:
-        raise ConfigError("pool: no worker, expected at least one")
-    for index, worker in enumerate(listed):
-        if not isinstance(cast(object, worker), Worker):
-            raise ConfigError(f"pool: entry {index} is {shorten(worker)}, expected a Worker")
-        for earlier in listed[:index]:
-            if worker is earlier:
-                raise ConfigError(f"pool: the worker {worker.name!r} stands there twice, expected each once")
-            if worker.name == earlier.name:
-                raise ConfigError(f"pool: two workers of the name {worker.name!r}, expected different names")
-    return listed
 
 
 _PROVIDER_KEYS = ("base_url", "api_key_env", "command", "url", "env", "argument", "device", "dtype")

@@ -15,8 +15,8 @@ from functools import cache
 from typing import TYPE_CHECKING, TypeVar, cast
 
 from openconductor.errors import OpenConductorError, WorkerError, WorkflowError
-from openconductor.ledger import Attempt, Entry, Ledger, draw_up
-from openconductor.types import Episode, Message, Question, Round, StepResult
+from openconductor.ledger import CONDUCTOR, Attempt, Ledger, draw_up
+from openconductor.types import Episode, Message, Round, StepResult, Usage
 
 if TYPE_CHECKING:
     from pydantic import TypeAdapter
@@ -26,7 +26,7 @@ _ASCII = json.JSONEncoder(sort_keys=True, separators=(",", ":")).encode
 
 T = TypeVar("T")
 Json = dict[str, object]
-_Entries = Mapping[tuple[int, int | None], Entry]
+_Attempts = Mapping[tuple[int, int | None], Sequence[Attempt]]
 
 
 def plain(value: object) -> object:
@@ -120,14 +120,15 @@ def episode_json(episode: Episode, workers: Mapping[int, str]) -> Json:
         workers: the name of each worker of its pool, by ordinal.
     """
     ledger = draw_up(episode)
-    entries = {(entry.round, entry.step): entry for entry in ledger.entries}
+    attempts: _Attempts = {(entry.round, entry.step): entry.attempts for entry in ledger.entries}
+    asked = episode.question
     return {
         "id": episode.id,
-        "question": _question(episode.question),
+        "question": asked if isinstance(asked, str) else _messages(asked),
         "answer": episode.answer,
         "error": plain(episode.error),
         "seconds": episode.seconds,
-        "rounds": [_round(index, one, workers, entries) for index, one in enumerate(episode.rounds)],
+        "rounds": [_round(index, one, workers, attempts) for index, one in enumerate(episode.rounds)],
         "ledger": _ledger(ledger, episode, workers),
     }
 
@@ -137,84 +138,72 @@ def _only(value: object, *names: str) -> Json:
     return {name: plain(getattr(value, name, None)) for name in names}
 
 
-def _dict(value: object) -> Json:
-    return cast(Json, plain(value))
-
-
-def _question(question: Question) -> object:
-    return question if isinstance(question, str) else _messages(question)
-
-
 def _messages(turns: Sequence[Message]) -> list[Json]:
     return [_only(turn, "role", "content") for turn in turns]
 
 
-def _round(index: int, one: Round, workers: Mapping[int, str], entries: _Entries) -> Json:
+def _shown(attempts: Sequence[Attempt]) -> list[Json]:
+    told = ("outcome", "wasted", "replayed", "nested", "usage")
+    return [{"worker": one.worker, "attempt": one.number, **_only(one, *told)} for one in attempts]
+
+
+def _round(index: int, one: Round, workers: Mapping[int, str], attempts: _Attempts) -> Json:
     said = _only(one.completion, "text", "reasoning", "finish_reason", "usage")
     results = one.transcript.results if one.transcript is not None else ()
     return {
         "round": index,
         "conductor": None if one.completion is None else said,
-        "planning": {"usage": plain(one.planning), "attempts": _attempts(entries.get((index, None)))},
+        "planning": {"usage": plain(one.planning), "attempts": _shown(attempts.get((index, None), ()))},
         "valid": one.workflow is not None,
         "accepted": one.accepted,
         "error": plain(one.error),
         "answer": one.transcript.answer if one.transcript is not None else None,
-        "steps": [
-            _step(number, result, workers, entries.get((index, number))) for number, result in enumerate(results)
-        ],
+        "steps": [_step(number, result, workers, attempts[index, number]) for number, result in enumerate(results)],
     }
 
 
-def _step(index: int, result: StepResult, workers: Mapping[int, str], entry: Entry | None) -> Json:
-    step, completion = result.step, result.completion
+def _step(index: int, result: StepResult, workers: Mapping[int, str], attempts: Sequence[Attempt]) -> Json:
+    completion = result.completion
     return {
         "step": index,
-        "worker": step.worker,
-        "worker_name": workers[step.worker],
-        "answered_by": _answering(result, workers) if completion is not None else None,
-        **_only(step, "subtask", "access"),
+        "worker": result.step.worker,
+        "worker_name": workers[result.step.worker],
+        "answered_by": workers[_asked(result)] if completion is not None else None,
+        **_only(result.step, "subtask", "access"),
         "messages": _messages(result.messages),
         "response": completion.text if completion is not None else None,
         **_only(completion, "reasoning", "finish_reason"),
         "usage": plain(result.usage),
-        "attempts": _attempts(entry),
+        "attempts": _shown(attempts),
         "outcome": outcome_of(result),
         **_only(result, "error", "started", "ended"),
     }
 
 
-def _answering(result: StepResult, workers: Mapping[int, str]) -> str:
-    return workers[result.step.worker if result.worker is None else result.worker]
-
-
-def _attempts(entry: Entry | None) -> list[Json]:
-    return [] if entry is None else [_attempt(attempt) for attempt in entry.attempts]
-
-
-def _attempt(attempt: Attempt) -> Json:
-    told = _only(attempt, "outcome", "wasted", "replayed", "nested", "usage")
-    return {"worker": attempt.worker, "attempt": attempt.number, **told}
+def _asked(result: StepResult) -> int:
+    return result.step.worker if result.worker is None else result.worker
 
 
 def _ledger(ledger: Ledger, episode: Episode, workers: Mapping[int, str]) -> Json:
     """Who cost what: the Conductor once a round, every step, and the sums."""
-
-    def of(entry: Entry) -> Json:
-        transcript, who = episode.rounds[entry.round].transcript, entry.who
+    attempts = [attempt for entry in ledger.entries for attempt in entry.attempts]
+    entries: list[Json] = []
+    for entry in ledger.entries:
+        transcript, who = episode.rounds[entry.round].transcript, CONDUCTOR
         if entry.step is not None and transcript is not None:
-            who = _answering(transcript.results[entry.step], workers)
-        return {**_only(entry, "round", "step"), "who": who, "attempts": len(entry.attempts), **_dict(entry.usage)}
+            who = workers[_asked(transcript.results[entry.step])]
+        counted = {"who": who, "attempts": len(entry.attempts)}
+        entries.append({**_only(entry, "round", "step"), **counted, **_only(entry.usage, *_names(Usage))})
 
     def those(kind: str) -> Json:
-        marked = sum(getattr(attempt, kind) for attempt in ledger.attempts)
-        return {"attempts": marked, **_dict(getattr(ledger, kind))}
+        marked = sum(getattr(attempt, kind) for attempt in attempts)
+        return {"attempts": marked, **_only(getattr(ledger, kind), *_names(Usage))}
 
     return {
-        "entries": [of(entry) for entry in ledger.entries],
+        "entries": entries,
         **_only(ledger, "conductor", "workers"),
-        "by_worker": plain(dict(ledger.by_worker)),
-        **_only(ledger, "rounds"),
+        "by_worker": plain(ledger.by_worker),
+        "rounds": plain(ledger.rounds),
         "wasted": those("wasted"),
         "replayed": those("replayed"),
         "total": plain(ledger.total),

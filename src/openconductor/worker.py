@@ -10,6 +10,7 @@ import asyncio
 import math
 import threading
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from copy import copy
 from dataclasses import KW_ONLY, dataclass, field
 from decimal import Decimal, InvalidOperation
@@ -71,18 +72,19 @@ class Worker:
     rpm: int | None = None
     tpm: int | None = None
     _chain: Provider = field(init=False, repr=False)
-    _circuit: Circuit | None = field(init=False, repr=False)
+    _circuit: Circuit = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
         if not isinstance(cast(object, self.name), str) or not self.name.strip():
             raise ConfigError(f"worker: name {self.name!r}, expected a name that is not blank")
+        settings = (self.max_concurrency, self.rpm, self.tpm)
         try:
             self._check()
             provider = resolve(self.provider, timeout_s=self.timeout_s, read_timeout_s=self.read_timeout_s)
             price = _price(self.price)
             if price is not None and getattr(provider, "prices_itself", False):
                 raise ConfigError("a price, but an orchestrator costs what its workers cost")
-            if getattr(provider, "nests", False) and (self.max_concurrency or self.rpm or self.tpm):
+            if getattr(provider, "nests", False) and any(settings):
                 # It could wait for itself, where its pool holds it again.
                 raise ConfigError("a limit, but an orchestrator is limited by its workers' limits")
         except ConfigError as error:
@@ -91,15 +93,14 @@ class Worker:
         object.__setattr__(self, "price", price)
         object.__setattr__(self, "tags", tuple(self.tags))
         thing = self.name, self.identity or id(provider)  # an id stays its own as long as a chain holds its object
-        circuit = _shared(thing, Circuit) if getattr(provider, "remote", False) else None
+        remote = bool(getattr(provider, "remote", False))
+        circuit = _shared(thing, Circuit) if remote else Circuit(opens=False)
         object.__setattr__(self, "_circuit", circuit)
-        meter = Meter(provider, name=self.name, price=price, timeout_s=self.timeout_s)
-        retries = self.retries if self.retries is not None else 0 if circuit is None else REMOTE_RETRIES
-        settings = (self.max_concurrency, self.rpm, self.tpm)
-        chain: Provider = meter  # which is enough for a worker that runs here without limits
-        if circuit is not None or retries or any(settings):
+        retries = self.retries if self.retries is not None else REMOTE_RETRIES if remote else 0
+        chain: Provider = Meter(provider, name=self.name, price=price, timeout_s=self.timeout_s)
+        if remote or retries or any(settings):  # else the meter is enough
             limits = _shared((*thing, *settings), lambda: Limits(*settings))
-            chain = Policies(meter, retries=retries, limits=limits, circuit=circuit)
+            chain = Policies(chain, retries=retries, limits=limits, circuit=circuit)
         object.__setattr__(self, "_chain", chain)
 
     def _check(self) -> None:
@@ -142,7 +143,7 @@ class Worker:
     @property
     def healthy(self) -> bool:
         """Whether a call would be sent now: whether the worker's circuit is closed."""
-        return self._circuit is None or self._circuit.closed
+        return self._circuit.closed
 
     @property
     def identity(self) -> str:
@@ -184,6 +185,7 @@ class CompletionStore(Protocol):
         ...
 
 
+@dataclass(frozen=True, slots=True)
 class Replay:
     """Answers from a journal what stands there, and calls a worker's wrappers for the rest.
 
@@ -193,10 +195,9 @@ class Replay:
     its text in one piece.
     """
 
-    def __init__(self, chain: Provider, journal: CompletionStore, worker: Worker) -> None:
-        self._chain = chain
-        self._journal = journal
-        self._worker = worker
+    _chain: Provider
+    _journal: CompletionStore
+    _worker: Worker
 
     async def complete(
         self, messages: Sequence[Message], sampling: Sampling, *, call: CallContext, on_text: OnText | None = None
@@ -215,22 +216,10 @@ class Replay:
             return await self._chain.complete(messages, sampling, call=call, on_text=on_text)
         if call.on_event is not None:
             at = asyncio.get_running_loop().time() - call.origin
-            nested = bool(getattr(worker.provider, "nests", False))
-            record = Call(
-                worker.name,
-                outcome_of(said),
-                tuple(messages),
-                sampling,
-                said,
-                None,
-                call.attempt,
-                said.usage,
-                worker.price,
-                at,
-                worker.identity,
-                nested,
-                replayed=True,
-            )
+            what = worker.name, outcome_of(said), tuple(messages), sampling, said
+            nests = bool(getattr(worker.provider, "nests", False))
+            cost = None, call.attempt, said.usage, worker.price
+            record = Call(*what, *cost, at, worker.identity, nests, replayed=True)
             call.on_event(CallEnded(call.episode, call.round, at, call.step, record))
         if on_text is not None and said.text:
             on_text(said.text)
@@ -252,19 +241,16 @@ def _shared(key: tuple[object, ...], make: Callable[[], S]) -> S:
 
 def _price(given: object) -> Price | None:
     """A checked Price, of a Price or a mapping with its fields."""
-    if given is None:
+    price = given
+    with suppress(TypeError, InvalidOperation):  # other keys; no number
+        if isinstance(price, Mapping):
+            fields = cast("Mapping[str, object]", price).items()
+            price = Price(**{name: Decimal(str(value)) for name, value in fields if value is not None})
+    if isinstance(price, Price):
+        amounts = [one for one in (price.input, price.output, price.cached) if one is not None]
+        if all(amount.is_finite() and amount >= 0 for amount in amounts):
+            return price
+    if price is None:
         return None
-    if isinstance(given, Mapping):
-        fields = cast("Mapping[str, object]", given)
-        if set(fields) - {"input", "output", "cached"} or not {"input", "output"} <= set(fields):
-            raise ConfigError(f"price {dict(fields)!r}, expected input, output and, if it differs, cached")
-        try:
-            given = Price(**{name: Decimal(str(value)) for name, value in fields.items() if value is not None})
-        except InvalidOperation:
-            raise ConfigError(f"price {dict(fields)!r}, expected US dollars a million tokens") from None
-    if not isinstance(given, Price):
-        raise ConfigError(f"price {given!r}, expected a Price")
-    for amount in (given.input, given.output, given.cached):
-        if amount is not None and not (amount.is_finite() and amount >= 0):
-            raise ConfigError(f"price {amount}, expected US dollars a million tokens, from 0")
-    return given
+    expected = "US dollars a million tokens, from 0, as input, output and, if it differs, cached"
+    raise ConfigError(f"price {given!r}, expected {expected}")

@@ -98,7 +98,7 @@ class Books:
         """The sum over the episodes' ledgers, each of which must add up in itself."""
         ledgers = [draw_up(episode) for episode in self.episodes]
         for ledger, episode in zip(ledgers, self.episodes, strict=True):
-            for total in (episode.usage, total_of(ledger.rounds), total_of(u for _, u in ledger.by_worker)):
+            for total in (episode.usage, total_of(ledger.rounds), total_of(ledger.by_worker.values())):
                 assert exact(total) == exact(ledger.total)
             assert exact(ledger.conductor + ledger.workers) == exact(ledger.total)
         return total_of(ledger.total for ledger in ledgers)
@@ -268,7 +268,7 @@ async def test_what_is_replayed_from_the_journal_is_not_paid_for_again(tmp_path:
         assert episode.answer == first.answer
         ledger = draw_up(episode)
         assert exact(ledger.replayed) == exact(ledger.total)
-        assert all(attempt.replayed for attempt in ledger.attempts)
+        assert all(attempt.replayed for entry in ledger.entries for attempt in entry.attempts)
 
 
 async def test_the_json_of_an_episode_carries_the_same_sums(tmp_path: Path) -> None:

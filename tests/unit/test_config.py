@@ -10,7 +10,7 @@ from typing import Literal
 import pytest
 from pydantic import BaseModel
 
-from openconductor.config import load_toml, nearest
+from openconductor.config import dump_toml, load_registered, load_toml, nearest
 from openconductor.errors import ConfigError
 
 
@@ -178,6 +178,7 @@ def test_an_override_cannot_smuggle_in_a_second_key(tmp_path: Path) -> None:
         ('name = "sk-topsecretvalue0123456789"', ()),
         ("", ("body.password=topsecretvalue",)),
         ("", ("name=sk-topsecretvalue0123456789",)),
+        ('[body]\nlist = ["sk-topsecretvalue0123456789"]', ()),
     ],
 )
 def test_what_looks_like_a_key_is_refused_and_never_shown(
@@ -191,3 +192,23 @@ def test_what_looks_like_a_key_is_refused_and_never_shown(
 def test_the_nearest_of_nothing_is_none() -> None:
     assert nearest("x", []) is None
     assert nearest("lr", ["steps", "optim.lr", "lower"]) == "optim.lr"
+
+
+def test_an_override_below_a_key_does_not_show_the_key(tmp_path: Path) -> None:
+    assert "topsecretvalue" not in message(tmp_path, 'api_key = "topsecretvalue"', "api_key.x=3")
+
+
+def test_what_is_written_as_toml_reads_as_the_same(tmp_path: Path) -> None:
+    values = {"name": 'Grö"ße\n\x7f', "tags": ["a", "b"], "optim": {"lr": 1e-6}, "body": {"a b": {"c": [{"d": True}]}}}
+    assert load(tmp_path, dump_toml(values)) == Recipe(
+        name='Grö"ße\n\x7f', tags=("a", "b"), optim=Optim(1e-6), body={"a b": {"c": [{"d": True}]}}
+    )
+
+
+def test_a_shelf_loads_what_it_names_and_only_that() -> None:
+    shelf = {"decimal": "decimal:Decimal", "gone": "no_such_module:Thing"}
+    assert load_registered(shelf, "decimal", what="thing") is Decimal
+    with pytest.raises(ConfigError, match=r"thing: got 'decimel', expected one of decimal, gone; nearest: 'decimal'"):
+        load_registered(shelf, "decimel", what="thing")
+    with pytest.raises(ModuleNotFoundError, match="no_such_module"):
+        load_registered(shelf, "gone", what="thing")

@@ -434,7 +434,7 @@ def test_a_pool_file_gives_every_field_to_its_worker(tmp_path: Path) -> None:
     assert dict(gpt.sampling.body) == {"reasoning_effort": "minimal", "thinking": {"budget_tokens": 128}}
     assert isinstance(gpt.provider, OpenAICompatibleProvider)
     assert gpt.provider.model == "gpt-5"
-    assert (gpt.retries, gpt.read_timeout_s, gpt.provider._read_timeout_s) == (4, 60.0, 60.0)
+    assert (gpt.retries, gpt.read_timeout_s) == (4, 60.0)
 
 
 def test_what_a_pool_file_leaves_out_has_its_default(tmp_path: Path) -> None:
@@ -444,10 +444,12 @@ def test_what_a_pool_file_leaves_out_has_its_default(tmp_path: Path) -> None:
     assert qwen.provider.base_url == "http://localhost:8000/v1"
 
 
-def test_a_worker_gives_its_timeouts_to_a_provider_that_it_makes() -> None:
-    provider = Worker("openai:gpt-5", name="w", timeout_s=70, read_timeout_s=7).provider
-    assert isinstance(provider, OpenAICompatibleProvider)
-    assert (provider._timeout_s, provider._read_timeout_s) == (70, 7)
+def test_a_worker_gives_its_timeouts_to_a_provider_that_it_makes(monkeypatch: pytest.MonkeyPatch) -> None:
+    def made(model: str, *, timeout_s: float = 600, read_timeout_s: float | None = None) -> Distant:
+        return Distant(f"{model} {timeout_s} {read_timeout_s}")
+
+    monkeypatch.setattr("openconductor.providers._load", lambda name: made)
+    assert Worker("openai:gpt-5", name="w", timeout_s=70, read_timeout_s=7).identity == "gpt-5 70 7"
 
 
 def test_a_pool_file_takes_overrides(tmp_path: Path) -> None:
@@ -475,7 +477,6 @@ ONE = '[[worker]]\nname = "solver"\nmodel = "m"\n'
         (ONE + "sampling = { temprature = 1 }", "'temperature'"),
         (ONE + "base_url = 'nonsense'", "base_url"),
         (ONE + "api_key_env = 'not a name'", "api_key_env"),
-        (ONE + "provider = 'ollama'\napi_key_env = 'KEY'", "api_key_env"),
         ('[[worker]]\nmodel = "m"', "worker.0.name"),
         ('[[worker]]\nname = "m"', "worker.0.model"),
         ("[[workers]]\nname = 'm'", "'worker'"),

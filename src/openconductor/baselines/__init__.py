@@ -77,7 +77,7 @@ def baseline_options(name: str) -> Mapping[str, inspect.Parameter]:
 
 
 def _factory(name: str) -> Callable[..., Orchestrator]:
-    from openconductor.registry import load_registered
+    from openconductor.config import load_registered
 
     try:
         return cast("Callable[..., Orchestrator]", load_registered(BASELINES, name, what="baseline"))

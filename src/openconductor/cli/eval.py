@@ -124,7 +124,7 @@ class _Tasks:
 
 def _recipe(given: Mapping[str, object], overrides: Sequence[str], path: Path | None, asked: _Tasks) -> EvalConfig:
     """The recipe: of a file, or of the command line alone; what the command line says wins."""
-    from openconductor.evaluation.config import dump_value, load_eval_config, make_eval_config, plain_config
+    from openconductor.evaluation.config import load_eval_config, make_eval_config, plain_config
 
     if path is None:
         if overrides:
@@ -135,11 +135,11 @@ def _recipe(given: Mapping[str, object], overrides: Sequence[str], path: Path | 
             place = cast("dict[str, object]", values.setdefault(table, {})) if dot else values
             place[name] = value
         return make_eval_config(values, where="command line")
-    words = [f"{key}={dump_value(value)}" for key, value in given.items()]
+    values = dict(given)
     if asked.names or asked.paths or asked.limit is not None:
         before = plain_config(load_eval_config(path, overrides))["task"]
-        words.append(f"task={dump_value(asked.tables(cast('list[dict[str, object]]', before)))}")
-    return load_eval_config(path, [*words, *overrides])
+        values["task"] = asked.tables(cast("list[dict[str, object]]", before))
+    return load_eval_config(path, overrides, values)
 
 
 def _evaluate(config: EvalConfig, folder: Path, retry_failed: bool, as_json: bool) -> None:

@@ -307,7 +307,7 @@ def bill(ledger: Ledger) -> Group:
     for style in ("", "dim", ""):
         table.add_column(justify="right", no_wrap=True, style=style)
     remarks: list[Text] = []
-    for name, usage in ledger.by_worker:
+    for name, usage in ledger.by_worker.items():
         made = attempts[name]
         calls = f"{len(made)} call{'' if len(made) == 1 else 's'}"
         table.add_row(printable(name), calls, tokens_text(usage), dollars_text(usage, zero=True))

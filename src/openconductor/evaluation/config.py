@@ -12,19 +12,19 @@ Systems are named ``kind``, ``kind:name``, ``kind:name?option=value&…``: ``con
 from __future__ import annotations
 
 import json
-import math
 import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from decimal import Decimal
 from pathlib import Path
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Annotated, Any, Literal, cast
 
 from pydantic import Field
 
 from openconductor.baselines import BASELINES
-from openconductor.config import load_toml, nearest, read_toml, validate
+from openconductor.config import dump_toml, load_toml, nearest, read_toml, validate
 from openconductor.errors import ConfigError
 from openconductor.serialisation import plain
 from openconductor.types import Budget
@@ -150,8 +150,10 @@ class EvalConfig:
     budget: SpendingTable = SpendingTable()
 
 
-def load_eval_config(path: Path, overrides: Sequence[str] = ()) -> EvalConfig:
-    """Read a recipe.
+def load_eval_config(
+    path: Path, overrides: Sequence[str] = (), values: Mapping[str, object] = MappingProxyType({})
+) -> EvalConfig:
+    """Read a recipe; ``values`` by their dotted keys win over it, and ``overrides`` over both.
 
     Raises:
         ConfigError: the file cannot be read, is a recipe of a training, a key is unknown, or a value is out of its
@@ -162,7 +164,7 @@ def load_eval_config(path: Path, overrides: Sequence[str] = ()) -> EvalConfig:
             f"{path}: has {', '.join(tables)}, so it is a recipe of `openconductor train`; expected one of an "
             "evaluation"
         )
-    return _distinct(load_toml(path, EvalConfig, overrides), str(path))
+    return _distinct(load_toml(path, EvalConfig, overrides, values), str(path))
 
 
 def make_eval_config(values: Mapping[str, object], *, where: str) -> EvalConfig:
@@ -193,33 +195,7 @@ def dump_eval_config(config: EvalConfig) -> str:
     Raises:
         ConfigError: a value is one that TOML cannot say.
     """
-    values = plain_config(config)
-    tables = {name: cast("dict[str, object]", value) for name, value in values.items() if isinstance(value, dict)}
-    lines = [f"{name} = {dump_value(value)}" for name, value in values.items() if name not in tables]
-    for name, table in tables.items():
-        lines += ["", f"[{name}]", *(f"{_key(key)} = {dump_value(value)}" for key, value in table.items())]
-    return "\n".join(lines) + "\n"
-
-
-def dump_value(value: object) -> str:
-    """A plain value as TOML writes it behind an equals sign, tables inline.
-
-    Raises:
-        ConfigError: TOML cannot say it.
-    """
-    if isinstance(value, dict):
-        items = cast("dict[str, object]", value).items()
-        return f"{{ {', '.join(f'{_key(name)} = {dump_value(one)}' for name, one in items)} }}"
-    if isinstance(value, list):
-        return f"[{', '.join(map(dump_value, cast('list[object]', value)))}]"
-    if value is None or (isinstance(value, float) and not math.isfinite(value)):
-        raise ConfigError(f"recipe: got {value}, which TOML cannot say as JSON does; expected a text, number or switch")
-    # JSON's strings are TOML's, but for DEL, which TOML wants escaped.
-    return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
-
-
-def _key(name: str) -> str:
-    return name if re.fullmatch(r"[A-Za-z0-9_]+", name) else dump_value(name)
+    return dump_toml(plain_config(config))
 
 
 def differences(before: EvalConfig, now: EvalConfig, *, places: bool = False) -> list[str]:

@@ -20,7 +20,6 @@ import asyncio
 import json
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
-from decimal import Decimal
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, cast
@@ -48,7 +47,7 @@ from openconductor.policies import LONG_PATIENCE_S, patient
 from openconductor.reward import grade_answer
 from openconductor.serialisation import plain
 from openconductor.storage import make_folder, write_whole
-from openconductor.types import Budget, Call, Episode, Problem, Usage
+from openconductor.types import Budget, Call, Episode, Problem
 
 SETTLING = 3
 """Episodes that may wait for the disk and their graders, for each that asks workers."""
@@ -200,25 +199,17 @@ def _keep(journal: Journal, record: Record) -> None:
     journal.put_outcome(json.dumps(_key(record)), cast("dict[str, Any]", plain(record)))
 
 
-class Purse(BudgetMeter):
-    """What all runs of an evaluation may still spend; a call that a journal answered is given back."""
+def open_purse(budget: Budget, spent: Spending) -> BudgetMeter:
+    """What all runs of an evaluation may still spend; what was ``spent`` before counts."""
+    purse = BudgetMeter(budget, now=0.0)
+    purse.add(calls=spent.calls, dollars=spent.usage.dollars)
+    return purse
 
-    __slots__ = ()
 
-    def __init__(self, budget: Budget, spent: Spending) -> None:
-        dollars, calls = budget.dollars, budget.calls
-        if dollars is not None:
-            dollars = max(Decimal(0), dollars - spent.usage.dollars)
-            if budget.dollars and not dollars:
-                calls = 0  # a budget of 0 dollars would still pay for workers of unknown cost, once
-        if calls is not None:
-            calls = max(0, calls - spent.calls)
-        super().__init__(Budget(calls=calls, dollars=dollars), now=0.0)
-
-    def give_back(self, call: Call) -> None:
-        """Count a call as not made: it was paid for by an earlier one."""
-        self._calls -= 1
-        self.charge(Usage(dollars=-call.usage.dollars))
+def give_back(purse: BudgetMeter | None, call: Call) -> None:
+    """Count a call that a journal answered as not made: it was paid for by an earlier one."""
+    if purse is not None and call.replayed:
+        purse.add(calls=-1, dollars=-call.usage.dollars)
 
 
 class _Run:
@@ -235,7 +226,7 @@ class _Run:
         self._tasks = asyncio.Semaphore((1 + SETTLING) * config.concurrency)
         self.spent = journal.totals().spent
         budget = config.budget.budget()
-        self.purse = None if budget is None else Purse(budget, self.spent)
+        self.purse = None if budget is None else open_purse(budget, self.spent)
         plan.workshop.journal = journal if config.share_calls or self.spent.calls else None
         self._on_progress = on_progress
         self._empty: BudgetExceeded | None = None
@@ -352,10 +343,8 @@ class _Hearing:
         run = self._run
         run.journal(event)
         if isinstance(event, CallEnded):
-            if event.call.replayed:
-                if run.purse is not None:
-                    run.purse.give_back(event.call)
-            else:
+            give_back(run.purse, event.call)
+            if not event.call.replayed:
                 run.spent += Spending(1, event.call.usage)
         elif isinstance(event, Asked):
             self._episode = self._episode or event.episode

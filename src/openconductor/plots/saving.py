@@ -13,12 +13,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, cast
 
+from openconductor.config import load_registered
 from openconductor.errors import ConfigError
 from openconductor.evaluation.records import Record
 from openconductor.plots.iterations import read_curve
 from openconductor.plots.material import Material
 from openconductor.plots.sheet import styled, text_of
-from openconductor.registry import load_registered
 from openconductor.storage import make_folder, write_whole
 
 if TYPE_CHECKING:

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from decimal import Decimal
 from pathlib import Path
 
-from openconductor.budget import PaidCall
+from openconductor.budget import BudgetMeter, PaidCall
 from openconductor.errors import ConfigError
 from openconductor.evaluation.config import GYM
 from openconductor.evaluation.counterfactual import (
@@ -23,7 +23,7 @@ from openconductor.evaluation.counterfactual import (
     exact_replay,
     pool_replay,
 )
-from openconductor.evaluation.grid import Purse
+from openconductor.evaluation.grid import give_back, open_purse
 from openconductor.evaluation.records import JOURNAL, Record, Results, sample_number
 from openconductor.evaluation.systems import load_pool, load_sheets
 from openconductor.events import CallEnded, Event
@@ -81,7 +81,7 @@ async def replayed(
         journal = stack.enter_context(Journal(folder / REPLAYS))
         pool = load_pool(results.config)
         replaying = pool.replaying(_Both(journal, run))
-        purse = None if dollars is None else Purse(Budget(dollars=dollars), journal.totals().spent)
+        purse = None if dollars is None else open_purse(Budget(dollars=dollars), journal.totals().spent)
         replay = pool_replay(
             replaying,
             lambda problem: sheets[named[id(problem)]].grader,
@@ -105,7 +105,7 @@ def _some(records: tuple[Record, ...], limit: int | None) -> list[Record]:
     return [record for record in records if (record.task, record.problem) in chosen]
 
 
-def _paid(replay: Replay, purse: Purse | None) -> Replay:
+def _paid(replay: Replay, purse: BudgetMeter | None) -> Replay:
     if purse is None:
         return replay
 
@@ -133,13 +133,13 @@ class _Hearing:
     """The replays' sink: their journal, and a purse that gets back what was paid for before."""
 
     journal: Journal
-    purse: Purse | None
+    purse: BudgetMeter | None
     wants_text = False
 
     def __call__(self, event: Event) -> None:
         self.journal(event)
-        if self.purse is not None and isinstance(event, CallEnded) and event.call.replayed:
-            self.purse.give_back(event.call)
+        if isinstance(event, CallEnded):
+            give_back(self.purse, event.call)
 
     async def wait_durable(self) -> None:
         """Wait until all that was heard is on the disk."""

@@ -10,9 +10,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import cast
 
-from openconductor.config import nearest, shorten
+from openconductor.config import load_registered, nearest, shorten
 from openconductor.errors import ConfigError
-from openconductor.registry import load_registered
 from openconductor.tasks.items import Benchmark
 
 TASKS: dict[str, str] = {

@@ -13,7 +13,7 @@ from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
-from openconductor.config import load_toml, read_toml
+from openconductor.config import dump_toml, load_toml, read_toml
 from openconductor.errors import ConfigError
 from openconductor.gym.questions import KINDS
 from openconductor.prompt import PromptOptions
@@ -282,10 +282,4 @@ def _values(config: TrainConfig) -> dict[str, str]:
 
 def dump_train_config(config: TrainConfig) -> str:
     """The whole recipe, defaults included, as TOML that loads to the same."""
-    lines: list[str] = []
-    for key, value in _values(config).items():
-        table, _, name = key.rpartition(".")
-        if table and f"[{table}]" not in lines:
-            lines += ["", f"[{table}]"]
-        lines.append(f"{name} = {value}")
-    return "\n".join(lines) + "\n"
+    return dump_toml(config.model_dump())

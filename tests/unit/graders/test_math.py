@@ -9,11 +9,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from openconductor.config import load_registered
 from openconductor.errors import ConfigError, GradingError
 from openconductor.graders import GRADERS, math_workers
 from openconductor.graders.math import LONGEST, MathGrader
 from openconductor.graders.math_workers import MathWorkers, Verdict
-from openconductor.registry import load_registered
 from openconductor.types import Problem
 
 
