@@ -32,7 +32,6 @@ from openconductor.errors import (
 )
 from openconductor.protocols import CallContext
 from openconductor.providers import create
-from openconductor.providers.chat_failures import NO_SECRET
 from openconductor.types import Completion, Message, Sampling
 
 COMMAND = [sys.executable, str(Path(__file__).parent / "mcp_tools.py")]
@@ -241,9 +240,9 @@ class refusing:  # noqa: N801 - reads like the function that it is
 async def test_a_tool_that_is_late_is_cut_off_at_the_deadline_and_the_session_lives_on(by: str) -> None:
     provider: Any = create("mcp", "sleep", command=COMMAND, **({"timeout_s": 2.5} if by == "timeout_s" else {}))
     async with provider:
-        with pytest.raises(WorkerTimeout, match="no answer by the deadline"):
+        with pytest.raises(WorkerTimeout, match="by the deadline"):
             await ask(provider, deadline_s=2.5 if by == "deadline_s" else None)
-        session = await provider._session(NO_SECRET).opened
+        session = await (await provider._sessions.get()).opened
         assert (await session.call_tool("shout", {"text": "still here"})).content[0].text == "STILL HERE!"
 
 
@@ -252,7 +251,7 @@ async def test_a_cancelled_call_ends_at_once_and_the_session_lives_on(over: str)
     async with serving() as url:
         provider: Any = create("mcp", "sleep", **({"url": url} if over == "HTTP" else {"command": COMMAND}))
         async with provider:
-            session = await provider._session(NO_SECRET).opened
+            session = await (await provider._sessions.get()).opened
             task = asyncio.create_task(ask(provider))
             await asyncio.sleep(0.1)
             task.cancel()

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import json
 import math
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -263,10 +262,7 @@ def test_any_number_of_event_loops_may_call(local: TransformersProvider) -> None
 
 async def idle(local: TransformersProvider) -> None:
     """Wait until the thread has nothing left to do: much sooner than what was asked for takes."""
-    until = time.monotonic() + 5
-    while local._thread is not None:
-        assert time.monotonic() < until
-        await asyncio.sleep(0.01)
+    await asyncio.wait_for(asyncio.get_running_loop().run_in_executor(local._thread, lambda: None), 5)
 
 
 # ── loading ──────────────────────────────────────────────────────────────────────────────────────────────────────────

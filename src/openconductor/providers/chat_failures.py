@@ -15,15 +15,7 @@ from email.utils import parsedate_to_datetime
 from string import ascii_lowercase, ascii_uppercase
 from typing import cast
 
-from openconductor.errors import (
-    AuthFailed,
-    ContextTooLong,
-    RateLimited,
-    Refused,
-    Rejected,
-    ServerFailed,
-    WorkerError,
-)
+from openconductor import errors
 from openconductor.privacy import MARK, forms, secrets_of_environment
 
 Json = Mapping[str, object]
@@ -101,7 +93,7 @@ class Secret:
 NO_SECRET = Secret()
 
 
-def failure(status: int, raw: bytes, *, wait: float | None = None, secret: Secret = NO_SECRET) -> WorkerError:
+def failure(status: int, raw: bytes, *, wait: float | None = None, secret: Secret = NO_SECRET) -> errors.WorkerError:
     """The error that a status other than 2xx and its body stand for.
 
     Args:
@@ -120,7 +112,7 @@ def failure(status: int, raw: bytes, *, wait: float | None = None, secret: Secre
     return _classify(status, code, excerpt(words or raw, secret), wait)
 
 
-def error_object(data: Json, *, secret: Secret) -> WorkerError:
+def error_object(data: Json, *, secret: Secret) -> errors.WorkerError:
     """The error that an error object under status 200 stands for; its own code counts as the status if it is one."""
     words, code = _error_words(data)
     status = int(code) if code.isdecimal() and 400 <= int(code) < 600 else 200
@@ -138,23 +130,23 @@ def _error_words(data: Json) -> tuple[str, str]:
     return (words if isinstance(words, str) else ""), str(code)[:ECHO_CHARACTERS]
 
 
-def _classify(status: int, code: str, words: str, wait: float | None) -> WorkerError:
+def _classify(status: int, code: str, words: str, wait: float | None) -> errors.WorkerError:
     said = f"status {status}: {words}" if words else f"status {status} and no message"
     code = code.lower()
     if status in (429, 402) or code in _LIMIT_CODES:
         spent = status == 402 or code in _QUOTA_CODES
-        return RateLimited(said, status=status, retryable=not spent, retry_after=wait)
+        return errors.RateLimited(said, status=status, retryable=not spent, retry_after=wait)
     if status == 401 or code in _KEY_CODES or (status == 400 and _KEY_WORDS.search(words)):
-        return AuthFailed(said, status=status)
+        return errors.AuthFailed(said, status=status)
     if code in _CONTEXT_CODES or (status in (200, 400, 413, 422, 500) and _CONTEXT_WORDS.search(words)):
-        return ContextTooLong(said, status=status)
+        return errors.ContextTooLong(said, status=status)
     if code in _REFUSAL_CODES or (status in (200, 400, 403) and _REFUSAL_WORDS.search(words)):
-        return Refused(said, status=status)
+        return errors.Refused(said, status=status)
     if status == 403:
-        return AuthFailed(said, status=status)
+        return errors.AuthFailed(said, status=status)
     if status >= 500 or status in _PASSING or (status == 200 and code not in _REJECTED_CODES):
-        return ServerFailed(said, status=status, retryable=status not in _LASTING, retry_after=wait)
-    return Rejected(said, status=status)
+        return errors.ServerFailed(said, status=status, retryable=status not in _LASTING, retry_after=wait)
+    return errors.Rejected(said, status=status)
 
 
 def excerpt(words: str | bytes, secret: Secret = NO_SECRET) -> str:

@@ -14,15 +14,7 @@ from decimal import Decimal
 from encodings.utf_16_le import IncrementalDecoder
 from typing import Any, cast
 
-from openconductor.errors import (
-    ConfigError,
-    ContextTooLong,
-    EmptyResponse,
-    MalformedResponse,
-    Refused,
-    TruncatedResponse,
-    WorkerError,
-)
+from openconductor import errors
 from openconductor.protocols import OnText
 from openconductor.providers.chat_failures import NO_SECRET, Secret, error_object, excerpt
 from openconductor.types import Completion, FinishReason, Message, Sampling, Usage
@@ -85,7 +77,9 @@ def encode(body: Json) -> bytes:
     try:
         return _ENCODE(body).encode()
     except (TypeError, ValueError, RecursionError) as error:
-        raise ConfigError(f"request body: {error}; expected values that JSON knows in `body` and in parts") from error
+        raise errors.ConfigError(
+            f"request body: {error}; expected values that JSON knows in `body` and in parts"
+        ) from error
 
 
 def plain(given: Mapping[str, object]) -> dict[str, object]:
@@ -182,7 +176,7 @@ class Reply:
             WorkerError: of the kind that an error object stands for.
         """
         if not raw.strip():
-            raise EmptyResponse("status 200 and an empty body", status=200)
+            raise errors.EmptyResponse("status 200 and an empty body", status=200)
         self._add(read_object(raw, secret=self.secret), "message")
 
     def event(self, data: bytes) -> bool:
@@ -216,10 +210,14 @@ class Reply:
         if not (self.tool_calls or text.strip()) and (finish != "length" or self.refusal):
             given = excerpt(self.finish or "", self.secret)
             if self.refusal:
-                raise Refused(f"the worker refused: {excerpt(''.join(self.refusal), self.secret)}", status=200)
+                raise errors.Refused(f"the worker refused: {excerpt(''.join(self.refusal), self.secret)}", status=200)
             if finish == "content_filter":
-                raise Refused(f"a content filter left nothing of the answer (finish reason {given!r})", status=200)
-            raise EmptyResponse(f"status 200, finish reason {given!r}, and neither text nor tool call", status=200)
+                raise errors.Refused(
+                    f"a content filter left nothing of the answer (finish reason {given!r})", status=200
+                )
+            raise errors.EmptyResponse(
+                f"status 200, finish reason {given!r}, and neither text nor tool call", status=200
+            )
         thought = "".join(self.reasoning).encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
         if self.on_text is not None and (unheard := text[self._heard :]):
             self.on_text(unheard)
@@ -245,13 +243,13 @@ class Reply:
             return ""
         raise _garbage(f"`{part}` of a choice", choice, self.secret)
 
-    def _error(self, data: Json) -> WorkerError:
+    def _error(self, data: Json) -> errors.WorkerError:
         """The failure that an error object stands for: in the middle of an answer it is one that was cut."""
         error = error_object(data, secret=self.secret)
         if self.text or self.reasoning or self.refusal or self.tool_calls:
-            if not isinstance(error, Refused | ContextTooLong):
+            if not isinstance(error, errors.Refused | errors.ContextTooLong):
                 words = f"the server broke off: {error.message}"
-                return TruncatedResponse(words, status=200, retryable=error.retryable)
+                return errors.TruncatedResponse(words, status=200, retryable=error.retryable)
             error.status = 200  # what had come by then was written, and is paid for
         return error
 
@@ -317,8 +315,8 @@ def read_object(raw: bytes, *, secret: Secret = NO_SECRET) -> Json:
     except (ValueError, RecursionError) as error:
         why, cut = type(error).__name__, raw[-1:] != b"}"
     if cut and raw[:1] == b"{":
-        raise TruncatedResponse(f"JSON cut after {len(raw)} bytes", status=200)
-    raise MalformedResponse(f"expected a JSON object, got {excerpt(raw, secret)!r} ({why})", status=200)
+        raise errors.TruncatedResponse(f"JSON cut after {len(raw)} bytes", status=200)
+    raise errors.MalformedResponse(f"expected a JSON object, got {excerpt(raw, secret)!r} ({why})", status=200)
 
 
 def finish_reason(reason: str | None, characters: int, secret: Secret = NO_SECRET) -> FinishReason:
@@ -330,14 +328,14 @@ def finish_reason(reason: str | None, characters: int, secret: Secret = NO_SECRE
     """
     if reason is None:
         words = f"the response ended without a finish reason, after {characters} characters of text"
-        raise TruncatedResponse(words, status=200)
+        raise errors.TruncatedResponse(words, status=200)
     known = _FINISH.get(reason) or _FINISH.get(reason.lower().partition(":")[0].strip())
     if known is not None:
         return known
     if reason.lower() in _CUT:
         words = f"the server broke off (finish reason {reason!r}) after {characters} characters of text"
-        raise TruncatedResponse(words, status=200)
-    raise MalformedResponse(
+        raise errors.TruncatedResponse(words, status=200)
+    raise errors.MalformedResponse(
         f"unknown finish reason {excerpt(reason, secret)!r}; expected one of {', '.join(sorted(_FINISH))}",
         status=200,
         retryable=False,
@@ -406,6 +404,6 @@ def _texts(content: object, secret: Secret) -> tuple[str, str]:
     return text, thought
 
 
-def _garbage(what: str, got: object, secret: Secret) -> MalformedResponse:
+def _garbage(what: str, got: object, secret: Secret) -> errors.MalformedResponse:
     words = excerpt(repr(got), secret)
-    return MalformedResponse(f"expected {what} in the shape of a chat completion, got {words}", status=200)
+    return errors.MalformedResponse(f"expected {what} in the shape of a chat completion, got {words}", status=200)

@@ -36,12 +36,7 @@ class FunctionProvider:
         return getattr(self._function, "__qualname__", type(self._function).__qualname__)
 
     async def complete(
-        self,
-        messages: Sequence[Message],
-        sampling: Sampling,
-        *,
-        call: CallContext,
-        on_text: OnText | None = None,
+        self, messages: Sequence[Message], sampling: Sampling, *, call: CallContext, on_text: OnText | None = None
     ) -> Completion:
         """Call the function; ``on_text`` gets the answer in one piece.
 

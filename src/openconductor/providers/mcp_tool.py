@@ -14,9 +14,8 @@ import json
 import os
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from contextlib import AsyncExitStack
-from dataclasses import dataclass, field
 from typing import cast
 
 import anyio
@@ -25,58 +24,49 @@ import mcp_types
 from mcp import Client, MCPError, StdioServerParameters, stdio_client
 from mcp.client.streamable_http import streamable_http_client
 
+from openconductor import errors
 from openconductor.config import nearest
-from openconductor.errors import (
-    ConfigError,
-    ConnectionLost,
-    EmptyResponse,
-    MalformedResponse,
-    Rejected,
-    ServerFailed,
-    Unreachable,
-    WorkerError,
-    WorkerTimeout,
-)
 from openconductor.protocols import CallContext, OnText
-from openconductor.providers.chat_failures import Secret, excerpt, failure
+from openconductor.providers import http
+from openconductor.providers.chat_failures import NO_SECRET, Secret, excerpt, failure
 from openconductor.providers.chat_wire import plain
-from openconductor.providers.http import Closing, attempt, checked_seconds, checked_url, checked_variable, key_of
 from openconductor.types import Completion, Message, Sampling, Usage
 
 CONNECT_SECONDS = 30.0
 MOST_PAGES = 100  # of a server's list of tools
 
 _BROKEN = (
-    MCPError,
-    OSError,
-    ValueError,  # pydantic's ValidationError is one
-    RuntimeError,
-    httpx2.HTTPError,
-    anyio.BrokenResourceError,
-    anyio.ClosedResourceError,
-    anyio.EndOfStream,
-    ExceptionGroup,
+    *(
+        MCPError,
+        OSError,
+        ValueError,
+        RuntimeError,
+        httpx2.HTTPError,
+        ExceptionGroup,
+    ),
+    *(anyio.BrokenResourceError, anyio.ClosedResourceError, anyio.EndOfStream),
 )
 """What the SDK raises of a server, a session or a call."""
 
 
-@dataclass(slots=True, eq=False)
 class _Session:
-    """An open session with a server, or one that is being opened."""
+    """An open session with a server, or one that is being opened; ``hold`` keeps it until it is to be closed."""
 
-    opened: asyncio.Future[Client]
-    closing: asyncio.Event = field(default_factory=asyncio.Event)
-    owner: asyncio.Task[None] | None = None
-    schema: Mapping[str, object] = field(default_factory=dict[str, object])
-    refusals: int = 0
-    status: int = 0
+    def __init__(self, hold: Callable[[_Session], Coroutine[None, None, None]]) -> None:
+        self.opened: asyncio.Future[Client] = asyncio.get_running_loop().create_future()
+        self.opened.add_done_callback(lambda opened: opened.cancelled() or opened.exception())  # nobody may wait for it
+        self.closing = asyncio.Event()
+        self.schema: Mapping[str, object] = {}
+        self.refusals = self.status = 0
+        self.owner = asyncio.create_task(hold(self))
 
-    @property
-    def over(self) -> bool:
-        return self.closing.is_set() or self.owner is None or self.owner.done()
+    async def aclose(self) -> None:
+        """Close it, and wait until its server has ended."""
+        self.closing.set()
+        await asyncio.wait({self.owner})
 
 
-class McpToolProvider(Closing):
+class McpToolProvider(http.Closing):
     """Calls one tool of a server, over stdio or streamable HTTP.
 
     Nothing is known about tokens or price. A session is closed by ``aclose``, at the end of ``async with``, or else
@@ -116,19 +106,19 @@ class McpToolProvider(Closing):
         timeout_s: float | None = 600.0,
     ) -> None:
         if not tool.strip():
-            raise ConfigError("model: got a blank name, expected a tool's name at the server")
+            raise errors.ConfigError("model: got a blank name, expected a tool's name at the server")
         if (command is None) == (url is None):
-            raise ConfigError("command, url: expected exactly one of a server's command and its URL")
+            raise errors.ConfigError("command, url: expected exactly one of a server's command and its URL")
         self.tool = tool
         self._command = None if command is None else _checked_command(command)
-        self._url = None if url is None else checked_url(url)
+        self._url = None if url is None else http.checked_url(url)
         self._argument = argument
-        self.api_key_env = checked_variable(api_key_env)
-        self._env = tuple(cast(str, checked_variable(name)) for name in env)
+        self.api_key_env = http.checked_variable(api_key_env)
+        self._env = tuple(cast(str, http.checked_variable(name)) for name in env)
         if self._url is None and self.api_key_env is not None:
-            raise ConfigError("api_key_env: a command gets its keys by `env`, expected none beside `command`")
-        self._timeout_s = checked_seconds("timeout_s", timeout_s)
-        self._sessions: dict[asyncio.AbstractEventLoop, _Session] = {}
+            raise errors.ConfigError("api_key_env: a command gets its keys by `env`, expected none beside `command`")
+        self._timeout_s = http.checked_seconds("timeout_s", timeout_s)
+        self._sessions = http.PerLoop(lambda: _Session(self._hold), _Session.aclose)
 
     @property
     def remote(self) -> bool:
@@ -152,18 +142,10 @@ class McpToolProvider(Closing):
 
     async def aclose(self) -> None:
         """Close the running event loop's session and end its server; a later call opens another."""
-        held = self._sessions.pop(asyncio.get_running_loop(), None)
-        if held is not None and held.owner is not None:
-            held.closing.set()
-            await asyncio.wait({held.owner})
+        await self._sessions.aclose()
 
     async def complete(
-        self,
-        messages: Sequence[Message],
-        sampling: Sampling,
-        *,
-        call: CallContext,
-        on_text: OnText | None = None,
+        self, messages: Sequence[Message], sampling: Sampling, *, call: CallContext, on_text: OnText | None = None
     ) -> Completion:
         """Call the tool; ``on_text`` gets the answer in one piece, ``body_sent`` is the call's name and arguments.
 
@@ -179,8 +161,8 @@ class McpToolProvider(Closing):
             MalformedResponse: it does not speak MCP; EmptyResponse: the tool answered nothing.
         """
         started = time.perf_counter()
-        async with attempt(f"tool {self.tool!r} of {self._server}", self._timeout_s, call.deadline):
-            arguments, text = await self._call(messages, sampling, key_of(self.api_key_env))
+        async with http.attempt(f"tool {self.tool!r} of {self._server}", self._timeout_s, call.deadline):
+            arguments, text = await self._call(messages, sampling, http.key_of(self.api_key_env))
         if on_text is not None:
             on_text(text)
         usage = Usage(seconds=time.perf_counter() - started)
@@ -192,8 +174,11 @@ class McpToolProvider(Closing):
         """(arguments, answer) of one call."""
         turn = next((message for message in reversed(messages) if message.role == "user"), Message("user", ""))
         if turn.parts:
-            raise Rejected("got a turn with parts (images), expected text alone")
-        held = self._session(secret)
+            raise errors.Rejected("got a turn with parts (images), expected text alone")
+        held = await self._sessions.get()
+        if held.closing.is_set() or held.owner.done():
+            await self._sessions.aclose()
+            held = await self._sessions.get()
         client = await asyncio.shield(held.opened)  # others may wait for it too
         arguments = plain(sampling.body)
         arguments[self._argument_of(held.schema, arguments)] = turn.content
@@ -201,10 +186,10 @@ class McpToolProvider(Closing):
         try:
             result = await client.call_tool(self.tool, arguments)
         except _BROKEN as error:
-            failed = self._failed(error, held.status if held.refusals > before else 0, secret)
+            failed = _failed(error, held.status if held.refusals > before else 0, secret)
         else:
             return arguments, _answer(result, secret)
-        if isinstance(failed, ConnectionLost):
+        if isinstance(failed, errors.ConnectionLost):
             held.closing.set()
         raise failed
 
@@ -213,7 +198,7 @@ class McpToolProvider(Closing):
         properties = cast("Mapping[str, Mapping[str, object]]", schema.get("properties") or {})
         if self._argument is not None:
             if properties and self._argument not in properties:
-                raise ConfigError(
+                raise errors.ConfigError(
                     f"tool {self.tool!r}: no argument {self._argument!r}; the nearest is "
                     f"{nearest(self._argument, list(properties))!r}"
                 )
@@ -222,56 +207,41 @@ class McpToolProvider(Closing):
         texts = [name for name in required if properties.get(name, {}).get("type") == "string"]
         if len(texts) != 1:
             listed = ", ".join(properties) or "none"
-            raise ConfigError(
+            raise errors.ConfigError(
                 f"tool {self.tool!r}: {len(texts)} required arguments are strings ({', '.join(texts) or 'none'}), "
                 f"expected one, or `argument` to name one of its arguments ({listed})"
             )
         return texts[0]
 
     # ── the session ──────────────────────────────────────────────────────────────────────────────────────────────────
-    def _session(self, secret: Secret) -> _Session:
-        """The running event loop's session; a new one where there is none."""
-        loop = asyncio.get_running_loop()
-        for other in [other for other in list(self._sessions) if other.is_closed()]:
-            self._sessions.pop(other, None)
-        held = self._sessions.get(loop)
-        if held is None or held.over:
-            held = self._sessions[loop] = _Session(loop.create_future())
-            held.opened.add_done_callback(_seen)
-            held.owner = loop.create_task(self._hold(held, secret), name=f"openconductor-mcp-{self.tool}")
-        return held
-
-    async def _hold(self, held: _Session, secret: Secret) -> None:
+    async def _hold(self, held: _Session) -> None:
         """Open a session, keep it until it is to be closed, and close it; its failures are those of its calls."""
+        secret = NO_SECRET
         try:
+            secret = http.key_of(self.api_key_env)
             async with AsyncExitStack() as stack:
                 async with asyncio.timeout(CONNECT_SECONDS):
                     if self._command is not None:
-                        transport = stdio_client(self._server_of(self._command), errlog=sys.__stderr__ or sys.stderr)
+                        passed = {name: os.environ[name] for name in self._env if name in os.environ}
+                        server = StdioServerParameters(command=self._command[0], args=[*self._command[1:]], env=passed)
+                        transport = stdio_client(server, errlog=sys.__stderr__ or sys.stderr)
                     else:
-                        http = await stack.enter_async_context(_http_client(held, secret))
-                        transport = streamable_http_client(cast(str, self._url), http_client=http)
+                        client = await stack.enter_async_context(_http_client(held, secret))
+                        transport = streamable_http_client(cast(str, self._url), http_client=client)
                     client = await stack.enter_async_context(Client(transport))
                     tool = await self._described(client)
-                if isinstance(tool, ConfigError):
-                    held.opened.set_exception(tool)
-                    return
                 held.schema = cast("Mapping[str, object]", tool.input_schema)
                 held.opened.set_result(client)
                 await held.closing.wait()
         except _BROKEN as error:
             if not held.opened.done():
-                held.opened.set_exception(self._failed(error, held.status, secret, opening=True))
+                held.opened.set_exception(_failed(error, held.status, secret, opening=True))
         finally:
             if not held.opened.done():
-                held.opened.set_exception(Unreachable("the session was ended before it was open"))
+                held.opened.set_exception(errors.Unreachable("the session was ended before it was open"))
 
-    def _server_of(self, command: Sequence[str]) -> StdioServerParameters:
-        passed = {name: os.environ[name] for name in self._env if name in os.environ}
-        return StdioServerParameters(command=command[0], args=list(command[1:]), env=passed)
-
-    async def _described(self, client: Client) -> mcp_types.Tool | ConfigError:
-        """The tool as the server describes it."""
+    async def _described(self, client: Client) -> mcp_types.Tool:
+        """The tool as the server describes it, or a ConfigError."""
         names: list[str] = []
         cursor: str | None = None
         for _ in range(MOST_PAGES):
@@ -284,49 +254,52 @@ class McpToolProvider(Closing):
             if cursor is None:
                 break
         near = f"; the nearest is {nearest(self.tool, names)!r}" if names else ""
-        return ConfigError(f"model: {self._server} has no tool {self.tool!r}{near}")
-
-    def _failed(self, error: Exception, status: int, secret: Secret, *, opening: bool = False) -> WorkerError:
-        """What an error of the SDK means."""
-        while isinstance(error, ExceptionGroup):
-            error = cast("ExceptionGroup[Exception]", error).exceptions[0]
-        words = excerpt(f"{type(error).__name__}: {error}", secret)
-        if status:
-            return failure(status, b"", secret=secret)
-        if isinstance(error, TimeoutError):
-            return Unreachable(f"no session within {CONNECT_SECONDS} s")
-        if isinstance(error, MCPError):
-            return _refused(error, excerpt(str(error), secret), opening=opening)
-        if isinstance(error, ValueError):
-            return MalformedResponse(f"it does not speak MCP: {words}")
-        if opening:
-            absent = isinstance(error, FileNotFoundError | PermissionError)
-            return Unreachable(f"no server: {words}", retryable=not absent)
-        return ConnectionLost(f"the session broke: {words}")
+        raise errors.ConfigError(f"model: {self._server} has no tool {self.tool!r}{near}")
 
 
-def _refused(error: MCPError, words: str, *, opening: bool) -> WorkerError:
+def _failed(error: Exception, status: int, secret: Secret, *, opening: bool = False) -> errors.OpenConductorError:
+    """What an error of the SDK means."""
+    while isinstance(error, ExceptionGroup):
+        error = cast("ExceptionGroup[Exception]", error).exceptions[0]
+    if isinstance(error, errors.OpenConductorError):
+        return error
+    words = excerpt(f"{type(error).__name__}: {error}", secret)
+    if status:
+        return failure(status, b"", secret=secret)
+    if isinstance(error, TimeoutError):
+        return errors.Unreachable(f"no session within {CONNECT_SECONDS} s")
+    if isinstance(error, MCPError):
+        return _refused(error, excerpt(str(error), secret), opening=opening)
+    if isinstance(error, ValueError):
+        return errors.MalformedResponse(f"it does not speak MCP: {words}")
+    if opening:
+        absent = isinstance(error, FileNotFoundError | PermissionError)
+        return errors.Unreachable(f"no server: {words}", retryable=not absent)
+    return errors.ConnectionLost(f"the session broke: {words}")
+
+
+def _refused(error: MCPError, words: str, *, opening: bool) -> errors.WorkerError:
     """What an error that the server, or the SDK in its place, sent back means."""
     if error.code == mcp_types.CONNECTION_CLOSED:
-        return Unreachable(f"the server went away: {words}") if opening else ConnectionLost(words)
+        return errors.Unreachable(f"the server went away: {words}") if opening else errors.ConnectionLost(words)
     if error.code == mcp_types.REQUEST_TIMEOUT:
-        return WorkerTimeout(words)
+        return errors.WorkerTimeout(words)
     if error.code == mcp_types.INTERNAL_ERROR:
-        return ServerFailed(words, status=None)
+        return errors.ServerFailed(words, status=None)
     if opening or error.code == mcp_types.PARSE_ERROR:
-        return MalformedResponse(f"it does not speak MCP: {words}")
-    return Rejected(words)
+        return errors.MalformedResponse(f"it does not speak MCP: {words}")
+    return errors.Rejected(words)
 
 
 def _answer(result: mcp_types.CallToolResult, secret: Secret) -> str:
     """The text of an answer."""
     text = "\n".join(_text_of(block) for block in result.content)
     if result.is_error:
-        raise WorkerError(f"it reported an error: {excerpt(text, secret)}", retryable=False)
+        raise errors.WorkerError(f"it reported an error: {excerpt(text, secret)}", retryable=False)
     if not text and result.structured_content is not None:
         text = json.dumps(result.structured_content, ensure_ascii=False)
     if not text.strip():
-        raise EmptyResponse("it answered nothing")
+        raise errors.EmptyResponse("it answered nothing")
     return text
 
 
@@ -357,13 +330,7 @@ def _http_client(held: _Session, secret: Secret) -> httpx2.AsyncClient:
 def _checked_command(command: Sequence[str]) -> tuple[str, ...]:
     given = cast(object, command)
     if isinstance(given, str) or not all(isinstance(word, str) and word for word in cast("Sequence[object]", given)):
-        raise ConfigError(f"command: got {given!r}, expected a list of a program and its arguments")
+        raise errors.ConfigError(f"command: got {given!r}, expected a list of a program and its arguments")
     if not command:
-        raise ConfigError("command: got nothing, expected a program and its arguments")
+        raise errors.ConfigError("command: got nothing, expected a program and its arguments")
     return tuple(command)
-
-
-def _seen(opened: asyncio.Future[Client]) -> None:
-    """Nobody may be left who waits: a failure is then no news to asyncio either."""
-    if not opened.cancelled():
-        opened.exception()

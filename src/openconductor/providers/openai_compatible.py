@@ -15,17 +15,9 @@ from urllib.parse import urlsplit
 
 from openconductor.errors import ConfigError, WorkerError, WrongContentType
 from openconductor.protocols import CallContext, OnText
+from openconductor.providers import http
 from openconductor.providers.chat_failures import Secret, excerpt, failure, retry_after
 from openconductor.providers.chat_wire import EventStream, Reply, encode, request_body
-from openconductor.providers.http import (
-    Closing,
-    HttpClient,
-    attempt,
-    checked_seconds,
-    checked_url,
-    checked_variable,
-    key_of,
-)
 from openconductor.providers.http_connection import Connection
 from openconductor.types import Completion, Message, Sampling, Usage
 
@@ -34,7 +26,7 @@ OPENAI_KEY = "OPENAI_API_KEY"
 OPENROUTER_URL = "https://openrouter.ai/api/v1"
 
 
-class OpenAICompatibleProvider(Closing):
+class OpenAICompatibleProvider(http.Closing):
     """A model behind ``POST {base_url}/chat/completions``.
 
     Streams where ``on_text`` is given, asks for one piece otherwise. Connections are kept alive, one pool an event
@@ -72,14 +64,14 @@ class OpenAICompatibleProvider(Closing):
         if not model.strip():
             raise ConfigError("model: got a blank name, expected the model's name at the server")
         self.model = model
-        self.base_url = checked_url(base_url)
+        self.base_url = http.checked_url(base_url)
         host = urlsplit(self.base_url).hostname
         at_openai = host == urlsplit(OPENAI_URL).hostname
-        self.api_key_env = checked_variable(OPENAI_KEY if api_key_env is None and at_openai else api_key_env)
-        self._timeout_s = checked_seconds("timeout_s", timeout_s)
+        self.api_key_env = http.checked_variable(OPENAI_KEY if api_key_env is None and at_openai else api_key_env)
+        self._timeout_s = http.checked_seconds("timeout_s", timeout_s)
         # OpenAI's reasoning models refuse max_tokens; many other servers know nothing else.
         self._limit_key = "max_completion_tokens" if at_openai else "max_tokens"
-        self._http = HttpClient(self.base_url, checked_seconds("read_timeout_s", read_timeout_s))
+        self._http = http.HttpClient(self.base_url, http.checked_seconds("read_timeout_s", read_timeout_s))
 
     @property
     def identity(self) -> str:
@@ -94,12 +86,7 @@ class OpenAICompatibleProvider(Closing):
         await self._http.aclose()
 
     async def complete(
-        self,
-        messages: Sequence[Message],
-        sampling: Sampling,
-        *,
-        call: CallContext,
-        on_text: OnText | None = None,
+        self, messages: Sequence[Message], sampling: Sampling, *, call: CallContext, on_text: OnText | None = None
     ) -> Completion:
         """Ask the model; ``usage.seconds`` is the wall time of the call, ``body_sent`` what was sent (never the key).
 
@@ -122,8 +109,8 @@ class OpenAICompatibleProvider(Closing):
         payload = encode(body)
         reply = Reply(on_text, usage=Usage())  # nothing is used before the request is sent
         try:
-            async with attempt(f"{self.model} at {self.base_url}", self._timeout_s, call.deadline):
-                reply.secret = key_of(self.api_key_env)
+            async with http.attempt(f"{self.model} at {self.base_url}", self._timeout_s, call.deadline):
+                reply.secret = http.key_of(self.api_key_env)
                 with await self._http.connect() as response:
                     await self._exchange(response, payload, reply)
                 return reply.completion(seconds=perf_counter() - started, body_sent=body)

@@ -39,12 +39,7 @@ class OrchestratorProvider:
         return f"OrchestratorProvider({self._orchestrator!r})"
 
     async def complete(
-        self,
-        messages: Sequence[Message],
-        sampling: Sampling,
-        *,
-        call: CallContext,
-        on_text: OnText | None = None,
+        self, messages: Sequence[Message], sampling: Sampling, *, call: CallContext, on_text: OnText | None = None
     ) -> Completion:
         """Ask the orchestrator; ``on_text`` gets the answer in one piece.
 

@@ -10,7 +10,6 @@ chooses Anthropic's ``max_tokens`` where none is given), and the CPU, many times
 from __future__ import annotations
 
 import base64
-import binascii
 import inspect
 import json
 import os
@@ -31,19 +30,10 @@ from pydantic_ai.settings import ModelSettings
 from pydantic_ai.tools import ToolDefinition
 
 from openconductor import errors
-from openconductor.errors import ConfigError, WorkerError
 from openconductor.protocols import CallContext, OnText
+from openconductor.providers import http
 from openconductor.providers.chat_failures import Secret, excerpt, failure
 from openconductor.providers.chat_wire import encode, plain
-from openconductor.providers.http import (
-    Closing,
-    PerLoop,
-    attempt,
-    checked_seconds,
-    checked_url,
-    checked_variable,
-    key_of,
-)
 from openconductor.types import Completion, FinishReason, Message, Sampling, Usage
 
 NO_KEY = "no-key"
@@ -74,7 +64,7 @@ _FIELDS = ("tool_calls", "tool_call_id", "name")  # of a turn that a part withou
 _GENERATED = "pyd_ai_"  # how the ids of tool calls begin that pydantic-ai makes up
 
 
-class PydanticAIProvider(Closing):
+class PydanticAIProvider(http.Closing):
     """A model behind its vendor's own API (``anthropic`` and ``google`` make it, too).
 
     Streams where ``on_text`` is given. Of ``Sampling.body``, names that begin with the vendor's are pydantic-ai's
@@ -117,20 +107,20 @@ class PydanticAIProvider(Closing):
         if not vendor:
             vendor, _, model = model.partition(":")
         if not (model.strip() and vendor.strip()):
-            raise ConfigError("model: got a blank name, expected the model's name at the vendor ('vendor:model')")
+            raise errors.ConfigError("model: got a blank name, expected the model's name there ('vendor:model')")
         self.vendor, self.model = vendor, model
         try:
             self._class = cast("type[Vendor[object]]", infer_provider_class(vendor))
         except ValueError as error:
-            raise ConfigError(f"model {vendor}:{model}: pydantic-ai knows no vendor {vendor!r}") from error
+            raise errors.ConfigError(f"model {vendor}:{model}: pydantic-ai knows no vendor {vendor!r}") from error
         home, self._variables = _HOMES.get(vendor, ("", ()))
-        self._url = None if base_url is None else checked_url(base_url)
+        self._url = None if base_url is None else http.checked_url(base_url)
         self.base_url = self._url or home
         self._elsewhere = self._url is not None and urlsplit(self._url).hostname != urlsplit(home).hostname
-        self._api_key_env = checked_variable(api_key_env)
-        self._timeout_s = checked_seconds("timeout_s", timeout_s)
-        self._read_timeout_s = checked_seconds("read_timeout_s", read_timeout_s)
-        self._models = PerLoop(self._open, _close)
+        self._api_key_env = http.checked_variable(api_key_env)
+        self._timeout_s = http.checked_seconds("timeout_s", timeout_s)
+        self._read_timeout_s = http.checked_seconds("read_timeout_s", read_timeout_s)
+        self._models = http.PerLoop(self._open, _close)
 
     @property
     def api_key_env(self) -> str | None:
@@ -152,12 +142,7 @@ class PydanticAIProvider(Closing):
         await self._models.aclose()
 
     async def complete(
-        self,
-        messages: Sequence[Message],
-        sampling: Sampling,
-        *,
-        call: CallContext,
-        on_text: OnText | None = None,
+        self, messages: Sequence[Message], sampling: Sampling, *, call: CallContext, on_text: OnText | None = None
     ) -> Completion:
         """Ask the model; ``usage.seconds`` is the wall time of the call. Tool calls have the shape of OpenAI's.
 
@@ -169,8 +154,8 @@ class PydanticAIProvider(Closing):
             ConfigError: ``sampling.body`` holds what JSON does not know, or what cannot be sent to this vendor.
         """
         started = perf_counter()
-        async with attempt(f"{self.model} at {self.base_url or self.vendor}", self._timeout_s, call.deadline):
-            secret = key_of(self.api_key_env)
+        async with http.attempt(f"{self.model} at {self.base_url or self.vendor}", self._timeout_s, call.deadline):
+            secret = http.key_of(self.api_key_env)
             model, _ = await self._models.get()
             settings, tools = self._settings(sampling, model)
             said = None
@@ -189,7 +174,7 @@ class PydanticAIProvider(Closing):
         silence = self._read_timeout_s or SILENCE_SECONDS
         client = create_async_httpx2_client(timeout=httpx2.Timeout(silence, connect=CONNECT_SECONDS))
         client.event_hooks = {"response": [_stay]}
-        key = key_of(self.api_key_env).reveal() or (NO_KEY if self._elsewhere else None)
+        key = http.key_of(self.api_key_env).reveal() or (NO_KEY if self._elsewhere else None)
         given = {"api_key": key, "base_url": self._url, "http_client": client}
         taken = inspect.signature(self._class).parameters
         options = {name: value for name, value in given.items() if value is not None and name in taken}
@@ -201,8 +186,7 @@ class PydanticAIProvider(Closing):
 
     def _settings(self, sampling: Sampling, model: Model) -> tuple[dict[str, object], list[Mapping[str, object]]]:
         """(settings, tools) of a call, in pydantic-ai's form and in OpenAI's."""
-        common = {"temperature": sampling.temperature, "max_tokens": sampling.max_tokens, "seed": sampling.seed}
-        settings: dict[str, object] = {name: value for name, value in common.items() if value is not None}
+        settings = {name: getattr(sampling, name) for name in ("temperature", "max_tokens", "seed")}
         settings |= {"max_retries": 0, "framing_announcement": "never"}
         body = plain(sampling.body)
         encode(body)  # raises ConfigError
@@ -213,10 +197,12 @@ class PydanticAIProvider(Closing):
         settings |= {name: body.pop(name) for name in list(body) if name.startswith(own) or name in names}
         if body and "extra_body" in ignored:
             wrong = ", ".join(sorted(body))
-            raise ConfigError(f"body: {wrong}: not sent to {self.vendor}; expected {own}… or a setting of pydantic-ai")
+            raise errors.ConfigError(
+                f"body: {wrong}: not sent to {self.vendor}; expected {own}… or a setting of pydantic-ai"
+            )
         if body:
             settings["extra_body"] = body
-        return {name: value for name, value in settings.items() if name not in ignored}, tools
+        return {key: value for key, value in settings.items() if value is not None and key not in ignored}, tools
 
 
 anthropic = partial(PydanticAIProvider, vendor="anthropic")
@@ -270,7 +256,7 @@ async def _answer(
     raise failed  # out here, so that no error of an SDK hangs on it as its context
 
 
-def _failure(error: Exception, begun: bool, secret: Secret) -> WorkerError:
+def _failure(error: Exception, begun: bool, secret: Secret) -> errors.WorkerError:
     """What an error of pydantic-ai or an SDK means; ``begun`` is whether a part of the answer had come."""
     words = excerpt(f"{type(error).__name__}: {error}", secret)
     if isinstance(error, faults.ModelHTTPError):
@@ -339,10 +325,7 @@ def _media(part: Mapping[str, object]) -> form.UserContent:
     url = str(cast("Mapping[str, object]", given)["url"] if isinstance(given, Mapping) else given)
     if not url.startswith("data:"):
         return form.ImageUrl(url) if kind == "image_url" else form.DocumentUrl(url)
-    try:
-        base64.b64decode(url.partition(",")[2], validate=True)
-    except binascii.Error as error:
-        raise ValueError(f"data that are not in base64: {error}") from error
+    base64.b64decode(url.partition(",")[2], validate=True)  # raises a ValueError
     return form.BinaryContent.from_data_uri(url)
 
 
@@ -367,7 +350,7 @@ def _completion(said: form.ModelResponse, seconds: float, sent: Mapping[str, obj
     finish, nothing = _FINISH.get(said.finish_reason or ""), not (text.strip() or called)
     if finish is None and not given:
         words = f"the response ended without a finish reason, after {len(text)} characters of text"
-        failed: WorkerError = errors.TruncatedResponse(words)
+        failed: errors.WorkerError = errors.TruncatedResponse(words)
     elif finish is None:
         failed = errors.MalformedResponse(f"finish reason {given!r}, expected one of {', '.join(_FINISH)}")
     elif nothing and finish == "content_filter":

@@ -17,32 +17,23 @@ import math
 import sys
 import time
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import partial
 from hashlib import blake2b
 from pathlib import Path
 from random import Random
-from threading import Lock, Thread
-from typing import cast
+from typing import Any, cast
 
 import torch
+import transformers as hf
 from jinja2 import TemplateError
-from transformers import (
-    AutoModelForCausalLM,
-    AutoTokenizer,
-    GenerationConfig,
-    LogitsProcessor,
-    LogitsProcessorList,
-    PreTrainedModel,
-    PreTrainedTokenizerBase,
-    PreTrainedTokenizerFast,
-    StoppingCriteria,
-    StoppingCriteriaList,
-)
 
-from openconductor.errors import ConfigError, ContextTooLong, Rejected, WorkerError, WorkerTimeout
+from openconductor.errors import ConfigError, ContextTooLong, Rejected, WorkerError
 from openconductor.protocols import CallContext, OnText
+from openconductor.providers.http import attempt
 from openconductor.types import Completion, Message, Sampling, Usage
 
 MAX_BATCH = 16
@@ -64,8 +55,9 @@ class _Request:
     messages: Sequence[Message]
     sampling: Sampling
     call: CallContext
-    reply: Callable[[Reply], None]
     streams: bool
+    loop: asyncio.AbstractEventLoop = field(default_factory=asyncio.get_running_loop)
+    replies: asyncio.Queue[Reply] = field(default_factory=asyncio.Queue[Reply])
     dropped: bool = False
     prompt: list[int] = field(default_factory=list[int])
     limit: int = 0
@@ -79,12 +71,16 @@ class _Request:
     def over(self) -> bool:
         return self.finished or self.dropped
 
+    def reply(self, said: Reply) -> None:
+        with suppress(RuntimeError):  # the loop has closed, and nobody waits any more
+            self.loop.call_soon_threadsafe(self.replies.put_nowait, said)
+
 
 class TransformersProvider:
     """A causal LM that ``transformers`` loads, asked through its chat template.
 
-    It is loaded when it is made. Any number of event loops may call at once; the thread lives while there are requests.
-    Nothing that runs here has a price: a call costs 0 dollars.
+    It is loaded when it is made. Any number of event loops may call at once. Nothing that runs here has a price: a call
+    costs 0 dollars.
 
     Args:
         model: a folder, or a name on the hub (downloaded by ``transformers`` where it is not in its cache).
@@ -108,25 +104,22 @@ class TransformersProvider:
         self.model = str(model)
         self._device = _checked_device(device)
         self._tokenizer, self._lm = _loaded(self.model, dtype)
-        self._lm.to(self._device).eval()  # pyright: ignore[reportArgumentType]
-        self.identity = f"transformers {self.model} {self._lm.dtype} {self._commit()}".strip()
-        self._ends = frozenset(_ends(self._lm, self._tokenizer))
+        cast(Any, self._lm).to(self._device).eval()
+        commit = getattr(self._lm.config, "_commit_hash", None) or ""
+        self.identity = f"transformers {self.model} {self._lm.dtype} {commit}".strip()
+        given = cast("int | list[int] | None", getattr(self._lm.generation_config, "eos_token_id", None))
+        ends = [given] if isinstance(given, int) else given or [self._tokenizer.eos_token_id]
+        self._ends = frozenset(cast(int, end) for end in ends if end is not None)
         positions = cast("int | None", getattr(self._lm.config.get_text_config(), "max_position_embeddings", None))
         self._positions = positions or sys.maxsize
-        self._lock = Lock()
         self._waiting: deque[_Request] = deque()
-        self._thread: Thread | None = None
+        self._thread = ThreadPoolExecutor(1, "openconductor-transformers")
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self.model!r}, device={str(self._device)!r})"
 
     async def complete(
-        self,
-        messages: Sequence[Message],
-        sampling: Sampling,
-        *,
-        call: CallContext,
-        on_text: OnText | None = None,
+        self, messages: Sequence[Message], sampling: Sampling, *, call: CallContext, on_text: OnText | None = None
     ) -> Completion:
         """Complete the conversation; ``on_text`` gets the text as it grows.
 
@@ -144,93 +137,65 @@ class TransformersProvider:
             WorkerError: the model failed.
             ConfigError: the temperature is negative or no number, ``max_tokens`` is below 1, or the body holds more.
         """
-        loop = asyncio.get_running_loop()
-        if call.deadline is not None and call.deadline <= loop.time():
-            raise WorkerTimeout("the deadline had passed before the call began", usage=Usage())
-        replies: asyncio.Queue[Reply] = asyncio.Queue()
-
-        def reply(said: Reply) -> None:
-            with suppress(RuntimeError):  # the loop has closed, and nobody waits any more
-                loop.call_soon_threadsafe(replies.put_nowait, said)
-
         _check(sampling)
-        request = _Request(tuple(messages), sampling, call, reply, streams=on_text is not None)
-        with self._lock:
-            self._waiting.append(request)
-        loop.call_soon(self._wake)  # not at once: whoever asks in the same turn of the loop gets into the same batch
-        scope = asyncio.timeout_at(call.deadline)
+        request = _Request(tuple(messages), sampling, call, streams=on_text is not None)
         try:
-            async with scope:
-                return await _outcome(replies, on_text)
-        except TimeoutError as error:
-            if isinstance(error, WorkerError) or not scope.expired():
-                raise
-            raise WorkerTimeout("no whole completion by the deadline") from None
+            async with attempt(repr(self), None, call.deadline):
+                self._waiting.append(request)
+                # Not at once: whoever asks in the same turn of the loop gets into the same batch.
+                request.loop.call_soon(self._thread.submit, self._work)
+                while isinstance(said := await request.replies.get(), str):
+                    if on_text is not None:
+                        on_text(said)
+                if isinstance(said, WorkerError):
+                    raise said
+                return said
         finally:
             request.dropped = True
 
-    def _commit(self) -> str:
-        commit = cast("str | None", getattr(self._lm.config, "_commit_hash", None))
-        return commit or ""
-
     # ── the thread ───────────────────────────────────────────────────────────────────────────────────────────────────
-    def _wake(self) -> None:
-        """Start the thread, unless it runs; one that a fork left behind does not."""
-        with self._lock:
-            if self._waiting and (self._thread is None or not self._thread.is_alive()):
-                self._thread = Thread(target=self._work, name="openconductor-transformers")
-                self._thread.start()
-
     def _work(self) -> None:
-        while True:
-            with self._lock:
-                batch = [self._waiting.popleft() for _ in range(min(MAX_BATCH, len(self._waiting)))]
-                if not batch:
-                    self._thread = None
-                    return
-            try:
-                rows = [request for request in batch if self._admitted(request)]
-                if rows:
-                    self._generate(rows)
-            except Exception as error:  # noqa: BLE001 - the thread's boundary: else its callers would wait for ever
-                for request in batch:
-                    failure = WorkerError(f"{self!r}: {type(error).__name__}: {error}")
-                    failure.__cause__ = error
-                    request.reply(failure)
-
-    def _admitted(self, request: _Request) -> bool:
-        """Read a request's prompt (tokenizers are for one thread only); tell its caller where it cannot be read."""
-        if request.dropped:
-            return False
+        """Generate those who wait, up to MAX_BATCH; each has asked for this once, so nobody is left over."""
+        batch = [self._waiting.popleft() for _ in range(min(MAX_BATCH, len(self._waiting)))]
+        rows: list[_Request] = []
         try:
-            request.prompt = self._prompt(request)
-        except WorkerError as error:
-            request.reply(error)
-            return False
-        sampling, own = request.sampling, self._lm.generation_config
-        given = sampling.max_tokens or cast("int | None", own and own.max_new_tokens) or MAX_TOKENS
-        request.limit = min(given, self._positions - len(request.prompt))
-        if sampling.temperature:
-            request.draws = _draws(request.prompt, sampling, request.call)
-        return True
+            for request in batch:
+                try:
+                    self._read(request)
+                    rows.append(request)
+                except WorkerError as error:
+                    request.reply(error)
+            if rows := [row for row in rows if not row.dropped]:
+                self._generate(rows)
+        except Exception as error:  # noqa: BLE001 - the thread's boundary: else its callers would wait for ever
+            for request in batch:
+                failure = WorkerError(f"{type(error).__name__}: {error}")
+                failure.__cause__ = error
+                request.reply(failure)
 
-    def _prompt(self, request: _Request) -> list[int]:
-        """The turns as the model reads them."""
+    def _read(self, request: _Request) -> None:
+        """Read a request's prompt; here, for tokenizers are for one thread only."""
+        sampling, call, own = request.sampling, request.call, self._lm.generation_config
         if any(message.parts for message in request.messages):
-            raise Rejected(f"{self!r}: got a message with parts (images), expected text alone")
+            raise Rejected("got a message with parts (images), expected text alone")
         turns = [{"role": message.role, "content": message.content} for message in request.messages]
-        write = cast("Callable[..., list[int]]", self._tokenizer.apply_chat_template)
-        options = _template_options(request.sampling)
+        options = {**cast("Mapping[str, Any]", sampling.body.get("chat_template_kwargs", {}))}
+        options |= {"tokenize": True, "add_generation_prompt": True, "return_dict": False}
         try:
-            ids = write(turns, tokenize=True, add_generation_prompt=True, return_dict=False, **options)
+            ids = cast("list[int]", self._tokenizer.apply_chat_template(turns, **options))
         except (TemplateError, ValueError, TypeError) as error:
-            raise Rejected(f"{self!r}: its chat template refuses the turns: {error}") from error
+            raise Rejected(f"its chat template refuses the turns: {error}") from error
         if not ids:
-            raise Rejected(f"{self!r}: the prompt is empty, expected some text")
+            raise Rejected("the prompt is empty, expected some text")
         if len(ids) >= self._positions:
-            most = self._positions - 1
-            raise ContextTooLong(f"{self!r}: a prompt of {len(ids)} tokens, expected at most {most}")
-        return ids
+            raise ContextTooLong(f"a prompt of {len(ids)} tokens, expected at most {self._positions - 1}")
+        request.prompt = ids
+        given = sampling.max_tokens or cast("int | None", own and own.max_new_tokens) or MAX_TOKENS
+        request.limit = min(given, self._positions - len(ids))
+        if sampling.temperature:  # random numbers of its own: the same whenever and beside whatever it is made
+            key = f"{sampling.seed or 0}/{call.sample}/{call.round}/{call.step}/{call.attempt}/{ids}"
+            digest = blake2b(key.encode(), digest_size=16, person=b"transformers").digest()
+            request.draws = Random(int.from_bytes(digest, "big"))
 
     def _generate(self, rows: Sequence[_Request]) -> None:
         """Complete all requests together and reply to each as it ends; prompts are padded on the left."""
@@ -238,60 +203,31 @@ class TransformersProvider:
         filler = min(self._ends, default=0)  # hidden by the mask
         ids = [[filler] * (longest - len(row.prompt)) + row.prompt for row in rows]
         mask = [[0] * (longest - len(row.prompt)) + [1] * len(row.prompt) for row in rows]
-        settings = GenerationConfig(
+        settings = hf.GenerationConfig(
             max_new_tokens=max(row.limit for row in rows), do_sample=False, pad_token_id=filler, eos_token_id=None
         )
+        last = time.perf_counter()
+
+        def watch(input_ids: torch.Tensor, *_: object, **_more: object) -> torch.Tensor:
+            """Which rows are over, once each has taken its token."""
+            nonlocal last
+            now = time.perf_counter()
+            share = (now - last) / max(1, sum(not row.over for row in rows))
+            last = now
+            for row, token in zip(rows, input_ids[:, -1].tolist(), strict=True):
+                if not row.over:
+                    row.seconds += share
+                    self._take(row, token)
+            return torch.tensor([row.over for row in rows], device=input_ids.device)
+
         with torch.inference_mode():
-            self._lm.generate(  # pyright: ignore[reportCallIssue]
+            cast(Any, self._lm).generate(
                 torch.tensor(ids, device=self._device),
                 attention_mask=torch.tensor(mask, device=self._device),
                 generation_config=settings,
-                logits_processor=LogitsProcessorList([_Draw(rows)]),
-                stopping_criteria=StoppingCriteriaList([_Watch(rows, longest, self._ends, self._tokenizer)]),
+                logits_processor=hf.LogitsProcessorList(cast(Any, [partial(_draw, rows)])),
+                stopping_criteria=hf.StoppingCriteriaList(cast(Any, [watch])),
             )
-
-
-class _Draw(LogitsProcessor):
-    """Chooses the tokens of the rows that sample, each by a number of its own; generation is greedy after it."""
-
-    def __init__(self, rows: Sequence[_Request]) -> None:
-        self._rows = rows
-
-    def __call__(self, input_ids: torch.Tensor, scores: torch.Tensor) -> torch.Tensor:
-        drawn = [(index, row, row.draws) for index, row in enumerate(self._rows) if row.draws and not row.over]
-        if not drawn:
-            return scores
-        indices = [index for index, _, _ in drawn]
-        heat = torch.tensor([[row.sampling.temperature] for _, row, _ in drawn], device=scores.device)
-        logits = scores[indices].float()
-        mass = ((logits - logits.amax(dim=1, keepdim=True)) / heat).exp().cumsum(dim=1)
-        points = torch.tensor([[draws.random()] for _, _, draws in drawn], device=scores.device) * mass[:, -1:]
-        tokens = (mass <= points).sum(dim=1, keepdim=True).clamp(max=scores.shape[1] - 1)
-        chosen = torch.full_like(scores[indices], -torch.inf).scatter(1, tokens, 0.0)
-        return scores.index_copy(0, torch.tensor(indices, device=scores.device), chosen)
-
-
-class _Watch(StoppingCriteria):
-    """Sees each token as it comes: sends its text, ends the row that is whole, cut or dropped."""
-
-    def __init__(
-        self, rows: Sequence[_Request], longest: int, ends: frozenset[int], tokenizer: PreTrainedTokenizerBase
-    ) -> None:
-        self._rows = rows
-        self._longest = longest
-        self._ends = ends
-        self._tokenizer = tokenizer
-        self._last = time.perf_counter()
-
-    def __call__(self, input_ids: torch.Tensor, scores: object, **kwargs: object) -> torch.BoolTensor:
-        now = time.perf_counter()
-        share = (now - self._last) / max(1, sum(not row.over for row in self._rows))
-        self._last = now
-        for row, token in zip(self._rows, input_ids[:, -1].tolist(), strict=True):
-            if not row.over:
-                row.seconds += share
-                self._take(row, token)
-        return cast("torch.BoolTensor", torch.tensor([row.over for row in self._rows], device=input_ids.device))
 
     def _take(self, row: _Request, token: int) -> None:
         """Add a token to a row: send its text if it is streamed, and the completion if it is the last."""
@@ -301,34 +237,29 @@ class _Watch(StoppingCriteria):
         if not (row.finished or row.streams):
             return
         text = cast("str", self._tokenizer.decode(row.ids[:-1] if ended else row.ids, skip_special_tokens=True))
-        if row.streams:
-            # Half a character, whose other bytes are yet to come, is decoded as U+FFFD.
-            sure = text if row.finished else text.rstrip("\ufffd")
-            if piece := sure[row.streamed :]:
-                row.streamed = len(sure)
-                row.reply(piece)
+        # Half a character, whose other bytes are yet to come, is decoded as U+FFFD.
+        sure = text if row.finished else text.rstrip("\ufffd")
+        if row.streams and (piece := sure[row.streamed :]):
+            row.streamed = len(sure)
+            row.reply(piece)
         if row.finished:
             usage = Usage(input_tokens=len(row.prompt), output_tokens=len(row.ids), seconds=row.seconds)
             row.reply(Completion(text, usage=usage, finish_reason="stop" if ended else "length"))
 
 
-async def _outcome(replies: asyncio.Queue[Reply], on_text: OnText | None) -> Completion:
-    """Pass the pieces on until the end; what ``on_text`` raises ends the call."""
-    while True:
-        said = await replies.get()
-        if isinstance(said, Completion):
-            return said
-        if isinstance(said, WorkerError):
-            raise said
-        if on_text is not None:
-            on_text(said)
-
-
-def _draws(prompt: Sequence[int], sampling: Sampling, call: CallContext) -> Random:
-    """The random numbers of one request, the same whenever and beside whatever it is made."""
-    key = f"{sampling.seed or 0}/{call.sample}/{call.round}/{call.step}/{call.attempt}/{list(prompt)}"
-    digest = blake2b(key.encode(), digest_size=16, person=b"transformers").digest()
-    return Random(int.from_bytes(digest, "big"))
+def _draw(rows: Sequence[_Request], _ids: torch.Tensor, scores: torch.Tensor) -> torch.Tensor:
+    """The scores, but for the rows that sample: one token is left to each, drawn by a number of its own."""
+    drawn = [(index, row, row.draws) for index, row in enumerate(rows) if row.draws and not row.over]
+    if not drawn:
+        return scores
+    indices = [index for index, _, _ in drawn]
+    heat = torch.tensor([[row.sampling.temperature] for _, row, _ in drawn], device=scores.device)
+    logits = scores[indices].float()
+    mass = ((logits - logits.amax(dim=1, keepdim=True)) / heat).exp().cumsum(dim=1)
+    points = torch.tensor([[draws.random()] for _, _, draws in drawn], device=scores.device) * mass[:, -1:]
+    tokens = (mass <= points).sum(dim=1, keepdim=True).clamp(max=scores.shape[1] - 1)
+    chosen = torch.full_like(scores[indices], -torch.inf).scatter(1, tokens, 0.0)
+    return scores.index_copy(0, torch.tensor(indices, device=scores.device), chosen)
 
 
 def _check(sampling: Sampling) -> None:
@@ -342,15 +273,18 @@ def _check(sampling: Sampling) -> None:
         raise ConfigError(f"sampling.body: got {got!r}, expected nothing but a table `chat_template_kwargs`")
 
 
-def _template_options(sampling: Sampling) -> Mapping[str, object]:
-    return cast("Mapping[str, object]", sampling.body.get("chat_template_kwargs", {}))
-
-
 # ── loading ──────────────────────────────────────────────────────────────────────────────────────────────────────────
-def _loaded(name: str, dtype: str) -> tuple[PreTrainedTokenizerBase, PreTrainedModel]:
+def _loaded(name: str, dtype: str) -> tuple[hf.PreTrainedTokenizerBase, hf.PreTrainedModel]:
+    # AutoTokenizer rebuilds the tokenizer of some architectures (qwen2), which changes its ids: one that was saved as a
+    # file of its own kind is loaded as it is.
+    reader = hf.AutoTokenizer
+    with suppress(OSError, ValueError, AttributeError):
+        described = json.loads((Path(name) / "tokenizer_config.json").read_text(encoding="utf-8"))
+        if described.get("tokenizer_class") in ("PreTrainedTokenizerFast", "TokenizersBackend"):
+            reader = hf.PreTrainedTokenizerFast
     try:
-        tokenizer = cast("PreTrainedTokenizerBase", _tokenizer_class(name).from_pretrained(name))
-        model = cast("PreTrainedModel", AutoModelForCausalLM.from_pretrained(name, dtype=dtype))
+        tokenizer = cast("hf.PreTrainedTokenizerBase", reader.from_pretrained(name))
+        model = cast("hf.PreTrainedModel", hf.AutoModelForCausalLM.from_pretrained(name, dtype=dtype))
     except (OSError, ValueError, KeyError, RuntimeError) as error:
         raise ConfigError(f"model {name!r}: could not be loaded: {' '.join(str(error).split())}") from error
     if not tokenizer.chat_template:
@@ -358,30 +292,9 @@ def _loaded(name: str, dtype: str) -> tuple[PreTrainedTokenizerBase, PreTrainedM
     return tokenizer, model
 
 
-def _tokenizer_class(name: str) -> type[PreTrainedTokenizerFast] | type[AutoTokenizer]:
-    """Who loads the tokenizer: AutoTokenizer rebuilds that of some architectures (qwen2), which changes its ids.
-
-    So one that was saved as a file of its own kind is loaded as it is.
-    """
-    described = Path(name) / "tokenizer_config.json"
-    try:
-        kind = json.loads(described.read_text(encoding="utf-8")).get("tokenizer_class")
-    except (OSError, ValueError, AttributeError):
-        return AutoTokenizer
-    return PreTrainedTokenizerFast if kind in ("PreTrainedTokenizerFast", "TokenizersBackend") else AutoTokenizer
-
-
-def _ends(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) -> list[int]:
-    """The tokens that end a completion."""
-    given = cast("int | list[int] | None", getattr(model.generation_config, "eos_token_id", None))
-    ends = [given] if isinstance(given, int) else list(given or ())
-    return ends or ([] if tokenizer.eos_token_id is None else [cast(int, tokenizer.eos_token_id)])
-
-
 def _checked_device(name: str | None) -> torch.device:
     if name is None:
-        accelerator = torch.accelerator.current_accelerator() if torch.accelerator.is_available() else None
-        return accelerator or torch.device("cpu")
+        return torch.accelerator.current_accelerator(check_available=True) or torch.device("cpu")
     try:
         device = torch.device(name)
         torch.empty(0, device=device)
