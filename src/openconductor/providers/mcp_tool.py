@@ -35,17 +35,8 @@ from openconductor.types import Completion, Message, Sampling, Usage
 CONNECT_SECONDS = 30.0
 MOST_PAGES = 100  # of a server's list of tools
 
-_BROKEN = (
-    *(
-        MCPError,
-        OSError,
-        ValueError,
-        RuntimeError,
-        httpx2.HTTPError,
-        ExceptionGroup,
-    ),
-    *(anyio.BrokenResourceError, anyio.ClosedResourceError, anyio.EndOfStream),
-)
+_STREAM = (anyio.BrokenResourceError, anyio.ClosedResourceError, anyio.EndOfStream)
+_BROKEN = (MCPError, OSError, ValueError, RuntimeError, httpx2.HTTPError, ExceptionGroup, *_STREAM)
 """What the SDK raises of a server, a session or a call."""
 
 
