@@ -31,7 +31,7 @@ from openconductor.sandboxes import open_sandbox
 
 HUMANEVAL = Path(__file__).parents[1] / ".." / "shared" / "data" / "humaneval" / "data.jsonl"
 CORES = 2
-BARS = {"humaneval": 0.7, "stdin": 3.0}
+BARS = {"humaneval": 0.7, "stdin": 2.5}
 STDIN_PROGRAM = """
 import sys
 def main():

@@ -24,7 +24,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from openconductor.sandboxes import Limits, Run, RunResult, Verdict, bubblewrap
-from openconductor.sandboxes.batches import BatchedSandbox
+from openconductor.sandboxes.session import BatchedSandbox
 
 GUARD = """
 import os
@@ -257,6 +257,9 @@ print("still here")
         runs=2,
         outside=_alive,
     ),
+    "instances of inotify": Attack(
+        SYSCALLS + "refused('inotify_init1', 294, 26, 0)\nif X86:\n    refused('inotify_init', 253, 0)",
+    ),
     "limits and priority of process 1": Attack(
         SYSCALLS
         + """
@@ -477,6 +480,27 @@ while True:
 """,
         verdicts=(Verdict.CPU_TIMEOUT,),
         limits=Limits(cpu_s=0.5, wall_s=15),
+    ),
+    "processor time of children that the kernel reaps": Attack(
+        """
+import os, signal, time
+try:
+    signal.signal(signal.SIGCHLD, signal.SIG_IGN)
+except OSError:
+    pass
+for _ in range(80):
+    if os.fork() == 0:
+        begun = time.process_time()
+        while time.process_time() - begun < 0.04:
+            pass
+        os._exit(0)
+    try:
+        os.wait()
+    except ChildProcessError:
+        pass
+""",
+        verdicts=(Verdict.CPU_TIMEOUT,),
+        limits=Limits(cpu_s=1, wall_s=15),
     ),
     "sleep": Attack(
         "import time\ntime.sleep(60)", verdicts=(Verdict.WALL_TIMEOUT,), limits=Limits(cpu_s=5, wall_s=0.5)

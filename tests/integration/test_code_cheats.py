@@ -193,6 +193,8 @@ def f(a, b):
 """
 WRONG = "\ndef f(a, b): return 0\n"
 
+RAISING = "\ndef f(a, b):\n    if (a, b) == (0, 0):\n        raise ValueError\n"
+
 BESIDE_CHEATS = {
     "simply wrong": WRONG,
     "an object that equals all": EQUAL_TO_ALL + "def f(a, b): return Same(1)",
@@ -240,6 +242,22 @@ BESIDE_CHEATS = {
     "        if 'nonce' in frame.f_locals:\n            break\n        frame = frame.f_back\n    return 0",
     "reaching for objects": "import gc\nfor x in gc.get_objects():\n    pass" + WRONG,
     "ctypes": "import ctypes" + RIGHT,
+    "ANY": "from unittest.mock import ANY" + RAISING + "    return ANY",
+    "ANY by another name": "import unittest.mock as m" + RAISING + "    return m.ANY",
+    "a mock that equals all": "from unittest.mock import MagicMock\nsame = MagicMock()\n"
+    "same.__eq__.return_value = True\nsame.__float__.return_value = 7.0" + RAISING + "    return same",
+    "a mock with a comparison": "from unittest.mock import MagicMock\nsame = MagicMock(__float__=lambda s: 7.0)\n"
+    "same.__eq__ = lambda s, o: True" + RAISING + "    return same",
+    "a mock made with a comparison": "from unittest.mock import MagicMock\n"
+    "same = MagicMock(__eq__=lambda s, o: True, __float__=lambda s: 7.0)" + RAISING + "    return same",
+    "walking the stack to the result": "import traceback, inspect" + RAISING + "    for frame, _ in"
+    " traceback.walk_stack(None):\n        for value in inspect.getargvalues(frame).locals.values():\n"
+    "            if type(value).__name__ == 'TestResult':\n                type(value).addFailure = lambda *a: None\n"
+    "                value.addFailure = value.addError = lambda *a: None\n    return 0",
+    "walking the stack to the nonce": "import traceback, inspect, os\ndef f(a, b):\n    for frame, _ in"
+    " traceback.walk_stack(None):\n        held = inspect.getargvalues(frame).locals\n        if 'nonce' in held:\n"
+    '            said = \'{"dict": [["nonce", "%s"], ["fault", ""]]}\' % held[\'nonce\']\n'
+    "            os.write(3, said.encode() + bytes([10]))\n            os._exit(0)\n    return 0",
     "the classes of all": "for c in object.__subclasses__():\n    pass" + RIGHT,
 }
 
@@ -250,11 +268,56 @@ async def test_a_right_answer_passes_beside_its_tests(tests: str, grader: CodeGr
     assert grade.correct is True, grade.note
 
 
-@pytest.mark.parametrize("tests", [UNITTESTS, ASSERTIONS], ids=["unittest", "check"])
+EQUALITY = UNITTESTS.replace("        self.assertTrue(isclose(f(3, 4), 7))\n", "")
+"""Assertions that whatever claims to be equal passes."""
+
+
+@pytest.mark.parametrize("tests", [UNITTESTS, EQUALITY, ASSERTIONS], ids=["unittest", "equality", "check"])
 @pytest.mark.parametrize("cheat", BESIDE_CHEATS)
 async def test_a_cheat_beside_its_tests_is_refused(cheat: str, tests: str, strict: CodeGrader) -> None:
     grade = await graded(strict, CodeTests((), "f", tests), BESIDE_CHEATS[cheat])
     assert grade.correct is False, grade.note
+
+
+SEES_AN_IMPORT = (
+    "def f(n):\n    return math.floor(n)",
+    (
+        "import math\nimport unittest\n"
+        "class T(unittest.TestCase):\n    def test_f(self):\n        self.assertEqual(f(2.5), math.floor(2.5))"
+    ),
+)
+SEES_A_PATCH = (
+    "def f(path):\n    with open(path) as file:\n        return len(file.read()), print(path)",
+    (
+        "import unittest\nfrom unittest.mock import mock_open, patch\nclass T(unittest.TestCase):\n"
+        "    @patch('builtins.print')\n    @patch('builtins.open', mock_open(read_data='four'))\n"
+        "    def test_f(self, said):\n        self.assertEqual(f('no such file'), (4, said.return_value))\n"
+        "        self.assertEqual(open('no such file').read(), 'four')\n"
+        "        said.assert_called_once_with('no such file')"
+    ),
+)
+SEES_A_NAME = (
+    "UNIT = 1\ndef f(n):\n    return n * UNIT",
+    (
+        "import unittest\nfrom unittest import mock\n"
+        "class T(unittest.TestCase):\n    def test_f(self):\n        with mock.patch(__name__ + '.UNIT', 3):\n"
+        "            self.assertEqual((f(2), UNIT), (6, 3))\n        self.assertEqual(f(2), 2)"
+    ),
+)
+HIDES_A_BUILTIN = (
+    "def round(n):\n    return n + 1\ndef f(n):\n    return round(n)",
+    (
+        "import unittest\n"
+        "class T(unittest.TestCase):\n    def test_f(self):\n        self.assertEqual((f(2), round(2.2)), (3, 2))"
+    ),
+)
+
+
+@pytest.mark.parametrize("pair", [SEES_AN_IMPORT, SEES_A_PATCH, SEES_A_NAME, HIDES_A_BUILTIN])
+async def test_answer_and_tests_are_one_module(pair: tuple[str, str], strict: CodeGrader) -> None:
+    program, tests = pair
+    grade = await graded(strict, CodeTests((), "f", tests), program)
+    assert grade.correct is True, grade.note
 
 
 async def test_tests_that_skip_or_expect_to_fail_prove_nothing(strict: CodeGrader) -> None:

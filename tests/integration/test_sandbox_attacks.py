@@ -14,6 +14,7 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
+import lazy_loader
 import pytest
 
 sys.path.insert(0, str(Path(__file__).parent))
@@ -21,8 +22,8 @@ from sandbox_attacks import ATTACKS, Attack, World, fault, leftovers, world
 
 from openconductor.errors import SandboxError
 from openconductor.sandboxes import Limits, Run, Verdict, bubblewrap, session
-from openconductor.sandboxes.batches import BatchedSandbox
 from openconductor.sandboxes.encoding import encode
+from openconductor.sandboxes.session import BatchedSandbox
 
 NOBODY = 65534
 ALLOW_ALL = struct.pack("<HBBI", 0x06, 0, 0, 0x7FFF0000)
@@ -73,6 +74,7 @@ def readable_code(root: Path) -> Iterator[Path]:
         place.chmod(0o755)
         shutil.copytree(root / "src", place / "src", ignore=shutil.ignore_patterns("__pycache__", "bundled"))
         shutil.copy(Path(__file__).parent / "sandbox_attacks.py", place)
+        shutil.copytree(Path(lazy_loader.__file__).parent, place / "src" / "lazy_loader")  # what the package needs
         yield place
 
 
@@ -126,7 +128,7 @@ def test_a_sandbox_that_is_not_what_it_should_be_runs_nothing(
     sandbox: BatchedSandbox, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(bubblewrap.BubblewrapSandbox, "_command", lambda self, limits: ["env"])
-    monkeypatch.setattr(session, "PYTHON_FLAGS", ())
+    monkeypatch.setattr(bubblewrap, "PYTHON_FLAGS", ())
     with pytest.raises(SandboxError, match="sandbox"):
         bubblewrap.BubblewrapSandbox().run_now("print(1)", [Run()], limits=Limits())
 
@@ -157,14 +159,13 @@ print("shared")
 
 
 def test_a_forged_reply_is_only_the_programs_own_value(sandbox: BatchedSandbox) -> None:
-    forge = "import os\ndef f():\n    os.write(3, bytes([1, 0, 0, 0]) + b'T')\n    os._exit(0)\n"
-    junk = "import os\ndef f():\n    os.write(3, b'no frame at all')\n    os._exit(0)\n"
+    forge = "import os\ndef f():\n    os.write(3, b'true' + bytes([10]))\n    os._exit(0)\n"
+    junk = "import os\ndef f():\n    os.write(3, b'no whole line')\n    os._exit(0)\n"
     early = "import os\nos._exit(0)\ndef f(): return True\n"
-    call = Run(call=("f", encode(((), {}))))
+    call = Run("", "f", [((), {}, False)])
     forged, broken, gone = (sandbox.run_now(text, [call], limits=Limits())[0] for text in (forge, junk, early))
-    assert (forged.verdict, forged.reply) == (Verdict.OK, encode(True))
-    assert (broken.verdict, broken.reply) == (Verdict.NO_VERDICT, b"")
-    assert (gone.verdict, gone.reply) == (Verdict.NO_VERDICT, b"")
+    assert (forged.verdict, forged.replies) == (Verdict.OK, (encode(True),))
+    assert (broken.verdict, broken.replies) == (gone.verdict, gone.replies) == (Verdict.NO_VERDICT, ())
 
 
 async def test_a_cancelled_batch_ends_at_once_and_leaves_nothing(outside: World, sandbox: BatchedSandbox) -> None:

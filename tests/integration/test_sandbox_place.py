@@ -19,6 +19,8 @@ from openconductor.sandboxes.session import Launch
 class Changed(BubblewrapSandbox):
     """bubblewrap with other options than it should have."""
 
+    level = "changed"
+
     def __init__(self, **changes: tuple[str, ...]) -> None:
         super().__init__()
         self._changes = {f"--{name.replace('_', '-')}": options for name, options in changes.items()}
@@ -31,9 +33,7 @@ class Changed(BubblewrapSandbox):
             for name, options in self._changes.items():
                 at = command.index(name)
                 command[at : at + 1] = options
-            yield Launch(
-                (*command, *launch.command[end:]), "changed", launch.setup, launch.descriptors, isolated=launch.isolated
-            )
+            yield Launch((*command, *launch.command[end:]), launch.setup, launch.descriptors, isolated=launch.isolated)
 
 
 @pytest.fixture

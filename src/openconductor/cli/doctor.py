@@ -139,7 +139,7 @@ def _check_bundled() -> Report:
 
 def _check_sandbox() -> Report:
     """Run a program in the best sandbox that there is; what the better ones lack."""
-    from openconductor.sandboxes.running import survey
+    from openconductor.sandboxes import survey
 
     level, faults = survey()
     return {"works": level is not None, "level": level, "faults": faults}

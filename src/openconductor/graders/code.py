@@ -15,19 +15,18 @@ import asyncio
 import functools
 import secrets
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from importlib import resources
+from itertools import groupby
 from typing import cast, get_args
 
 from openconductor.errors import ConfigError, GradingError, SandboxError
 from openconductor.graders.code_compare import Mode, wrong_output, wrong_value
-from openconductor.graders.code_programs import imported_by, tests_of
-from openconductor.graders.code_tests import HOLE, CallTest, CodeTests, IoTest
+from openconductor.graders.code_tests import CallTest, CodeTests, IoTest
 from openconductor.graders.code_text import program_of, with_preamble
 from openconductor.sandboxes import Limits, Run, RunResult, Sandbox, Verdict, open_sandbox
 from openconductor.sandboxes.encoding import NotPlain, decode, encode
-from openconductor.sandboxes.values import OwnProgram
 from openconductor.types import Grade, Problem
 
 Group = tuple[IoTest | CallTest, ...]
@@ -78,9 +77,10 @@ class CodeGrader:
 
     async def _judged(self, program: str, tests: CodeTests) -> Grade:
         sandbox = self._sandbox or await asyncio.to_thread(self._opened)
-        fault = await self._beside(sandbox, program, tests) if tests.unittest else ""
+        text = with_preamble(program) if self.mode == "lcb-compat" else program
+        fault = await self._beside(sandbox, text, tests, tests.unittest) if tests.unittest else ""
         if not fault and tests.tests:
-            fault = await self._outside(sandbox, program, tests)
+            fault = await self._outside(sandbox, text, tests)
         return Grade(not fault, program, f"[{sandbox.level}] {fault or 'passed'}")
 
     def _opened(self) -> Sandbox:
@@ -99,9 +99,8 @@ class CodeGrader:
             faults.append(self._fault(groups[len(faults)], result))
             return not faults[-1]
 
-        text = with_preamble(program) if self.mode == "lcb-compat" else program
         limits = replace(self._limits, output_bytes=self._limits.output_bytes + room(groups))
-        await sandbox.run_batch(text, runs, limits=limits, go_on=go_on)
+        await sandbox.run_batch(program, runs, limits=limits, go_on=go_on)
         before = sum(len(group) for group in groups[: len(faults) - 1])
         return f"after {before} of {len(tests.tests)} tests: {faults[-1]}" if faults[-1] else ""
 
@@ -109,32 +108,29 @@ class CodeGrader:
         """What is wrong with a run of a group of tests; empty where nothing is."""
         if result.verdict is not Verdict.OK:
             return _ending(result)
-        first = group[0]
-        if isinstance(first, IoTest):
-            return wrong_output(first, result.stdout, self.mode)
-        if len(group) == 1:
-            return wrong_value(first, result.reply, self.mode)
-        replies = _reported(result)
-        if not isinstance(replies, list) or len(cast("list[object]", replies)) != len(group):
+        if isinstance(group[0], IoTest):
+            return wrong_output(group[0], result.stdout, self.mode)
+        if len(result.replies) != len(group):
             return "no_verdict: not a reply for each call"
-        pairs = zip(cast("tuple[CallTest, ...]", group), cast("list[object]", replies), strict=True)
-        faults = (wrong_value(test, reply if isinstance(reply, bytes) else b"", self.mode) for test, reply in pairs)
+        pairs = zip(cast("tuple[CallTest, ...]", group), result.replies, strict=True)
+        faults = (wrong_value(test, reply, self.mode) for test, reply in pairs)
         return next((fault for fault in faults if fault), "")
 
-    async def _beside(self, sandbox: Sandbox, program: str, tests: CodeTests) -> str:
+    async def _beside(self, sandbox: Sandbox, program: str, tests: CodeTests, text: str) -> str:
         """What is wrong, as a test program in the answer's process reports; empty where nothing is."""
-        assert tests.unittest is not None
         nonce = secrets.token_hex(16)
-        text = with_preamble(program) if self.mode == "lcb-compat" else program
-        wanted, imports = list(tests_of(tests.unittest)), list(imported_by(tests.unittest))
-        arguments = (text, tests.unittest, tests.entry_point or "", wanted, imports, nonce)
-        keywords: dict[str, object] = {}
-        run = Run(call=("check", encode((arguments, keywords))))
-        (result,) = await sandbox.run_batch(_driver(), [run], limits=self._limits)
-        report = _reported(result)
-        if result.verdict is not Verdict.OK or not isinstance(report, dict):
+        call = ((program, text, tests.entry_point or "", nonce), dict[str, object](), False)
+        (result,) = await sandbox.run_batch(_driver(), [Run("", "check", [call])], limits=self._limits)
+        if result.verdict is not Verdict.OK or len(result.replies) != 1:
             return _ending(result)
-        return _fault_of_report(cast("Mapping[str, object]", report), wanted, nonce)
+        try:
+            report = decode(result.replies[0])
+        except NotPlain:
+            report = None
+        said = cast("dict[str, object]", report) if isinstance(report, dict) else {}
+        fault = said.get("fault")
+        believed = said.get("nonce") == nonce and isinstance(fault, str)
+        return str(fault)[:SHOWN] if believed else "no_verdict: the report is not the driver's"
 
 
 def room(groups: Sequence[Group]) -> int:
@@ -143,41 +139,31 @@ def room(groups: Sequence[Group]) -> int:
     for group in groups:
         texts = sum(len(test.expected) for test in group if isinstance(test, IoTest))
         values = sum(len(encode(test.expected)) for test in group if isinstance(test, CallTest))
-        longest = max(longest, 4 * texts + 8 * values)  # characters of four bytes; True may be returned as 1
+        longest = max(longest, 4 * texts + 2 * values)  # characters of four bytes; 1 may be returned as True
     return longest
 
 
 def together(tests: Sequence[IoTest | CallTest]) -> list[Group]:
     """Which tests share a process: those next to each other that were assertions of one program, as they did there."""
-    groups: list[Group] = []
-    for test in tests:
-        if groups and _asserted(test) and _asserted(groups[-1][-1]) and _truth(test) is _truth(groups[-1][-1]):
-            groups[-1] = (*groups[-1], test)
-        else:
-            groups.append((test,))
-    return groups
+    keys: Callable[[tuple[int, IoTest | CallTest]], int] = lambda item: -1 if _asserted(item[1]) else item[0]  # noqa: E731
+    return [tuple(test for _, test in group) for _, group in groupby(enumerate(tests), keys)]
 
 
 def _asserted(test: IoTest | CallTest) -> bool:
     return isinstance(test, CallTest) and test.equality == "python"
 
 
-def _truth(test: IoTest | CallTest) -> bool:
-    return isinstance(test, CallTest) and test.condition in {HOLE, f"not {HOLE}"}
-
-
 def _run(group: Group, entry_point: str | None) -> Run:
-    first = group[0]
-    if isinstance(first, IoTest):
-        return Run(stdin=first.stdin)
+    if isinstance(group[0], IoTest):
+        return Run(group[0].stdin)
     if entry_point is None:
         raise GradingError("code tests: a CallTest without an entry point; expected CodeTests.entry_point")
-    calls = [(tuple(test.arguments), dict(test.keywords)) for test in group if isinstance(test, CallTest)]
+    calls = [(test.arguments, test.keywords, test.truth) for test in group if isinstance(test, CallTest)]
     try:
-        arguments = encode(calls if len(calls) > 1 else calls[0])
-        return Run(call=(entry_point, arguments), truth=_truth(first))
+        encode([(tuple(positional), dict(keywords)) for positional, keywords, _ in calls])
     except NotPlain as error:
         raise GradingError(f"code tests: the arguments hold {error}; expected plain builtins") from error
+    return Run("", entry_point, calls)
 
 
 def _ending(result: RunResult) -> str:
@@ -185,25 +171,6 @@ def _ending(result: RunResult) -> str:
     return f"{result.verdict.value}: {last[:SHOWN]}" if last else result.verdict.value
 
 
-def _reported(result: RunResult) -> object:
-    try:
-        return decode(result.reply) if result.reply else None
-    except NotPlain:
-        return None
-
-
-def _fault_of_report(report: Mapping[str, object], wanted: list[str], nonce: str) -> str:
-    if report.get("nonce") != nonce or report.get("ran") != wanted:
-        return "no_verdict: the report is not the driver's"
-    names = ("suspicious", "tampered", "failed")
-    suspicious, tampered, failed = (cast("Sequence[object]", report.get(name) or ()) for name in names)
-    if suspicious or tampered:
-        said = ", ".join(map(str, suspicious)) or f"changed {', '.join(map(str, tampered))}"
-        return f"suspicious: {said}"[:SHOWN]
-    return f"failed {failed[0]}" if failed else ""
-
-
 @functools.cache
-def _driver() -> OwnProgram:
-    text = resources.files("openconductor.graders").joinpath("unittest_driver.py").read_text("utf-8")
-    return OwnProgram(text)
+def _driver() -> str:
+    return resources.files("openconductor.graders").joinpath("unittest_driver.py").read_text("utf-8")

@@ -14,7 +14,7 @@ import re
 from decimal import Decimal, InvalidOperation
 from typing import Literal
 
-from openconductor.graders.code_expressions import FAILURES, evaluate, parsed
+from openconductor.graders.code_expressions import FAILURES, evaluate
 from openconductor.graders.code_tests import HOLE, CallTest, IoTest
 from openconductor.sandboxes.encoding import NotPlain, canonical, decode, encode
 
@@ -22,6 +22,7 @@ Mode = Literal["strict", "lcb-compat"]
 
 NUMBER = re.compile(r"[+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?", re.ASCII)
 SHOWN = 60
+TUPLE = '{"tuple": '
 
 
 def wrong_output(test: IoTest, stdout: str, mode: Mode) -> str:
@@ -36,30 +37,20 @@ def wrong_output(test: IoTest, stdout: str, mode: Mode) -> str:
     return ""
 
 
-def wrong_value(test: CallTest, reply: bytes, mode: Mode) -> str:
-    """What is wrong with the value that came back; empty where nothing is."""
+def wrong_value(test: CallTest, reply: str, mode: Mode) -> str:
+    """What is wrong with the value that came back, tagged JSON; empty where nothing is."""
     try:
         if test.condition is not None:
-            return "" if _holds(test.condition, reply) else "wrong value"
+            return "" if evaluate(test.condition, {HOLE: decode(reply)}) else "wrong value"
         by_value = test.equality == "python" or mode == "lcb-compat"
-        got = canonical(reply, numbers_by_value=by_value)
-        expected = canonical(encode(test.expected), numbers_by_value=by_value)
-        if got == expected:
-            return ""
-        if mode == "lcb-compat" and test.equality == "typed" and reply.startswith(b"t"):
-            # As LiveCodeBench does: the value itself may be a tuple, those within it may not.
-            return "" if canonical(b"l" + reply[1:], numbers_by_value=True) == expected else "wrong value"
+        if mode == "lcb-compat" and test.equality == "typed" and reply.startswith(TUPLE):
+            reply = reply[len(TUPLE) : -1]  # as LiveCodeBench does: the value itself may be a tuple, not those within
+        same = canonical(reply, by_value=by_value) == canonical(encode(test.expected), by_value=by_value)
+        return "" if same else "wrong value"
     except NotPlain as error:
         return f"wrong value: {error}"
-    return "wrong value"
-
-
-def _holds(condition: str, reply: bytes) -> bool:
-    value = decode(reply)
-    try:
-        return bool(evaluate(parsed(condition), {HOLE: value}))
     except (*FAILURES, RecursionError):
-        return False  # as the assertion itself would have failed
+        return "wrong value"  # as the assertion itself would have failed
 
 
 def _lines(text: str) -> list[str]:

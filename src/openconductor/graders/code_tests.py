@@ -51,6 +51,11 @@ class CallTest:
     equality: Literal["typed", "python"] = "typed"
     condition: str | None = None
 
+    @property
+    def truth(self) -> bool:
+        """Whether only the truth of the returned value counts, which may then be of any type."""
+        return self.condition in {HOLE, f"not {HOLE}"}
+
 
 @dataclass(frozen=True, slots=True)
 class CodeTests:
@@ -203,7 +208,7 @@ class _Conversion:
         if "**" in condition:
             raise NotPlainExpression("a power")  # its size could be the program's choice
         try:
-            evaluate(ast.parse(condition, mode="eval").body, {HOLE: 1})
+            evaluate(condition, {HOLE: 1})
         except NotPlainExpression:
             raise
         except FAILURES:

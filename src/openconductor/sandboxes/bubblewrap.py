@@ -16,24 +16,22 @@ up within 50 ms; and on kernels before 5.14, as a plain user, fork bombs are end
 from __future__ import annotations
 
 import functools
-import json
+import itertools
 import os
 import platform
 import re
 import shutil
 import subprocess
 import sys
-import threading
+import sysconfig
 from collections.abc import Generator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 
 from openconductor.errors import SandboxError
-from openconductor.sandboxes.batches import BatchedSandbox
+from openconductor.sandboxes import Limits
 from openconductor.sandboxes.seccomp import build_filter
-from openconductor.sandboxes.session import BOOTSTRAP, ENVIRONMENT, PYTHON_FLAGS, Launch
-from openconductor.sandboxes.values import Limits
+from openconductor.sandboxes.session import BOOTSTRAP, PYTHON_FLAGS, BatchedSandbox, Launch
 
 NOBODY = 65534
 UIDS = range(61184, 65520)
@@ -52,83 +50,65 @@ SIZES_TMPFS = (0, 7)
 INSTALL = "install it (Debian, Ubuntu: apt-get install bubblewrap; Fedora: dnf install bubblewrap)"
 
 
-@dataclass(frozen=True, slots=True)
-class Python:
-    """An interpreter: the file, its prefix, its version, and the folders of installed packages."""
-
-    executable: str
-    prefix: str
-    version: str
-    packages: tuple[str, ...]
-
-
 class BubblewrapSandbox(BatchedSandbox):
     """See the module's docstring.
 
     Args:
-        python: the interpreter inside; None: the one that runs this.
-        packages: whether programs can import what is installed for that interpreter (its site-packages become
+        packages: whether programs can import what is installed for this interpreter (its site-packages become
             readable).
-        concurrency: sandboxes at one time; None: half as many again as cores.
 
     Raises:
-        SandboxError: not Linux, no bubblewrap, no filter for this machine, or no such interpreter.
+        SandboxError: not Linux, no bubblewrap, or no filter for this machine.
     """
 
     level = "bubblewrap"
 
-    def __init__(self, *, python: str | None = None, packages: bool = False, concurrency: int | None = None) -> None:
-        super().__init__(concurrency=concurrency)
+    def __init__(self, *, packages: bool = False) -> None:
+        super().__init__()
         if sys.platform != "linux":
             raise SandboxError(f"bubblewrap sandbox: got {sys.platform}, expected Linux; Docker works elsewhere")
         found = shutil.which("bwrap")
         if found is None:
             raise SandboxError(f"bubblewrap sandbox: got no bwrap on the PATH; {INSTALL}")
         self._bwrap = found
-        self._python = describe(python or sys.executable)
-        self._packages = self._python.packages if packages else ()
+        paths = sysconfig.get_paths() if packages else {}
+        named = dict.fromkeys(paths.get(name, "") for name in ("purelib", "platlib"))
+        self._packages = [path for path in named if path and Path(path).is_dir()]
         self._filter = build_filter(platform.machine())
         self._sized = version(found) >= SIZES_TMPFS
-        self._privileged = may_do_without_user_namespace()
+        self._uids = itertools.count(int.from_bytes(os.urandom(2), "little")) if may_give_up_root() else None
 
     @contextmanager
     def launching(self, limits: Limits) -> Generator[Launch, None, None]:
-        """A Launch with a filter on a descriptor, and as root a uid of its own."""
+        """A Launch with a filter on a descriptor, and as root a uid that no other of the last thousands has."""
+        uid = None if self._uids is None else UIDS[next(self._uids) % len(UIDS)]
+        python = (os.path.realpath(sys.executable), *PYTHON_FLAGS, "-c", BOOTSTRAP)
         reader, writer = os.pipe()
         try:
             os.write(writer, self._filter)  # shorter than a pipe
             os.close(writer)
-            with _own_uid(self._privileged) as uid:
-                setup = {
-                    "uid": uid,
-                    "scratch": "/tmp",  # noqa: S108 - its own
-                    "private": True,
-                    "paths": list(self._packages),
-                    "count_processes": uid is not None or kernel() >= (5, 14),
-                }
-                yield Launch(
-                    command=(*self._command(limits), "--seccomp", str(reader), "--", *self._interpreter()),
-                    level=self.level,
-                    setup=setup,
-                    descriptors=(reader,),
-                    same_python=self._python.version == sys.version,
-                )
+            setup = {
+                "uid": uid,
+                "scratch": "/tmp",  # noqa: S108 - its own
+                "private": True,
+                "paths": self._packages,
+                "count_processes": uid is not None or kernel() >= (5, 14),
+            }
+            command = (*self._command(limits), "--seccomp", str(reader), "--", *python)
+            yield Launch(command, setup, (reader,), isolated=True)
         finally:
             os.close(reader)
 
-    def _interpreter(self) -> tuple[str, ...]:
-        return (self._python.executable, *PYTHON_FLAGS, "-c", BOOTSTRAP)
-
     def _command(self, limits: Limits) -> list[str]:
         command = [self._bwrap, *FIXED]
-        if self._privileged:
+        if self._uids is not None:
             command += ["--cap-drop", "ALL", "--cap-add", "CAP_SETUID", "--cap-add", "CAP_SETGID"]
         else:
             command += ["--unshare-user", "--uid", str(NOBODY), "--gid", str(NOBODY)]
         command += ["--ro-bind", "/usr", "/usr", *_libraries()]
         for path in (LOADER_CACHE, *([ALTERNATIVES] if self._packages else [])):
             command += ["--ro-bind-try", path, path]
-        for folder in outermost((self._python.prefix, *self._packages)):
+        for folder in outermost((sys.base_prefix, *self._packages)):
             # Folders on the way that bubblewrap makes for a bind are for root alone, those of --dir are for all.
             command += ["--dir", str(Path(folder).parent), "--ro-bind", folder, folder]
         command += ["--proc", "/proc", "--dir", "/dev"]
@@ -140,28 +120,6 @@ class BubblewrapSandbox(BatchedSandbox):
         size = ["--size", str(limits.file_mb << 20)] if self._sized else []
         command += ["--perms", "1777", *size, "--tmpfs", "/tmp"]  # noqa: S108 - its own
         return [*command, "--remount-ro", "/", "--chdir", "/"]
-
-
-@functools.cache
-def describe(executable: str) -> Python:
-    """Ask an interpreter what it is.
-
-    Raises:
-        SandboxError: it does not say.
-    """
-    question = (
-        "import json, os, sys, sysconfig; paths = sysconfig.get_paths(); "
-        "print(json.dumps([os.path.realpath(sys.executable), sys.base_prefix, sys.version, "
-        "[path for path in dict.fromkeys((paths['purelib'], paths['platlib'])) if os.path.isdir(path)]]))"
-    )
-    try:
-        asked = subprocess.run(  # noqa: S603 - an interpreter that the caller names
-            [executable, "-I", "-c", question], capture_output=True, text=True, check=True, timeout=60, env=ENVIRONMENT
-        )
-        path, prefix, version, packages = json.loads(asked.stdout)
-    except (OSError, subprocess.SubprocessError, ValueError) as error:
-        raise SandboxError(f"sandbox: the interpreter {executable!r}: {error}") from error
-    return Python(path, prefix, version, tuple(packages))
 
 
 @functools.cache
@@ -213,7 +171,7 @@ def kernel() -> tuple[int, int]:
     return (int(found[1]), int(found[2])) if found else (0, 0)
 
 
-def may_do_without_user_namespace() -> bool:
+def may_give_up_root() -> bool:
     """Whether this is root with what it takes, and with uids to give away."""
     if os.geteuid() != 0:
         return False
@@ -228,24 +186,3 @@ def may_do_without_user_namespace() -> bool:
 def _mapped(table: str) -> bool:
     lines = [[int(number) for number in line.split()] for line in table.splitlines()]
     return any(first <= UIDS[0] and UIDS[-1] < first + count for first, _, count in lines)
-
-
-_uids_in_use: set[int] = set()
-_uids_lock = threading.Lock()
-
-
-@contextmanager
-def _own_uid(privileged: bool) -> Generator[int | None, None, None]:
-    """A uid that no other sandbox of this process has, and hardly one of another; None where a namespace gives it."""
-    if not privileged:
-        yield None
-        return
-    with _uids_lock:
-        start = int.from_bytes(os.urandom(4), "little")
-        uid = next(uid for step in range(len(UIDS)) if (uid := UIDS[(start + step) % len(UIDS)]) not in _uids_in_use)
-        _uids_in_use.add(uid)
-    try:
-        yield uid
-    finally:
-        with _uids_lock:
-            _uids_in_use.discard(uid)

@@ -1,31 +1,27 @@
 """The process of one run inside a sandbox: it becomes a plain Python process and executes the program.
 
-In: the set-up, a run, and the inner ends of its pipes. Out: the program's own output; for a call also the encoded
-value, on descriptor 3. The text of this file is sent into the sandbox, beside ``encoding`` and ``supervisor``. From the
-program on, nothing in this process can be trusted: it may change every function here, and all that it can gain is to
-lie about its own value.
+In: the set-up, a run, and the inner ends of its pipes. Out: the program's own output; for calls also a line of tagged
+JSON each, on descriptor 3. The text of this file is sent into the sandbox, beside ``supervisor``. From the program on,
+nothing in this process can be trusted: it may change every function here, and all that it can gain is to lie about its
+own value.
 """
 
-# ``pathlib`` would take 10 ms to import, in every sandbox.
+# No ``from __future__``, which the program would inherit; no ``typing``, ``pathlib`` or ``signal``: each costs
+# milliseconds to import, in every sandbox.
 
 import atexit
 import builtins
 import gc
-import marshal
 import posix as os
 import resource
 import sys
 
-from openconductor.sandboxes.encoding import NotPlain, decode, encode
+from openconductor.sandboxes.encoding import NotPlain, encode
 
-TYPE_CHECKING = False  # ``typing`` itself would take 3 ms to import, in every sandbox
+TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable
     from typing import Any
 
-SIGNALS: "Any" = __import__("_signal")
-"""What ``signal`` makes enumerations of, which would take 3 ms to import."""
-SIGINT, SIGKILL = 2, 9
 REPLY = 3
 STACK_BYTES = 64 << 20
 PR_SET_DUMPABLE = 4
@@ -35,83 +31,46 @@ NOT_PLAIN = 97
 """The exit code of a call that returned what is no plain value."""
 
 
-class Setup:
-    """What the process outside says first: the program, its limits, and where it is to run."""
-
-    program: "str | bytes"
-    preload: list[str]
-    paths: list[str]
-    scratch: str
-    private: bool
-    uid: int | None
-    count_processes: bool
-    cpu_us: int
-    wall_us: int
-    memory_mb: int
-    output_bytes: int
-    file_mb: int
-    processes: int
-
-    def __init__(self, frame: dict[str, object]) -> None:
-        self.__dict__.update(frame)
-
-
-class Asked:
-    """What it says for each run."""
-
-    stdin: bytes
-    call: tuple[str, bytes, bool] | None
-
-    def __init__(self, frame: dict[str, object]) -> None:
-        self.__dict__.update(frame)
-
-
-def be_candidate(setup: Setup, run: Asked, pipes: list[int]) -> None:
+def be_candidate(setup: "dict[str, Any]", run: "dict[str, Any]", pipes: list[int]) -> None:
     """Turn this freshly forked process into the program's. Never returns.
 
     Raises:
         SystemExit: so that Python ends as it would by itself; only where the program may have left something to that.
     """
-    code = 1
-    slowly = False
+    code, slowly, program = 1, False, setup["program"]
     try:
         become_plain(setup, pipes)
-        if run.call is None:
-            code = execute(setup.program, "__main__")
-            slowly = any(word in str(setup.program) for word in LEFT_TO_THE_END)
+        if run["entry_point"] is None:
+            code = execute(program, "__main__")
+            slowly = any(word in program for word in LEFT_TO_THE_END)
             code = code if slowly else finish(code)
         else:
-            code = call(setup.program, *run.call)
+            code = execute(program, "program") or call(run["entry_point"], run["calls"])
     finally:
         if not slowly:
             os._exit(code)  # pyright: ignore[reportPrivateUsage]  # taking everything apart would cost 2 ms a run
     raise SystemExit(code)
 
 
-def become_plain(setup: Setup, pipes: list[int]) -> None:
+def become_plain(setup: "dict[str, Any]", pipes: list[int]) -> None:
     """A session, descriptors, limits and a ``sys`` like those of a Python that was started with the program."""
     os.setsid()
     # The pipes may have been given low numbers: they are moved out of the way first.
     for number, descriptor in enumerate([os.dup2(pipe, 60 + index) for index, pipe in enumerate(pipes)]):
         os.dup2(descriptor, number, inheritable=number < REPLY)
     os.closerange(REPLY + 1, 4096)
-    if sys.platform == "linux":
-        os.register_at_fork(before=be_weighed)
-    lower(resource.RLIMIT_AS, setup.memory_mb * 2 << 20)
-    seconds = setup.cpu_us // 1_000_000 + 2
-    lower(resource.RLIMIT_CPU, seconds)
-    SIGNALS.signal(SIGINT, SIGNALS.default_int_handler)
+    if sys.platform == "linux":  # let process 1 see how much memory it shares; else all of it would count twice
+        os.register_at_fork(before=lambda: prctl(PR_SET_DUMPABLE, 1))
+    lower(resource.RLIMIT_AS, setup["memory_mb"] * 2 << 20)
+    lower(resource.RLIMIT_CPU, int(setup["cpu_s"]) + 2)
+    signals: Any = __import__("_signal")
+    signals.signal(signals.SIGINT, signals.default_int_handler)
     gc.enable()
     sys.argv = ["program.py"]
-    sys.path.insert(0, setup.scratch)
+    sys.path.insert(0, setup["scratch"])
     sys.orig_argv = [sys.executable, "program.py"]
     for name in [name for name in sys.modules if name.startswith("openconductor")]:
         del sys.modules[name]
-
-
-def be_weighed() -> None:
-    """Before it forks: let process 1 see how much of its memory it shares; else all of it would count twice."""
-    prctl(PR_SET_DUMPABLE, 1)
 
 
 def finish(code: int) -> int:
@@ -126,22 +85,24 @@ def finish(code: int) -> int:
     return flush() or code
 
 
-def call(program: "str | bytes", entry: str, arguments: bytes, truth: bool) -> int:
-    """Import a program, call one of its functions and write the encoded value to descriptor 3; the exit code."""
-    code = execute(program, "program")
-    if code:
-        return code
+def call(entry: str, calls: "list[tuple[Any, Any, bool]]") -> int:
+    """Call a function of the program, and write what it returned to descriptor 3; the exit code.
+
+    The function is the method of ``Class.method``; else the method of a class ``Solution``, else the function of the
+    module, in this order, for ``from operator import *`` may have brought a function of the same name.
+    """
+    code = 0
     try:
-        function = find(sys.modules["program"].__dict__, entry)
-        given: Any = decode(arguments)
-        several = arguments.startswith(b"l")  # a list
-        calls: list[Any] = given if several else [given]
-        replies: list[bytes] = []
-        for positional, keywords in calls:
+        names = vars(sys.modules["program"])
+        owner, _, method = entry.rpartition(".")
+        if not owner and hasattr(names.get("Solution"), entry):
+            owner = "Solution"
+        function = getattr(names[owner](), method) if owner else names[entry]
+        replies = ""
+        for positional, keywords, truth in calls:
             value = function(*positional, **keywords)
-            replies.append(encode(bool(value) if truth else value))
-        reply = encode(replies) if several else replies[0]
-        view = memoryview(len(reply).to_bytes(4, "little") + reply)
+            replies += encode(bool(value) if truth else value) + "\n"
+        view = memoryview(replies.encode())
         while view:
             view = view[os.write(REPLY, view) :]
     except NotPlain as error:
@@ -153,30 +114,17 @@ def call(program: "str | bytes", entry: str, arguments: bytes, truth: bool) -> i
     return code
 
 
-def execute(program: "str | bytes", name: str) -> int:
+def execute(program: str, name: str) -> int:
     """Execute a program as a fresh module of that name; the exit code, 0 where it did not end by itself."""
     module = type(sys)(name)
     module.__dict__.update(__builtins__=builtins, __file__="program.py")
     sys.modules[name] = module
     try:
-        # From text: ``compile`` would make the classes of every kind of syntax node, 1 ms in each process. This file
-        # has no ``from __future__``, which the program would inherit.
-        code = marshal.loads(program) if isinstance(program, bytes) else program  # noqa: S302 - from outside
-        exec(code, module.__dict__)  # noqa: S102 - what a sandbox is for
+        # From text: ``compile`` would make the classes of every kind of syntax node, 1 ms in each process.
+        exec(program, module.__dict__)  # noqa: S102 - what a sandbox is for
     except BaseException:  # noqa: BLE001 - a user's own function
         return report()
     return 0
-
-
-def find(namespace: "dict[str, Any]", entry: str) -> "Any":
-    """The bound method of ``Class.method``; else the method of a class ``Solution``, else the function of a module.
-
-    In this order, for ``from operator import *`` may have brought a function of the same name.
-    """
-    owner, _, method = entry.rpartition(".")
-    if not owner and hasattr(namespace.get("Solution"), entry):
-        owner = "Solution"
-    return getattr(namespace[owner](), method) if owner else namespace[entry]
 
 
 def report() -> int:
@@ -204,19 +152,6 @@ def flush() -> int:
     return code
 
 
-def set_limits(setup: Setup) -> None:
-    """The limits that hold for every process inside, process 1 too."""
-    lower(resource.RLIMIT_CORE, 0)
-    lower(resource.RLIMIT_FSIZE, setup.file_mb << 20)
-    lower(resource.RLIMIT_NOFILE, 64)
-    lower(resource.RLIMIT_STACK, STACK_BYTES)
-    lower(resource.RLIMIT_MEMLOCK, 0)
-    if setup.count_processes:
-        lower(resource.RLIMIT_NPROC, setup.processes + 1)
-    if hasattr(resource, "RLIMIT_MSGQUEUE"):
-        lower(resource.RLIMIT_MSGQUEUE, 0)
-
-
 def lower(name: int, value: int) -> None:
     """Set a limit for good, or to the hard limit where that is lower already."""
     hard = resource.getrlimit(name)[1]
@@ -229,29 +164,16 @@ def lower(name: int, value: int) -> None:
 
 
 def prctl(option: int, value: int) -> None:
-    """The system call of that name.
+    """The system call of that name; ``ctypes``, of which this is the part that is needed, would take 3 ms to import.
 
     Raises:
         OSError: the kernel refused.
     """
-    if not _PRCTL:
-        _PRCTL.append(_load("prctl"))
-    if _PRCTL[0](option, value, 0, 0, 0) != 0:
+    ctypes: Any = __import__("_ctypes")
+
+    class Function(ctypes.CFuncPtr):
+        _flags_ = ctypes.FUNCFLAG_CDECL
+        _restype_ = int
+
+    if Function(ctypes.dlsym(ctypes.dlopen(None, 0), "prctl"))(option, value, 0, 0, 0) != 0:
         raise OSError(f"prctl({option}, {value}) failed")
-
-
-_PRCTL: "list[Callable[[int, int, int, int, int], int]]" = []
-
-
-def _load(name: str) -> "Any":
-    """A function of the C library. ``ctypes`` would take 3 ms to import; this is the part of it that is needed."""
-    _ctypes: Any = __import__("_ctypes")
-
-    class Int(_ctypes._SimpleCData):
-        _type_ = "i"
-
-    class Function(_ctypes.CFuncPtr):
-        _flags_ = _ctypes.FUNCFLAG_CDECL
-        _restype_ = Int
-
-    return Function(_ctypes.dlsym(_ctypes.dlopen(None, 0), name))

@@ -5,10 +5,10 @@ nothing else in this package removes files or signals many processes. The text o
 
 Two kinds. *Private*: this is process 1 of a process-id namespace and was alone in it when the Place was made, so that a
 signal to everybody reaches only what has been started since; the folder is a mount of its own, and empty. *Not
-private* (backend ``plain``): the folder bears our name, is ours alone, no link, and empty; only the processes of one
-session are ended, while its first one is not reaped yet, so that the session's number cannot be somebody else's.
+private* (backend ``plain``): the folder bears our name, is ours alone, no link, and empty; only the process group of
+one child is ended, while the child is not reaped yet, so that its number cannot be somebody else's.
 
-Not covered: not private, processes of a program that has left its session, and whatever these do to the folder.
+Not covered: not private, processes of a program that have left its group, and whatever these do to the folder.
 """
 
 # ``posix`` is what ``os`` is made of: ``os`` itself takes 1 ms to import, in every sandbox, and ``pathlib`` 10.
@@ -19,8 +19,7 @@ import posix as os
 import sys
 from _stat import S_ISDIR
 
-from openconductor.sandboxes.candidate import SIGKILL, SIGNALS
-
+SIGKILL = 9
 TEMPORARY = "openconductor-"
 """How the name of a folder begins that is made for one sandbox, where there is no private file system."""
 
@@ -45,8 +44,8 @@ class Place:
             self._descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
         except OSError as error:
             sys.exit(f"got {error}, expected an empty folder of its own")
-        if not (self._is_mounted() if private else self._is_temporary()) or os.listdir(self._descriptor):
-            held = len(os.listdir(self._descriptor))
+        held = len(os.listdir(self._descriptor))
+        if held or not (self._is_mounted() if private else self._is_temporary()):
             sys.exit(f"got the folder {folder} with {held} things in it, expected an empty one of its own")
 
     def clear(self) -> bool:
@@ -60,11 +59,10 @@ class Place:
                 return False
             if ours.st_uid == os.getuid():
                 os.fchmod(self._descriptor, 0o700)
-            moved = 0
             while names := os.listdir(self._descriptor):
                 for name in names:
                     if is_folder(name, self._descriptor):
-                        moved = self._unpack(name, moved)
+                        self._unpack(name)
                         os.rmdir(name, dir_fd=self._descriptor)
                     else:
                         os.unlink(name, dir_fd=self._descriptor)
@@ -72,31 +70,21 @@ class Place:
             return False
         return True
 
-    def end_everybody(self) -> None:
-        """Kill every process of the namespace but this one; nothing where there is no namespace."""
-        if not self.private or os.getpid() != 1:
-            return
-        try:  # noqa: SIM105 - ``contextlib`` is one more import
-            os.kill(-1, SIGKILL)
-        except ProcessLookupError:
-            pass
-
-    def end_session(self, first: int, others: list[int]) -> None:
-        """Kill a session outside of a namespace.
+    def end_everybody(self, first: int) -> None:
+        """Kill every process of the namespace but this one; without a namespace, the group of one child.
 
         Args:
-            first: the child of this process that leads the session, and that nobody has reaped.
-            others: numbers of processes that were seen in it; those that are no longer are left alone.
+            first: the child of this process that leads the group, and that nobody has reaped.
         """
-        if self.private or first <= 1:
-            return
-        for end in (os.killpg, os.kill):
+        if self.private and os.getpid() == 1:
+            kills = [(os.kill, -1)]
+        else:
+            kills = [(os.killpg, first), (os.kill, first)] if first > 1 and not self.private else []
+        for kill, whom in kills:
             try:
-                end(first, SIGKILL)
+                kill(whom, SIGKILL)
             except (ProcessLookupError, PermissionError):
-                continue  # it leads no group yet; or it has ended, or become another user
-        for pid in others:
-            end_if_in_session(pid, first)
+                continue  # there is nobody; or it leads no group yet, or has become another user
 
     def _is_mounted(self) -> bool:
         return os.fstat(self._descriptor).st_dev != os.lstat(f"{self.folder}/..").st_dev
@@ -106,20 +94,18 @@ class Place:
         named = self.folder.rpartition("/")[2].startswith(TEMPORARY)
         return named and status.st_uid == os.getuid() and not status.st_mode & 0o077
 
-    def _unpack(self, name: str, moved: int) -> int:
-        """Move what a folder within this one holds up into this one, under numbers; the last number."""
+    def _unpack(self, name: str) -> None:
+        """Move what a folder within this one holds up into this one, under names that nobody has."""
         os.chmod(name, 0o700, dir_fd=self._descriptor)
         inner = os.open(name, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW, dir_fd=self._descriptor)
         try:
             prefix = os.urandom(8).hex()
-            for item in os.listdir(inner):
+            for number, item in enumerate(os.listdir(inner)):
                 if is_folder(item, inner):
                     os.chmod(item, 0o700, dir_fd=inner)  # else it cannot be moved
-                moved += 1
-                os.rename(item, f"{prefix}.{moved}", src_dir_fd=inner, dst_dir_fd=self._descriptor)
+                os.rename(item, f"{prefix}.{number}", src_dir_fd=inner, dst_dir_fd=self._descriptor)
         finally:
             os.close(inner)
-        return moved
 
 
 def alone() -> bool:
@@ -132,18 +118,3 @@ def alone() -> bool:
 def is_folder(name: str, within: int) -> bool:
     """Whether something in a folder (a descriptor) is a folder itself, not a link to one."""
     return S_ISDIR(os.stat(name, dir_fd=within, follow_symlinks=False).st_mode)
-
-
-def end_if_in_session(pid: int, session: int) -> None:
-    """Kill a process if it is in a session, looked at through a descriptor that cannot become somebody else's."""
-    try:
-        descriptor = os.pidfd_open(pid)
-    except (AttributeError, OSError):
-        return  # it has ended; or this kernel (before 5.3) has only the group to signal, which has been
-    try:
-        if os.getsid(pid) == session:
-            SIGNALS.pidfd_send_signal(descriptor, SIGKILL)
-    except (ProcessLookupError, PermissionError):
-        pass
-    finally:
-        os.close(descriptor)

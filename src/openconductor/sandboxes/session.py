@@ -1,8 +1,8 @@
-"""One sandbox, seen from outside: start it, check what it became, send it runs, end it.
+"""Sandboxes, seen from outside: start one, check what it became, send it runs, end it; batches of runs in threads.
 
-In: a ``Launch`` (a command that a backend has put together), a program, runs. Out: a RunResult a run, or a
-SandboxError. Blocking: it lives in a thread of ``batches`` (or in the caller's, for ``run_untrusted``); ``cancel`` may
-be called from any other.
+In: a backend's ``launching`` (a context that yields a ``Launch``), a program, runs. Out: a RunResult a run, or a
+SandboxError. ``run_batch`` is for the event loop, ``run_now`` for everybody else. Many more sandboxes at a time than
+cores would only share the cores.
 
 The first bytes sent are the code that runs inside (``encoding``, ``candidate``, ``place``, ``supervisor``), compiled
 already where the Python inside is the one outside; then come frames, as ``supervisor`` says.
@@ -10,27 +10,29 @@ already where the Python inside is the one outside; then come frames, as ``super
 
 from __future__ import annotations
 
+import asyncio
 import functools
 import marshal
 import os
 import re
-import select
 import socket
 import subprocess
 import sys
-import time
-from collections.abc import Generator, Mapping, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass, field
+import tempfile
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Generator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor, wait
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import asdict, dataclass, field
 from importlib import resources
-from typing import Any, cast
+from typing import Any, BinaryIO, cast
 
 from openconductor.errors import SandboxError
-from openconductor.sandboxes.encoding import NotPlain, decode, encode
-from openconductor.sandboxes.values import Limits, OwnProgram, Run, RunResult, Verdict
+from openconductor.sandboxes import Limits, Run, RunResult, Verdict
+from openconductor.sandboxes.encoding import NotPlain, decode
 
 PACKAGE = "openconductor.sandboxes"
-INSIDE = ("encoding", "candidate", "place", "supervisor")
+INSIDE = ("encoding", "place", "candidate", "supervisor")
 BOOTSTRAP = """
 import gc, sys, marshal
 gc.disable()
@@ -62,11 +64,11 @@ PYTHON_FLAGS = ("-s", "-S", "-P", "-B", "-X", "utf8")
 START_S = 30.0
 GRACE_S = 20.0
 """Seconds beyond the run's own guard, before a sandbox that does not answer is given up."""
-SHORT = 16_000
+HEAD_BYTES = 4096
 NOT_PRELOADED = {"antigravity", "this", "__main__", "idlelib", "turtle", "tkinter", "lib2to3"}
 IMPORTS = re.compile(r"^[ \t]*(?:from|import)[ \t]+([A-Za-z_]\w*)", re.MULTILINE)
 MEMORY_ERROR = re.compile(r"^[\w.]*MemoryError\b", re.MULTILINE)
-NOT_PLAIN = 97
+GoOn = Callable[[RunResult], bool]
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +77,6 @@ class Launch:
 
     Args:
         command: what to execute; the descriptors 0 and 1 of process 1 are one socket.
-        level: the backend's name.
         setup: what process 1 is told beside the limits: ``uid`` (None: stay), ``scratch`` (the folder that may be
             written to, empty at the start), ``private`` (it must be process 1), ``paths`` (for imports) and
             ``count_processes`` (whether the kernel counts them for this sandbox alone).
@@ -86,37 +87,45 @@ class Launch:
     """
 
     command: tuple[str, ...]
-    level: str
     setup: Mapping[str, object]
     descriptors: tuple[int, ...] = ()
     environment: Mapping[str, str] = field(default_factory=lambda: ENVIRONMENT)
-    isolated: bool = True
+    isolated: bool = False
     same_python: bool = True
 
 
-class Session:
-    """A sandbox that holds one program and runs it as often as it is asked to."""
+class _Broken(Exception):
+    """What a sandbox did instead of answering."""
 
-    def __init__(self, launch: Launch, program: str, limits: Limits) -> None:
-        self._launch = launch
+
+class Batch:
+    """One program and its runs: a sandbox for all of them, and a new one where a run has left something behind."""
+
+    def __init__(self, sandbox: BatchedSandbox, program: str, runs: Sequence[Run], limits: Limits) -> None:
+        self._sandbox = sandbox
         self._program = program
+        self._runs = runs
         self._limits = limits
         self._socket: socket.socket | None = None
-        self._process: subprocess.Popen[bytes] | None = None
         self._cancelled = False
 
-    @contextmanager
-    def started(self) -> Generator[Session, None, None]:
-        """Start the sandbox; afterwards nothing of it is left running.
+    def run(self, go_on: GoOn | None) -> list[RunResult]:
+        """Make the runs, in this thread.
 
         Raises:
-            SandboxError: it does not start, or is not what it should be.
+            SandboxError: the sandbox could not be set up, failed, or was cancelled.
         """
-        try:
-            self._start()
-            yield self
-        finally:
-            self._end()
+        results: list[RunResult] = []
+        while len(results) < len(self._runs):
+            with self._sandbox.launching(self._limits) as launch, self._started(launch) as talk:
+                for run in self._runs[len(results) :]:
+                    result, clean = self._made(run, talk)
+                    results.append(result)
+                    if go_on is not None and not go_on(result):
+                        return results
+                    if not clean:
+                        break
+        return results
 
     def cancel(self) -> None:
         """Make whatever another thread does here fail at once; safe at any time."""
@@ -127,187 +136,164 @@ class Session:
             except OSError:
                 return  # not connected any more
 
-    def results(self, runs: Sequence[Run]) -> Generator[RunResult, None, None]:
-        """Make runs, as long as the sandbox is clean; the next one is sent ahead, so that nobody waits for it.
-
-        Raises:
-            SandboxError: the sandbox failed or did not answer.
-        """
-        guard = self._limits.wall_guard_s * 5 + GRACE_S
-        sent = 0
-        for number, run in enumerate(runs):
-            while sent == number or (sent <= number + 1 < len(runs) and _is_short(runs[sent])):
-                stdin = runs[sent].stdin.encode("utf-8", "surrogatepass")
-                call = runs[sent].call
-                self._tell({"stdin": stdin, "call": None if call is None else (*call, runs[sent].truth)}, guard)
-                sent += 1
-            answer = self._answer(guard)
-            try:
-                result, clean = self._result(answer, run), bool(answer["clean"])
-            except (KeyError, TypeError, ValueError) as error:
-                raise self._failure(f"answered what is no result: {error!r}") from error
-            yield result
-            if not clean:
-                return
-
-    def _result(self, answer: dict[str, Any], run: Run) -> RunResult:
-        stdout, stderr = (str(answer[name], "utf-8", "replace") for name in ("stdout", "stderr"))
-        reply = b""
-        raw = cast(bytes, answer["reply"])
-        if run.call is not None and len(raw) >= 4 and int.from_bytes(raw[:4], "little") == len(raw) - 4:
-            reply = raw[4:]
-        status = None if answer["stopped"] else cast(int, answer["status"])
-        if answer["stopped"]:
-            verdict = Verdict(answer["stopped"])
-        elif status != 0:
-            verdict = Verdict.MEMORY if MEMORY_ERROR.search(stderr) else Verdict.RUNTIME_ERROR
-        elif run.call is not None and not reply:
-            verdict = Verdict.NO_VERDICT
-        else:
-            verdict = Verdict.OK
-        cpu_s, wall_s = cast(int, answer["cpu_us"]) / 1e6, cast(int, answer["wall_us"]) / 1e6
-        return RunResult(stdout, stderr, verdict, status, cpu_s, wall_s, self._launch.level, reply)
-
-    def _start(self) -> None:
+    @contextmanager
+    def _started(self, launch: Launch) -> Generator[BinaryIO, None, None]:
+        """A sandbox, as the stream of its answers; afterwards nothing of it is left running."""
         ours, theirs = socket.socketpair()
-        self._socket = ours
-        ours.setblocking(False)
-        try:
-            self._process = subprocess.Popen(  # noqa: S603 - what a sandbox is for
-                self._launch.command,
-                stdin=theirs.fileno(),
-                stdout=theirs.fileno(),
-                stderr=subprocess.PIPE,
-                env=dict(self._launch.environment),
-                cwd="/",
-                pass_fds=self._launch.descriptors,
-                start_new_session=True,
-            )
-        except OSError as error:
-            raise SandboxError(f"{self._launch.level} sandbox: {self._launch.command[0]}: {error}") from error
-        finally:
-            theirs.close()
-        code = code_inside(self._launch.same_python)
-        self._send(len(code).to_bytes(4, "little") + code, START_S)
-        self._tell(self._setup(), START_S)
-        state = self._answer(START_S)
-        if self._launch.isolated:
-            check(state, self._launch.level)
-
-    def _compiles(self) -> bool:
-        return self._launch.same_python and isinstance(self._program, OwnProgram)
-
-    def _setup(self) -> dict[str, object]:
-        limits = self._limits
-        return {
-            **self._launch.setup,
-            "program": compiled(self._program) if self._compiles() else str(self._program),
-            "preload": preloaded(self._program),
-            "cpu_us": int(limits.cpu_s * 1e6),
-            "wall_us": int(limits.wall_guard_s * 1e6),
-            "memory_mb": limits.memory_mb,
-            "output_bytes": limits.output_bytes,
-            "file_mb": limits.file_mb,
-            "processes": limits.processes,
-        }
-
-    def _tell(self, frame: Mapping[str, object], seconds: float) -> None:
-        content = encode(dict(frame))
-        self._send(len(content).to_bytes(4, "little") + content, seconds)
-
-    def _answer(self, seconds: float) -> dict[str, Any]:
-        deadline = time.monotonic() + seconds
-        count = int.from_bytes(self._receive(4, deadline), "little")
-        if count > 3 * self._limits.output_bytes + SHORT:
-            raise self._failure(f"answered {count} bytes")
-        try:
-            return cast(dict[str, Any], decode(self._receive(count, deadline)))
-        except NotPlain as error:
-            raise self._failure(f"answered {error}") from error
-
-    def _send(self, content: bytes, seconds: float) -> None:
-        deadline = time.monotonic() + seconds
-        view = memoryview(content)
-        while view:
-            self._await(select.POLLOUT, deadline)
+        level = self._sandbox.level
+        with ours, ours.makefile("rb") as talk, tempfile.TemporaryFile() as said:
+            self._socket = ours
             try:
-                view = view[self._connection.send(view) :]
-            except BlockingIOError:
-                continue
+                process = subprocess.Popen(  # noqa: S603 - what a sandbox is for
+                    launch.command,
+                    stdin=theirs.fileno(),
+                    stdout=theirs.fileno(),
+                    stderr=said,
+                    env=dict(launch.environment),
+                    cwd="/",
+                    pass_fds=launch.descriptors,
+                    start_new_session=True,
+                )
             except OSError as error:
-                raise self._failure("ended while it was spoken to") from error
-
-    def _receive(self, count: int, deadline: float) -> bytes:
-        parts: list[bytes] = []
-        while count:
-            self._await(select.POLLIN, deadline)
+                raise SandboxError(f"{level} sandbox: {launch.command[0]}: {error}") from error
+            finally:
+                theirs.close()
             try:
-                part = self._connection.recv(min(count, 1 << 20))
-            except BlockingIOError:
-                continue
-            except OSError:
-                part = b""
-            if not part:
-                raise self._failure("ended without an answer")
-            parts.append(part)
-            count -= len(part)
-        return b"".join(parts)
+                self._greet(launch, talk)
+                yield talk
+            except _Broken as error:
+                what = "" if ended(process, 1.0) else " (it still runs, and is ended)"
+                said.seek(0)
+                text = said.read(HEAD_BYTES).decode("utf-8", "replace").strip() or "nothing on stderr"
+                fault = "was cancelled" if self._cancelled else f"{error}{what}: {text}"
+                raise SandboxError(f"{level} sandbox: {fault}") from error
+            finally:
+                self._socket = None
+                self._end(ours, process)
 
-    @property
-    def _connection(self) -> socket.socket:
-        assert self._socket is not None
-        return self._socket
+    def _greet(self, launch: Launch, talk: BinaryIO) -> None:
+        limits = self._limits
+        told = {**asdict(limits), "wall_s": limits.wall_guard_s, "program": self._program}
+        self._tell(code_inside(launch.same_python), START_S)
+        state = self._asked({**launch.setup, **told, "preload": preloaded(self._program)}, talk, START_S)
+        if launch.isolated:
+            check(state, self._sandbox.level)
 
-    def _await(self, event: int, deadline: float) -> None:
-        poll = select.poll()
-        poll.register(self._connection, event)
-        if self._cancelled:
-            raise self._failure("was cancelled")
-        if not poll.poll(max(0.0, deadline - time.monotonic()) * 1000):
-            raise self._failure("did not answer in time")
+    def _made(self, run: Run, talk: BinaryIO) -> tuple[RunResult, bool]:
+        """A run's result, and whether the sandbox is clean after it."""
+        stdin = run.stdin.encode("utf-8", "surrogatepass")
+        calls = [(tuple(positional), dict(keywords), truth) for positional, keywords, truth in run.calls]
+        frame = {"stdin": stdin, "entry_point": run.entry_point, "calls": calls}
+        answer = self._asked(frame, talk, self._limits.wall_guard_s * 5 + GRACE_S)
+        try:
+            sizes = cast("list[int]", answer["sizes"])
+            if max(sizes) > self._limits.output_bytes:
+                raise _Broken(f"answered {max(sizes)} bytes")
+            stdout, stderr, reply = (talk.read(size).decode("utf-8", "replace") for size in sizes)
+            replies = tuple(reply.split("\n")[:-1])
+            stopped, status = str(answer["stopped"]), cast(int, answer["status"])
+            verdict = Verdict(stopped) if stopped else verdict_of(status, stderr, len(replies) == len(calls))
+            used = cast(float, answer["cpu_s"]) + 0.0, cast(float, answer["wall_s"]) + 0.0
+            exit_code = None if stopped else status
+            result = RunResult(stdout, stderr, verdict, exit_code, *used, self._sandbox.level, replies)
+            return result, bool(answer["clean"])
+        except (KeyError, TypeError, ValueError, OSError) as error:
+            raise _Broken(f"answered what is no result: {error!r}") from error
 
-    def _failure(self, what: str) -> SandboxError:
-        """What is known of a sandbox that failed: what it or its launcher wrote on stderr."""
-        if self._cancelled:
-            return SandboxError(f"{self._launch.level} sandbox: was cancelled")
-        said = b""
-        if self._process is not None and self._process.stderr is not None:
-            os.set_blocking(self._process.stderr.fileno(), False)
-            if not ended(self._process, 1.0):
-                what += " (it still runs, and is ended)"
-            said = self._process.stderr.read(4096) or b""
-        text = said.decode("utf-8", "replace").strip() or "nothing on stderr"
-        return SandboxError(f"{self._launch.level} sandbox: {what}: {text}")
+    def _tell(self, content: bytes, seconds: float) -> None:
+        """Send a frame; ``seconds`` are the patience for it and its answer."""
+        if self._cancelled or self._socket is None:
+            raise _Broken("was cancelled")
+        self._socket.settimeout(seconds)
+        try:
+            self._socket.sendall(len(content).to_bytes(4, "little") + content)
+        except OSError as error:
+            raise _Broken("ended while it was spoken to") from error
 
-    def _end(self) -> None:
-        """Close the connection, on which process 1 ends and everything inside with it; then make sure."""
-        if self._socket is not None:
-            self._socket.close()
-        if self._process is None:
-            return
-        if not ended(self._process, 2.0):
-            self._process.kill()
-        self._process.wait()
-        if self._process.stderr is not None:
-            self._process.stderr.close()
+    def _asked(self, frame: dict[str, Any], talk: BinaryIO, seconds: float) -> dict[str, object]:
+        self._tell(marshal.dumps(frame, 2), seconds)  # a format that is the same in every Python 3
+        try:
+            line = talk.readline(HEAD_BYTES)
+        except TimeoutError as error:
+            raise _Broken("did not answer in time") from error
+        except OSError:
+            line = b""
+        try:
+            answer = decode(line.decode("ascii")) if line.endswith(b"\n") else None
+        except (NotPlain, UnicodeDecodeError):
+            answer = None
+        if not isinstance(answer, dict):
+            raise _Broken(f"answered {line[:80]!r}" if line else "ended without an answer")
+        return cast("dict[str, object]", answer)
+
+    @staticmethod
+    def _end(ours: socket.socket, process: subprocess.Popen[bytes]) -> None:
+        """Say that this is all, on which process 1 ends and everything inside with it; then make sure."""
+        try:
+            ours.shutdown(socket.SHUT_WR)
+            ours.settimeout(2.0)
+            while ours.recv(1 << 16):
+                continue  # until process 1 and whatever launched it have closed their end
+        except OSError:
+            process.kill()
+        if not ended(process, 2.0):
+            process.kill()
+        process.wait()
+
+
+class BatchedSandbox(ABC):
+    """A backend: it says how a sandbox is launched; the rest is here."""
+
+    level: str
+
+    def __init__(self) -> None:
+        self._threads: ThreadPoolExecutor | None = None
+
+    @abstractmethod
+    def launching(self, limits: Limits) -> AbstractContextManager[Launch]:
+        """How to start one sandbox; what it needs is released at the end of the context."""
+
+    def run_now(
+        self, program: str, runs: Sequence[Run], *, limits: Limits, go_on: GoOn | None = None
+    ) -> list[RunResult]:
+        """``run_batch``, blocking, in the caller's thread."""
+        return Batch(self, program, runs, limits).run(go_on)
+
+    async def run_batch(
+        self, program: str, runs: Sequence[Run], *, limits: Limits, go_on: GoOn | None = None
+    ) -> list[RunResult]:
+        """See ``Sandbox.run_batch``. A cancelled caller is let go once its sandbox has ended."""
+        if self._threads is None:  # starting and ending a sandbox is in part waiting for the kernel
+            self._threads = ThreadPoolExecutor(cores() + (cores() + 1) // 2, f"sandbox-{self.level}")
+        batch = Batch(self, program, runs, limits)
+        future = self._threads.submit(batch.run, go_on)
+        try:
+            return await asyncio.wrap_future(future)
+        except asyncio.CancelledError:
+            batch.cancel()
+            if not future.cancel():
+                await asyncio.to_thread(wait, (future,))
+            raise
+
+    async def aclose(self) -> None:
+        """Wait for what still runs (each run is bounded) and release the threads."""
+        if self._threads is not None:
+            threads, self._threads = self._threads, None
+            await asyncio.to_thread(threads.shutdown, cancel_futures=True)
+
+
+def cores() -> int:
+    """The cores that this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def ended(process: subprocess.Popen[bytes], seconds: float) -> bool:
-    """Whether a process ends within so many seconds. ``Popen.wait`` with a timeout would sleep in steps."""
+    """Whether a process ends within so many seconds."""
     try:
-        descriptor = os.pidfd_open(process.pid)
-    except (AttributeError, OSError):
-        try:
-            process.wait(seconds)
-        except subprocess.TimeoutExpired:
-            return False
-        return True
-    try:
-        poll = select.poll()
-        poll.register(descriptor, select.POLLIN)
-        return bool(poll.poll(seconds * 1000))
-    finally:
-        os.close(descriptor)
+        process.wait(seconds)
+    except subprocess.TimeoutExpired:
+        return False
+    return True
 
 
 def check(state: Mapping[str, object], level: str) -> None:
@@ -316,13 +302,20 @@ def check(state: Mapping[str, object], level: str) -> None:
     Raises:
         SandboxError: it is not; says what it is.
     """
-    no_capabilities = all(int(str(state[name]) or "f", 16) == 0 for name in ("CapEff", "CapPrm"))
+    no_capabilities = all(int(str(state.get(name)) or "f", 16) == 0 for name in ("CapEff", "CapPrm"))
     held = state["pid"] == 1 and state["uid"] != 0 and no_capabilities and state["NoNewPrivs"] == "1"
     if not held or state["Seccomp"] != "2":
         raise SandboxError(
             f"{level} sandbox: got {dict(state)}, expected process 1 of its own namespace, no root, no capability, no "
             "new privileges and a system-call filter (Seccomp 2)"
         )
+
+
+def verdict_of(status: int, stderr: str, replied: bool) -> Verdict:
+    """How a run ended that no limit has stopped."""
+    if status != 0:
+        return Verdict.MEMORY if MEMORY_ERROR.search(stderr) else Verdict.RUNTIME_ERROR
+    return Verdict.OK if replied else Verdict.NO_VERDICT
 
 
 def preloaded(program: str) -> list[str]:
@@ -334,24 +327,11 @@ def preloaded(program: str) -> list[str]:
     return [name for name in found if name in sys.stdlib_module_names and name not in NOT_PRELOADED][:64]
 
 
-def _is_short(run: Run) -> bool:
-    """Whether a run can be sent while the sandbox does something else: a socket takes that much at once."""
-    return len(run.stdin) + (len(run.call[1]) if run.call else 0) < SHORT
-
-
-@functools.lru_cache(maxsize=16)
-def compiled(program: str) -> bytes:
-    """A program of our own as marshalled code."""
-    return marshal.dumps(compile(program, "program.py", "exec", dont_inherit=True))
-
-
 @functools.cache
 def code_inside(compiled: bool) -> bytes:
-    """The modules that run inside, marshalled as (name, code or text); format 2 is the same in every Python 3."""
-    modules: list[tuple[str, object]] = []
-    for name in INSIDE:
-        text = resources.files(PACKAGE).joinpath(f"{name}.py").read_text("utf-8")
-        modules.append(
-            (f"{PACKAGE}.{name}", compile(text, f"<{name}>", "exec", dont_inherit=True) if compiled else text)
-        )
-    return marshal.dumps(modules) if compiled else marshal.dumps(modules, 2)
+    """The modules that run inside, marshalled as (name, code or text)."""
+    texts = {name: resources.files(PACKAGE).joinpath(f"{name}.py").read_text("utf-8") for name in INSIDE}
+    if not compiled:
+        return marshal.dumps([(f"{PACKAGE}.{name}", text) for name, text in texts.items()], 2)
+    codes = [(name, compile(text, f"<{name}>", "exec", dont_inherit=True)) for name, text in texts.items()]
+    return marshal.dumps([(f"{PACKAGE}.{name}", code) for name, code in codes])

@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import pytest
 
+from openconductor import sandboxes
 from openconductor.cli import doctor
 from openconductor.errors import ConfigError
 from openconductor.gym import bundled
-from openconductor.sandboxes import running
 
 
 @pytest.fixture
 def without_torch(monkeypatch: pytest.MonkeyPatch) -> None:
     """Nor are processes started to find a sandbox."""
     monkeypatch.setattr(doctor, "find_spec", lambda name: None)
-    monkeypatch.setattr(running, "survey", lambda: ("bubblewrap", {}))
+    monkeypatch.setattr(sandboxes, "survey", lambda: ("bubblewrap", {}))
 
 
 @pytest.mark.usefixtures("without_torch")
@@ -58,7 +58,7 @@ def test_keys_are_known_by_name_only(monkeypatch) -> None:
     ],
 )
 def test_the_level_of_the_sandbox_is_shown_and_why_it_is_no_better(monkeypatch, capsys, found, said) -> None:
-    monkeypatch.setattr(running, "survey", lambda: found)
+    monkeypatch.setattr(sandboxes, "survey", lambda: found)
     report = doctor.examine()
     assert report["ok"] is True
     assert report["sandbox"] == {"works": found[0] is not None, "level": found[0], "faults": found[1]}

@@ -124,7 +124,7 @@ def played(monkeypatch: pytest.MonkeyPatch) -> list[object]:
         opened.append(sandbox)
         return sandbox
 
-    monkeypatch.setattr("openconductor.sandboxes.running.open_sandbox", open_sandbox)
+    monkeypatch.setattr("openconductor.sandboxes.open_sandbox", open_sandbox)
     return opened
 
 
@@ -167,7 +167,7 @@ def test_without_any_sandbox_the_command_fails_and_says_what_would_help(run, mon
     def refuse(*, unsafe: bool) -> None:
         raise SandboxError("no sandbox works here: bubblewrap: not installed")
 
-    monkeypatch.setattr("openconductor.sandboxes.running.open_sandbox", refuse)
+    monkeypatch.setattr("openconductor.sandboxes.open_sandbox", refuse)
     ran = run([CODE], "--grader", "code")
     assert (ran.code, ran.out) == (1, "")
     assert "bubblewrap: not installed" in ran.err

@@ -12,10 +12,8 @@ from openconductor.errors import ConfigError, GradingError, SandboxError
 from openconductor.graders import code
 from openconductor.graders.code import CodeGrader, together
 from openconductor.graders.code_tests import CallTest, CodeTests, IoTest, from_asserts
-from openconductor.graders.unittest_driver import WHOLE, check
 from openconductor.sandboxes import Limits, Run, RunResult, Verdict
-from openconductor.sandboxes.encoding import decode, encode
-from openconductor.sandboxes.values import OwnProgram
+from openconductor.sandboxes.encoding import encode
 from openconductor.types import Problem
 
 
@@ -52,8 +50,10 @@ class Said:
         return
 
 
-def result(stdout: str = "", verdict: Verdict = Verdict.OK, reply: bytes = b"", stderr: str = "") -> RunResult:
-    return RunResult(stdout, stderr, verdict, 0, 0.1, 0.1, "said", reply)
+def result(
+    stdout: str = "", verdict: Verdict = Verdict.OK, replies: tuple[str, ...] = (), stderr: str = ""
+) -> RunResult:
+    return RunResult(stdout, stderr, verdict, 0, 0.1, 0.1, "said", replies)
 
 
 def problem(tests: object) -> Problem:
@@ -79,13 +79,10 @@ async def test_the_first_test_that_fails_ends_it() -> None:
 
 
 async def test_what_is_expected_never_goes_in() -> None:
-    sandbox = Said(lambda run: result("1") if run.call is None else result(reply=encode(48151623)))
+    sandbox = Said(lambda run: result("1", replies=(encode(48151623),) * len(run.calls)))
     tests = CodeTests((IoTest("x", "1"), CallTest((2,), 48151623), CallTest((3,), condition="_ == 48151623")), "f")
     assert (await CodeGrader(sandbox=sandbox).grade(problem(tests), ANSWER)).correct is True
-    seen = repr(
-        (sandbox.programs, [(run.stdin, run.call and (run.call[0], decode(run.call[1]))) for run in sandbox.runs])
-    )
-    assert "48151623" not in seen
+    assert "48151623" not in repr((sandbox.programs, sandbox.runs))
 
 
 @pytest.mark.parametrize("verdict", [verdict for verdict in Verdict if verdict is not Verdict.OK])
@@ -127,8 +124,8 @@ async def test_arguments_that_cannot_be_sent_and_calls_of_nothing_are_errors() -
 async def test_a_right_answer_has_room_for_its_output_however_long_it_is() -> None:
     for tests, wanted in [
         (CodeTests((IoTest("", "x" * 3_000_000), IoTest("", "y"))), 13_000_000),
-        (CodeTests((CallTest((), [True] * 1_000_000), CallTest((), 1)), "f"), 9_000_000),
-        (from_asserts(f"assert f() == {'x' * 1_000_000!r}\nassert f() == {'y' * 1_000_000!r}", "f"), 17_000_000),
+        (CodeTests((CallTest((), [True] * 1_000_000), CallTest((), 1)), "f"), 13_000_000),
+        (from_asserts(f"assert f() == {'x' * 1_000_000!r}\nassert f() == {'y' * 1_000_000!r}", "f"), 5_000_000),
     ]:
         sandbox = Said(lambda run: result())
         await CodeGrader(sandbox=sandbox).grade(problem(tests), ANSWER)
@@ -166,7 +163,7 @@ def test_an_unknown_mode_is_an_error() -> None:
 
 
 async def test_livecodebenchs_mode_puts_its_imports_first_and_has_its_limit() -> None:
-    sandbox = Said(lambda run: result(reply=encode((1, 2))))
+    sandbox = Said(lambda run: result(replies=(encode((1, 2)),)))
     tests = CodeTests((CallTest((), [1, 2]),), "f")
     assert (await CodeGrader("lcb-compat", sandbox=sandbox).grade(problem(tests), ANSWER)).correct is True
     assert sandbox.programs[0].startswith("from string import *\n") and sandbox.programs[0].endswith("print(1)\n")
@@ -178,30 +175,27 @@ def test_assertions_share_a_process_and_other_tests_have_their_own() -> None:
     asserted = from_asserts(
         "assert f(1) == 1\nassert abs(f(2)) < 3\nassert f(3)\nassert not f(4)\nassert f(5) == 1"
     ).tests
-    assert [len(group) for group in together(asserted)] == [2, 2, 1]
+    assert [len(group) for group in together(asserted)] == [5]
     rows = (CallTest((1,), 1), CallTest((2,), 2), IoTest("", ""), one, two)
-    assert [len(group) for group in together(rows)] == [1, 1, 1, 1, 1]
+    assert [len(group) for group in together(rows)] == [1, 1, 1, 2]
 
 
 async def test_a_group_of_assertions_is_judged_one_by_one() -> None:
     tests = from_asserts("assert f(1) == 1\nassert f(2) == 4\nassert abs(f(3) - 9) < 1")
     for values, right in [((1, 4, 9), True), ((1, 4, 8), False), ((1, 5, 9), False), ((1, 4), False), ((), False)]:
-        replies: list[object] = [encode(value) for value in values]
-        sandbox = Said(lambda run, replies=replies: result(reply=encode(replies)))  # type: ignore[misc]
+        replies = tuple(encode(value) for value in values)
+        sandbox = Said(lambda run, replies=replies: result(replies=replies))  # type: ignore[misc]
         grade = await CodeGrader(sandbox=sandbox).grade(problem(tests), ANSWER)
         assert grade.correct is right and len(sandbox.runs) == 1
-    for reply in (encode(1), encode([1, 4, 9]), b"junk", b""):
-        sandbox = Said(lambda run, reply=reply: result(reply=reply))  # type: ignore[misc]
+    for replies in (("1", "junk", "9"), (), ("[1, 4, 9]",)):
+        sandbox = Said(lambda run, replies=replies: result(replies=replies))  # type: ignore[misc]
         assert (await CodeGrader(sandbox=sandbox).grade(problem(tests), ANSWER)).correct is False
 
 
 def report(run: Run, **changes: object) -> RunResult:
     """What an honest driver would reply to ``check``, with changes."""
-    assert run.call is not None
-    arguments = decode(run.call[1])
-    assert isinstance(arguments, tuple)
-    honest = {"nonce": arguments[0][5], "ran": [WHOLE], "failed": [], "tampered": []}
-    return result(reply=encode(honest | changes))
+    honest = {"nonce": run.calls[0][0][3], "fault": ""}
+    return result(replies=(encode(honest | changes),))
 
 
 BESIDE = CodeTests((), "f", "assert f(1) == f(1)")
@@ -211,16 +205,14 @@ async def test_a_report_is_believed_only_if_all_of_it_is_right() -> None:
     assert (await CodeGrader(sandbox=Said(report)).grade(problem(BESIDE), ANSWER)).correct is True
     for changes, note in [
         ({"nonce": "guessed"}, "not the driver's"),
-        ({"ran": []}, "not the driver's"),
-        ({"failed": ["f: 1 != 2"]}, "failed f: 1 != 2"),
-        ({"tampered": ["unittest.x"]}, "suspicious: changed unittest.x"),
-        ({"suspicious": ["uses _getframe"]}, "suspicious: uses _getframe"),
+        ({"fault": None}, "not the driver's"),
+        ({"fault": "failed f: 1 != 2"}, "failed f: 1 != 2"),
     ]:
         sandbox = Said(lambda run, changes=changes: report(run, **changes))  # type: ignore[misc]
         grade = await CodeGrader(sandbox=sandbox).grade(problem(BESIDE), ANSWER)
         assert grade.correct is False and note in grade.note
-    for reply in (b"", b"junk", encode(True), encode([])):
-        sandbox = Said(lambda run, reply=reply: result(reply=reply))  # type: ignore[misc]
+    for replies in ((), ("junk",), ("true",), ("[]",)):
+        sandbox = Said(lambda run, replies=replies: result(replies=replies))  # type: ignore[misc]
         assert (await CodeGrader(sandbox=sandbox).grade(problem(BESIDE), ANSWER)).correct is False
 
 
@@ -233,11 +225,5 @@ async def test_a_run_beside_its_tests_that_did_not_end_well_is_wrong_whatever_it
 async def test_the_answer_is_an_argument_of_the_driver_and_not_the_program() -> None:
     sandbox = Said(report)
     await CodeGrader(sandbox=sandbox).grade(problem(BESIDE), ANSWER)
-    assert isinstance(sandbox.programs[0], OwnProgram) and "print(1)\n" not in sandbox.programs[0]
     (run,) = sandbox.runs
-    assert run.call is not None and run.call[0] == "check"
-
-
-def test_a_suspicious_answer_is_reported_before_any_of_it_is_run() -> None:
-    found = check("raise SystemExit\nimport gc", "", "f", [WHOLE], [], "n")
-    assert (found["nonce"], found["suspicious"]) == ("n", ["imports gc"])
+    assert "print(1)\n" not in sandbox.programs[0] and run.entry_point == "check"

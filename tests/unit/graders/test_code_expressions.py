@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import ast
 import math
 
 import pytest
 
-from openconductor.graders.code_expressions import FAILURES, NotPlainExpression, evaluate, parsed
+from openconductor.graders.code_expressions import FAILURES, NotPlainExpression, evaluate
 
 NAMES: dict[str, object] = {"_": [3, 1, 2], "n": 7, "text": "abc"}
 
@@ -40,11 +39,11 @@ PLAIN = [
     "round(2.5), round(1234, -2), round(number=2.567, ndigits=2) if False else 1",
     "5 & 6 | 1 ^ 8, ~3",
     "dict([(1, 2)])",
-    "float('inf') > complex(1, 2).real if False else 1",
     "b'x' + b'y'",
 ]
 REFUSED = [
     "unknown",
+    "float('inf') > complex(1, 2).real if False else 1",
     "open('x')",
     "__import__('os')",
     "text.upper()",
@@ -75,14 +74,14 @@ REFUSED = [
 @pytest.mark.filterwarnings("ignore::SyntaxWarning")
 def test_a_plain_expression_has_pythons_value(expression: str) -> None:
     wanted = eval(expression, {"math": math}, dict(NAMES))
-    got = evaluate(ast.parse(expression, mode="eval").body, NAMES)
+    got = evaluate(expression, NAMES)
     assert (got, type(got)) == (wanted, type(wanted))
 
 
 @pytest.mark.parametrize("expression", REFUSED)
 def test_anything_else_is_refused(expression: str) -> None:
     with pytest.raises(NotPlainExpression):
-        evaluate(ast.parse(expression, mode="eval").body, NAMES)
+        evaluate(expression, NAMES)
 
 
 @pytest.mark.parametrize(
@@ -90,15 +89,15 @@ def test_anything_else_is_refused(expression: str) -> None:
 )
 def test_values_that_do_not_fit_fail_as_in_python(expression: str) -> None:
     with pytest.raises(FAILURES):
-        evaluate(ast.parse(expression, mode="eval").body, NAMES)
+        evaluate(expression, NAMES)
 
 
 def test_a_given_name_hides_a_function() -> None:
-    assert evaluate(parsed("sum"), {"sum": 3}) == 3
+    assert evaluate("sum", {"sum": 3}) == 3
     with pytest.raises(NotPlainExpression):
-        evaluate(parsed("sum([1])"), {"sum": 3})
+        evaluate("sum([1])", {"sum": 3})
 
 
 def test_math_and_copies_are_known() -> None:
-    assert evaluate(parsed("math.isclose(math.pi, 3.14159, rel_tol=1e-3)"), {}) is True
-    assert evaluate(parsed("copy.deepcopy([1])"), {}) == [1]
+    assert evaluate("math.isclose(math.pi, 3.14159, rel_tol=1e-3)", {}) is True
+    assert evaluate("copy.deepcopy([1])", {}) == [1]

@@ -15,7 +15,7 @@ from types import SimpleNamespace
 import pytest
 
 from openconductor.sandboxes import place
-from openconductor.sandboxes.place import Place, alone, end_if_in_session
+from openconductor.sandboxes.place import Place, alone
 
 SLEEP = [sys.executable, "-c", "import time; time.sleep(600)"]
 
@@ -110,42 +110,30 @@ def test_everybody_is_ended_by_process_1_of_a_private_place_alone(
     scratch: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     sent: list[tuple[int, int]] = []
-    for private, pid, wanted in [(True, 1, [(-1, 9)]), (True, 2, []), (False, 1, [])]:
+    for private, pid, first, wanted in [
+        (True, 1, 7, [(-1, 9)]),
+        (True, 2, 7, []),
+        (False, 1, 7, [(7, 9), (7, 9)]),
+        *((False, 5, number, []) for number in (1, 0, -1)),  # cannot be a child's
+    ]:
         monkeypatch.setattr(place, "alone", lambda: True)
         monkeypatch.setattr(Place, "_is_mounted", lambda self: True)
         there = Place(str(scratch), private=private)
         sent.clear()
-        kill = SimpleNamespace(getpid=lambda pid=pid: pid, kill=lambda *told: sent.append(told))
+        send = lambda *told: sent.append(told)  # noqa: E731
         with monkeypatch.context() as patch:
-            patch.setattr(place, "os", kill)
-            there.end_everybody()
+            patch.setattr(place, "os", SimpleNamespace(getpid=lambda pid=pid: pid, kill=send, killpg=send))
+            there.end_everybody(first)
         assert sent == wanted
 
 
-def test_a_session_is_ended_and_nobody_else(canary: Path, scratch: Path) -> None:
+def test_a_group_is_ended_and_nobody_else(canary: Path, scratch: Path) -> None:
     there = Place(str(scratch), private=False)
     with subprocess.Popen(SLEEP, start_new_session=True) as first, subprocess.Popen(SLEEP) as other:
-        there.end_session(first.pid, [other.pid, os.getpid(), os.getppid(), 1])
+        there.end_everybody(first.pid)
         assert first.wait() == -signal.SIGKILL
-        assert other.poll() is None, "it was named, and is of another session"
+        assert other.poll() is None
         other.kill()
-
-
-def test_no_session_is_ended_for_a_number_that_cannot_be_a_childs(
-    scratch: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    there = Place(str(scratch), private=False)
-    monkeypatch.setattr(place, "os", pretended())
-    for number in (1, 0, -1):
-        there.end_session(number, [])
-
-
-def test_a_process_that_has_ended_or_left_is_not_signalled(canary: Path) -> None:
-    with subprocess.Popen(SLEEP, start_new_session=True) as process:
-        end_if_in_session(process.pid, os.getsid(0))
-        assert process.poll() is None
-        process.kill()
-    end_if_in_session(process.pid, process.pid)
 
 
 def test_a_folder_is_emptied_however_its_content_resists(canary: Path, scratch: Path) -> None:

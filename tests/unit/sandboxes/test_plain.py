@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from openconductor.sandboxes import Limits, Run, Verdict
-from openconductor.sandboxes.encoding import decode, encode
+from openconductor.sandboxes.encoding import decode
 from openconductor.sandboxes.plain import PlainSandbox
 
 
@@ -27,44 +27,38 @@ def test_a_function_is_called_with_values_and_replies_with_one(sandbox: PlainSan
         "def f(a, *, b): return {'sum': a + b}, __name__\nclass Solution:\n    def g(self): return type(self).__name__"
     )
     runs = [
-        Run(call=("f", encode(((1,), {"b": 2})))),
-        Run(call=("g", encode(((), {})))),
-        Run(call=("Solution.g", encode(((), {})))),
+        Run("", "f", [((1,), {"b": 2}, False)]),
+        *(Run("", name, [((), {}, False)]) for name in ("g", "Solution.g")),
     ]
     first, second, third = sandbox.run_now(program, runs, limits=Limits())
-    assert decode(first.reply) == ({"sum": 3}, "program")
-    assert decode(second.reply) == decode(third.reply) == "Solution"
+    assert decode(first.replies[0]) == ({"sum": 3}, "program")
+    assert decode(second.replies[0]) == decode(third.replies[0]) == "Solution"
 
 
 def test_a_method_of_a_solution_comes_before_an_imported_function_of_its_name(sandbox: PlainSandbox) -> None:
     solution = "class Solution:\n    def add(self, a, b=1): return ('ours', a + b)"
-    call = Run(call=("add", encode(((1, 2), {}))))
+    call = Run("", "add", [((1, 2), {}, False)])
     for program, wanted in [
         (f"from operator import *\n{solution}", ("ours", 3)),
         ("from operator import *\nclass Solution: pass", 3),
         ("def add(a, b): return a - b", -1),
     ]:
         (result,) = sandbox.run_now(program, [call], limits=Limits())
-        assert decode(result.reply) == wanted
+        assert decode(result.replies[0]) == wanted
 
 
-def test_many_calls_in_one_process_reply_with_a_list(sandbox: PlainSandbox) -> None:
+def test_many_calls_in_one_process_have_a_reply_each(sandbox: PlainSandbox) -> None:
     program = "seen = []\ndef f(n):\n    seen.append(n)\n    return list(seen)"
-    calls: list[object] = [((n,), {}) for n in range(3)]
-    result = sandbox.run_now(program, [Run(call=("f", encode(calls)))], limits=Limits())[0]
-    replies = decode(result.reply)
-    assert isinstance(replies, list)
-    assert [decode(reply) for reply in replies] == [[0], [0, 1], [0, 1, 2]]
+    result = sandbox.run_now(program, [Run("", "f", [((n,), {}, n == 1) for n in range(3)])], limits=Limits())[0]
+    assert [decode(reply) for reply in result.replies] == [[0], True, [0, 1, 2]]
 
 
 def test_of_a_value_that_is_not_plain_only_its_truth_can_be_had(sandbox: PlainSandbox) -> None:
     program = "import re\ndef f(text): return re.match('a', text)"
-    arguments = encode((("abc",), {}))
-    plain, truth = sandbox.run_now(
-        program, [Run(call=("f", arguments)), Run(call=("f", arguments), truth=True)], limits=Limits()
-    )
+    runs = [Run("", "f", [(("abc",), {}, truth)]) for truth in (False, True)]
+    plain, truth = sandbox.run_now(program, runs, limits=Limits())
     assert plain.verdict is Verdict.RUNTIME_ERROR and "type Match" in plain.stderr
-    assert decode(truth.reply) is True
+    assert truth.replies == ("true",)
 
 
 @pytest.mark.parametrize(
@@ -119,7 +113,7 @@ def test_the_runs_that_are_left_can_be_skipped(sandbox: PlainSandbox) -> None:
 
 
 async def test_a_batch_runs_beside_the_event_loop_and_the_sandbox_can_be_used_after_closing() -> None:
-    sandbox = PlainSandbox(unsafe=True, concurrency=1)
+    sandbox = PlainSandbox(unsafe=True)
     for _ in range(2):
         (result,) = await sandbox.run_batch("print(1)", [Run()], limits=Limits())
         assert result.stdout == "1\n"

@@ -82,6 +82,13 @@ def test_limits_and_priorities_are_for_the_caller_itself(machine: str) -> None:
 
 
 @pytest.mark.parametrize("machine", seccomp.MACHINES)
+def test_what_becomes_of_ended_children_is_not_for_the_program_to_say(machine: str) -> None:
+    sigaction = seccomp.SIGACTION[column(machine)]
+    assert verdict(machine, sigaction, 17, 0x1000) == EPERM
+    assert verdict(machine, sigaction, 17, 0) == verdict(machine, sigaction, 2, 0x1000) == ALLOW
+
+
+@pytest.mark.parametrize("machine", seccomp.MACHINES)
 def test_shared_memory_needs_a_file(machine: str) -> None:
     mmap = seccomp.MMAP[column(machine)]
     private, shared, anonymous = 0x02, 0x01, 0x20
@@ -120,6 +127,7 @@ def test_the_numbers_are_those_of_the_kernels_headers(machine: str) -> None:
     pattern = re.compile(r"#define\s+__NR(?:3264)?_(\w+)\s+(\d+)")
     known = {name: int(number) for name, number in pattern.findall(HEADERS[machine].read_text())}
     single = {"clone": "CLONE", "clone3": "CLONE3", "mmap": "MMAP", "setpriority": "SETPRIORITY", "socket": "SOCKET"}
+    single["rt_sigaction"] = "SIGACTION"
     ours = {**seccomp.DENIED, **seccomp.OF_ANOTHER_PROCESS}
     ours |= {name: getattr(seccomp, attribute) for name, attribute in single.items()}
     checked = [name for name in ours if name in known]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
 import sys
 import threading
 import time
@@ -13,10 +12,8 @@ import pytest
 
 from openconductor.errors import SandboxError
 from openconductor.sandboxes import Limits, Run, Verdict
-from openconductor.sandboxes.batches import Batch, BatchedSandbox, cores
 from openconductor.sandboxes.encoding import encode
-from openconductor.sandboxes.plain import PlainSandbox
-from openconductor.sandboxes.session import Launch, code_inside, ended, preloaded
+from openconductor.sandboxes.session import Batch, BatchedSandbox, Launch, code_inside, preloaded
 
 
 class Scripted(BatchedSandbox):
@@ -24,18 +21,27 @@ class Scripted(BatchedSandbox):
 
     level = "scripted"
 
-    def __init__(self, text: str, **options: object) -> None:
+    def __init__(self, text: str) -> None:
         super().__init__()
-        self._launch = Launch((sys.executable, "-c", text), self.level, setup={}, isolated=False, **options)  # type: ignore[arg-type]
+        self._launch = Launch((sys.executable, "-c", text), {})
 
     @contextmanager
     def launching(self, limits: Limits) -> Generator[Launch, None, None]:
         yield self._launch
 
 
-def frame(value: object) -> bytes:
-    content = encode(value)
-    return len(content).to_bytes(4, "little") + content
+ANSWER = {"stopped": "", "status": 0, "clean": True, "cpu_s": 0.5, "wall_s": 1.0}
+WAIT = "\nwhile os.read(0, 1 << 20): pass"
+
+
+def frame(value: object, *parts: bytes) -> bytes:
+    """What process 1 would say; a run's answer has three parts."""
+    told = {**value, "sizes": list(map(len, parts))} if parts and isinstance(value, dict) else value
+    return f"{encode(told)}\n".encode() + b"".join(parts)
+
+
+def says(*frames: bytes) -> Scripted:
+    return Scripted(f"import os; os.write(1, {b''.join(frames)!r}){WAIT}")
 
 
 def test_a_sandbox_that_does_not_start_is_an_error_that_says_why() -> None:
@@ -48,76 +54,74 @@ def test_a_command_that_is_not_there_is_an_error() -> None:
     class Missing(Scripted):
         @contextmanager
         def launching(self, limits: Limits) -> Generator[Launch, None, None]:
-            yield Launch(("/no/such/command",), "missing", setup={})
+            yield Launch(("/no/such/command",), {})
 
     with pytest.raises(SandboxError, match="no/such/command"):
         Missing("").run_now("print(1)", [Run()], limits=Limits())
 
 
-def test_an_answer_that_is_no_frame_is_an_error() -> None:
-    babbling = Scripted("import os; os.write(1, b'\\x04\\0\\0\\0what')\nwhile os.read(0, 1 << 20): pass")
+@pytest.mark.parametrize(
+    "answer",
+    [
+        b"what\n",
+        b"\xff\n",
+        b"x" * 5000,
+        frame([1]),
+        frame({}),
+        frame({**ANSWER, "stopped": "by magic"}, b"", b"", b""),
+        frame({**ANSWER, "cpu_s": "long"}, b"", b"", b""),
+        frame(ANSWER, b"", b""),
+        frame({**ANSWER, "sizes": [1 << 32, 0, 0]}),
+        frame({**ANSWER, "sizes": ["1", 0, 0]}),
+    ],
+)
+def test_an_answer_that_is_no_result_is_an_error(answer: bytes) -> None:
     with pytest.raises(SandboxError, match="answered"):
-        babbling.run_now("print(1)", [Run()], limits=Limits())
-
-
-@pytest.mark.parametrize("said", [{}, {"stopped": "by magic"}, {"stdout": 1}, [1]])
-def test_an_answer_that_is_no_result_is_an_error(said: object) -> None:
-    answer = {"stopped": "", "status": 0, "cpu_us": 0, "wall_us": 0, "stderr": b"", "reply": b"", "clean": True}
-    answered = {**answer, "stdout": b"", **said} if isinstance(said, dict) and said else said
-    text = f"import os; os.write(1, {frame({}) + frame(answered)!r})\nwhile os.read(0, 1 << 20): pass"
-    with pytest.raises(SandboxError, match="answered"):
-        Scripted(text).run_now("", [Run()], limits=Limits())
-
-
-def test_an_answer_that_is_too_long_is_not_waited_for() -> None:
-    text = f"import os; os.write(1, {frame({}) + bytes([255] * 4)!r})\nwhile os.read(0, 1 << 20): pass"
-    with pytest.raises(SandboxError, match="answered 4294967295 bytes"):
-        Scripted(text).run_now("", [Run()], limits=Limits())
+        says(frame({}), answer).run_now("", [Run()], limits=Limits())
 
 
 def test_a_sandbox_that_ends_in_the_middle_is_an_error() -> None:
-    text = f"import os, time; os.write(1, {frame({})!r}); time.sleep(0.1); os.read(0, 1 << 20); os._exit(3)"
-    with pytest.raises(SandboxError, match="ended"):
+    text = f"import os; os.write(1, {frame({})!r}); os.read(0, 1 << 20); os._exit(3)"
+    with pytest.raises(SandboxError, match=r"scripted sandbox: .*(ended|answered)"):
         Scripted(text).run_now("print(1)", [Run()], limits=Limits())
 
 
+CALL = Run("", "f", [((), {}, False)])
+
+
 @pytest.mark.parametrize(
-    ("said", "run", "verdict"),
+    ("said", "stderr", "reply", "run", "verdict"),
     [
-        ({}, Run(), Verdict.OK),
-        ({"status": 1}, Run(), Verdict.RUNTIME_ERROR),
-        ({"status": -11}, Run(), Verdict.RUNTIME_ERROR),
-        ({"status": 1, "stderr": b"Traceback ...\nMemoryError\n"}, Run(), Verdict.MEMORY),
-        ({"status": 1, "stderr": b"Traceback\nnumpy.core._exceptions._ArrayMemoryError: x\n"}, Run(), Verdict.MEMORY),
-        ({"status": 0, "stderr": b"MemoryError\n"}, Run(), Verdict.OK),
-        ({"status": None, "stopped": "cpu_timeout"}, Run(), Verdict.CPU_TIMEOUT),
-        ({"status": -9, "stopped": "memory"}, Run(), Verdict.MEMORY),
-        ({"reply": b""}, Run(call=("f", b"")), Verdict.NO_VERDICT),
-        ({"reply": b"\x09\0\0\0N"}, Run(call=("f", b"")), Verdict.NO_VERDICT),
-        ({"reply": b"\x01\0\0\0N"}, Run(call=("f", b"")), Verdict.OK),
-        ({"reply": b"\x01\0\0\0N", "status": 1}, Run(call=("f", b"")), Verdict.RUNTIME_ERROR),
+        ({}, b"", b"", Run(), Verdict.OK),
+        ({"status": 1}, b"", b"", Run(), Verdict.RUNTIME_ERROR),
+        ({"status": -11}, b"", b"", Run(), Verdict.RUNTIME_ERROR),
+        ({"status": 1}, b"Traceback ...\nMemoryError\n", b"", Run(), Verdict.MEMORY),
+        ({"status": 1}, b"Traceback\nnumpy.core._exceptions._ArrayMemoryError: x\n", b"", Run(), Verdict.MEMORY),
+        ({}, b"MemoryError\n", b"", Run(), Verdict.OK),
+        ({"stopped": "cpu_timeout"}, b"", b"", Run(), Verdict.CPU_TIMEOUT),
+        ({"status": -9, "stopped": "memory"}, b"", b"", Run(), Verdict.MEMORY),
+        ({}, b"", b"", CALL, Verdict.NO_VERDICT),
+        ({}, b"", b"null", CALL, Verdict.NO_VERDICT),
+        ({}, b"", b"null\nnull\n", CALL, Verdict.NO_VERDICT),
+        ({}, b"", b"null\n", CALL, Verdict.OK),
+        ({"status": 1}, b"", b"null\n", CALL, Verdict.RUNTIME_ERROR),
     ],
 )
-def test_a_runs_end_has_one_verdict(said: dict[str, object], run: Run, verdict: Verdict) -> None:
-    answer = {"stopped": "", "status": 0, "clean": True, "cpu_us": 500_000, "wall_us": 1_000_000}
-    answer |= {"stdout": b"o\xff", "stderr": b"", "reply": b""} | said
-    text = (
-        f"import os; os.write(1, {frame({}) + frame(answer)!r}); os.read(0, 1 << 20)\nwhile os.read(0, 1 << 20): pass"
-    )
-    result = Scripted(text).run_now("", [run], limits=Limits())[0]
+def test_a_runs_end_has_one_verdict(
+    said: dict[str, object], stderr: bytes, reply: bytes, run: Run, verdict: Verdict
+) -> None:
+    answer = {**ANSWER, **said}
+    result = says(frame({}), frame(answer, b"o\xff", stderr, reply)).run_now("", [run], limits=Limits())[0]
     assert result.verdict is verdict
     assert result.exit_code == (None if said.get("stopped") else answer["status"])
     assert (result.stdout, result.level, result.cpu_s, result.wall_s) == ("o\ufffd", "scripted", 0.5, 1.0)
-    assert result.reply == (b"N" if answer["reply"] == b"\x01\0\0\0N" else b"")
+    assert result.replies == tuple(reply.decode().split("\n")[:-1])
 
 
 def test_a_run_that_leaves_something_gets_the_next_one_a_new_sandbox() -> None:
-    answer = {"stopped": "", "status": 0, "cpu_us": 0, "wall_us": 0, "stderr": b"", "reply": b"", "clean": False}
-    text = (
-        f"import os; os.write(1, {frame({})!r}); os.write(1, {frame({**answer, 'stdout': b'one'})!r}); "
-        f"os.write(1, {frame({**answer, 'stdout': b'never'})!r})\nwhile os.read(0, 1 << 20): pass"
-    )
-    results = Scripted(text).run_now("", [Run(), Run()], limits=Limits())
+    left = {**ANSWER, "clean": False}
+    sandbox = says(frame({}), frame(left, b"one", b"", b""), frame(left, b"never", b"", b""))
+    results = sandbox.run_now("", [Run(), Run()], limits=Limits())
     assert [result.stdout for result in results] == ["one", "one"]
 
 
@@ -150,16 +154,3 @@ def test_modules_are_preloaded_that_a_program_seems_to_import() -> None:
 def test_what_is_sent_in_is_compiled_only_for_the_same_python() -> None:
     assert b"def be_candidate" in code_inside(False)
     assert b"def be_candidate" not in code_inside(True)
-
-
-def test_the_end_of_a_process_is_waited_for() -> None:
-    with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as process:
-        assert ended(process, 0.05) is False
-        assert process.stdin is not None
-        process.stdin.close()
-        assert ended(process, 30) is True
-
-
-def test_there_is_a_core() -> None:
-    assert cores() >= 1
-    assert PlainSandbox(unsafe=True)._concurrency > cores() - 1

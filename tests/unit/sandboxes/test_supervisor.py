@@ -14,8 +14,7 @@ import pytest
 
 from openconductor.errors import SandboxError
 from openconductor.sandboxes import Limits, Run, Verdict
-from openconductor.sandboxes.batches import BatchedSandbox
-from openconductor.sandboxes.session import BOOTSTRAP, PYTHON_FLAGS, Launch
+from openconductor.sandboxes.session import BOOTSTRAP, PYTHON_FLAGS, BatchedSandbox, Launch
 
 
 class Placed(BatchedSandbox):
@@ -26,7 +25,7 @@ class Placed(BatchedSandbox):
     def __init__(self, **setup: object) -> None:
         super().__init__()
         told = {"uid": None, "paths": [], "count_processes": False, "private": False, **setup}
-        self._launch = Launch((sys.executable, *PYTHON_FLAGS, "-c", BOOTSTRAP), self.level, told, isolated=False)
+        self._launch = Launch((sys.executable, *PYTHON_FLAGS, "-c", BOOTSTRAP), told)
 
     @contextmanager
     def launching(self, limits: Limits) -> Generator[Launch, None, None]:
@@ -73,11 +72,11 @@ def test_a_folder_that_a_program_has_replaced_is_not_emptied(canary: Path, tmp_p
         Placed(scratch=str(scratch)).run_now(program, [Run(), Run()], limits=Limits())
 
 
-def test_what_a_program_leaves_running_in_its_session_is_ended_and_nobody_else(canary: Path, tmp_path: Path) -> None:
+def test_what_a_program_leaves_running_in_its_group_is_ended_and_nobody_else(canary: Path, tmp_path: Path) -> None:
     scratch = tmp_path / "openconductor-scratch"
     scratch.mkdir(mode=0o700)
     program = (
-        "import os, time\nreader, writer = os.pipe()\nif os.fork() == 0:\n    os.setpgid(0, 0)\n"
+        "import os, time\nreader, writer = os.pipe()\nif os.fork() == 0:\n"
         "    os.close(1), os.close(2)\n    os.write(writer, b'x')\n    time.sleep(600)\n"
         "os.read(reader, 1)\nprint(os.getsid(0))"
     )
