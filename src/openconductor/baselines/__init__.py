@@ -10,23 +10,27 @@ Not here: ``rewired.ablated``, which makes an ablation of a Conductor, and ``ora
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Generator, Mapping
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, cast
+
+from openconductor.config import load_registered, nearest
+from openconductor.errors import ConfigError
 
 if TYPE_CHECKING:
     from openconductor.pool import WorkerPool
     from openconductor.protocols import Orchestrator
 
 BASELINES: dict[str, str] = {
-    "best_fixed": "openconductor.baselines.best_fixed:BestFixed",
+    "best_fixed": "openconductor.baselines.planned:BestFixed",
     "consensus": "openconductor.baselines.consensus:Consensus",
     "context": "openconductor.baselines.single:LongContext",
     "explorer": "openconductor.baselines.collaboration:Explorer",
     "masrouter": "openconductor.baselines.routers:MASRouter",
-    "moa": "openconductor.baselines.moa:MixtureOfAgents",
+    "moa": "openconductor.baselines.consensus:MixtureOfAgents",
     "planned": "openconductor.baselines.planned:PlannedOrchestrator",
-    "random": "openconductor.baselines.random_workflow:RandomWorkflows",
-    "reflection": "openconductor.baselines.reflection:Reflection",
+    "random": "openconductor.baselines.planned:RandomWorkflows",
+    "reflection": "openconductor.baselines.single:Reflection",
     "routerdc": "openconductor.baselines.routers:RouterDC",
     "single": "openconductor.baselines.single:SingleWorker",
     "smoothie": "openconductor.baselines.smoothie:Smoothie",
@@ -45,22 +49,17 @@ def make_baseline(name: str, pool: WorkerPool, **options: object) -> Orchestrato
         ConfigError: there is no such baseline or option (the message names the nearest), one is missing or out of its
             range, or the extra that the baseline needs is not installed.
     """
-    from openconductor.config import nearest
-    from openconductor.errors import ConfigError
-
     known = baseline_options(name)
     for option in options:
         if option not in known:
             near = f"; nearest: {nearest(option, known)!r}" if known else ""
             taken = ", ".join(known) or "nothing but the pool"
             raise ConfigError(f"baseline {name!r}: got the option {option!r}, expected one of {taken}{near}")
-    missing = [name for name, one in known.items() if one.default is inspect.Parameter.empty and name not in options]
+    missing = [option for option, one in known.items() if one.default is one.empty and option not in options]
     if missing:
         raise ConfigError(f"baseline {name!r}: missing {', '.join(missing)}; expected a value")
-    try:
+    with _extra_of(name):
         return _factory(name)(pool, **options)
-    except ImportError as error:
-        raise _without_extra(name, error) from error
 
 
 def baseline_options(name: str) -> Mapping[str, inspect.Parameter]:
@@ -72,22 +71,23 @@ def baseline_options(name: str) -> Mapping[str, inspect.Parameter]:
     >>> list(baseline_options("consensus"))
     ['worker', 'n', 'key']
     """
-    _, *options = inspect.signature(_factory(name)).parameters.items()
+    with _extra_of(name):
+        _, *options = inspect.signature(_factory(name)).parameters.items()
     return dict(options)
 
 
 def _factory(name: str) -> Callable[..., Orchestrator]:
-    from openconductor.config import load_registered
+    return cast("Callable[..., Orchestrator]", load_registered(BASELINES, name, what="baseline"))
 
+
+@contextmanager
+def _extra_of(name: str) -> Generator[None]:
+    """Name the extra that a baseline needs where a library is not there."""
     try:
-        return cast("Callable[..., Orchestrator]", load_registered(BASELINES, name, what="baseline"))
+        yield
     except ImportError as error:
-        raise _without_extra(name, error) from error
-
-
-def _without_extra(name: str, error: ImportError) -> Exception:
-    from openconductor.errors import ConfigError
-
-    if (error.name or "").startswith("openconductor"):
-        return error  # a fault of ours, not an extra that the user lacks
-    return ConfigError(f"baseline {name!r}: {error}; expected its extra: pip install 'openconductor[baselines]'")
+        if (error.name or "").startswith("openconductor"):
+            raise  # a fault of ours, not an extra that the user lacks
+        raise ConfigError(
+            f"baseline {name!r}: {error}; expected its extra: pip install 'openconductor[baselines]'"
+        ) from error

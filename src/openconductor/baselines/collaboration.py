@@ -18,9 +18,7 @@ from dataclasses import dataclass
 from openconductor.baselines.instructions import ALONE, in_gym, merge, revise, solve
 from openconductor.baselines.observed import Observations, text_of
 from openconductor.baselines.pools import Baseline, check_count
-from openconductor.episode import Stage
 from openconductor.errors import ConfigError
-from openconductor.gym.questions import read_question
 from openconductor.pool import WorkerPool
 from openconductor.prompt import SOLVE_SUBTASK
 from openconductor.types import Question, Step, Workflow
@@ -86,8 +84,7 @@ class Collaboration:
         return Workflow(tuple(Step(worker, text, sees) for worker, text, sees in told))
 
     def _instructions(self, question: Question) -> list[str]:
-        text = in_gym(question)
-        asked = read_question(text) if text is not None else None
+        asked = in_gym(question)
         if asked is None:
             return [ROLES[role] for role in self.roles]
         # A chain's seats share out the question's operations; a seat that is left without one looks the work over.
@@ -131,16 +128,11 @@ class Explorer(Baseline):
         super().__init__(pool, "explorer")
         self._seed = seed
 
-    async def play(self, stage: Stage) -> str | None:
-        """One round, of the collaboration that is drawn."""
-        drawn, workers = self.draw(stage.question, sample=stage.sample)
-        return await stage.answer_by(drawn.workflow(workers, stage.question))
-
-    def draw(self, question: Question, *, sample: int = 0) -> tuple[Collaboration, list[int]]:
-        """The collaboration and the workers that are drawn for a question."""
+    def workflow(self, question: Question, *, sample: int = 0) -> Workflow:
+        """The collaboration that is drawn for a question, with its workers."""
         rng = random.Random(f"explorer/{self._seed}/{sample}/{text_of(question)}")
         drawn = rng.choice(list(COLLABORATIONS.values()))
-        return drawn, [rng.choice(self.pool.ordinals) for _ in drawn.roles]
+        return drawn.workflow([rng.choice(self.pool.ordinals) for _ in drawn.roles], question)
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,11 +157,10 @@ class Trial:
     cost: float | None = None
 
     def __post_init__(self) -> None:
-        if self.collaboration not in COLLABORATIONS:
-            raise ConfigError(f"collaboration: got {self.collaboration!r}, expected one of {list(COLLABORATIONS)}")
-        seats = len(COLLABORATIONS[self.collaboration].roles)
-        if len(self.workers) != seats:
-            raise ConfigError(f"Trial of {self.collaboration}: got {len(self.workers)} workers, expected {seats}")
+        seats = {one.name: len(one.roles) for one in COLLABORATIONS.values()}
+        if seats.get(self.collaboration) != len(self.workers):
+            got = f"{self.collaboration!r} of {len(self.workers)} workers"
+            raise ConfigError(f"Trial: got the collaboration {got}, expected one of these, of so many: {seats}")
         if not 0 <= self.right <= 1 or (self.cost is not None and not self.cost >= 0):
             raise ConfigError(f"Trial: got right {self.right} and cost {self.cost}, expected 0 to 1, and from 0")
 

@@ -1,7 +1,7 @@
-"""Consensus (self-consistency, Wang et al. 2022, arXiv 2203.11171): one worker answers n times, the majority counts.
+"""Several answers to one question, of which one is made: by a vote, or by a worker that merges them.
 
-In: a pool and a worker. Out: Episodes of one round with n independent steps; the answer is the first response that says
-what most of them say.
+In: a pool and a worker. Out: Episodes of one round. Consensus is self-consistency (Wang et al. 2022, arXiv 2203.11171);
+Mixture-of-Agents is that of Wang et al. 2024 (arXiv 2406.04692).
 """
 
 from __future__ import annotations
@@ -9,16 +9,16 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Sequence
 
-from openconductor.baselines.instructions import ALONE, in_gym
+from openconductor.baselines.instructions import ALONE, in_gym, merge, solve
 from openconductor.baselines.pools import Baseline, check_count, forgiving_pool, ordinal_in, spoken
 from openconductor.episode import Stage
-from openconductor.errors import ConfigError
+from openconductor.errors import ConfigError, Refused
 from openconductor.graders.extraction import find_answer
 from openconductor.graders.math_text import normalise, words_of
 from openconductor.graders.numerals import read_numeral
 from openconductor.gym.world import read_value
 from openconductor.pool import WorkerPool
-from openconductor.types import Step, Workflow
+from openconductor.types import Question, Step, Workflow
 
 Key = Callable[[str], str | None]
 """What a response says, in a form in which equal answers are equal texts; None where it says nothing."""
@@ -98,3 +98,43 @@ def _one_form(item: str) -> str:
     if numeral is not None and numeral.base is None and numeral.unit is None:
         return f"{numeral.value}{'%' if numeral.percent else ''}"
     return (words_of(text) or "").casefold() or " ".join(text.split())
+
+
+class MixtureOfAgents(Baseline):
+    """All workers propose side by side, one aggregator merges what they propose.
+
+    A worker that declines to propose is passed over; where the aggregator declines, the episode ends in that.
+
+    Args:
+        pool: the workers, all of which propose, the aggregator too.
+        aggregator: the name or ordinal of the worker that merges.
+        layers: layers of proposals before the merge: in each but the first, every worker sees all proposals of the one
+            before. The original counts the merge as one more: its default of 3 layers is ``layers=2`` here; the
+            Conductor paper's 8 calls for 7 workers are ``layers=1``.
+
+    Raises:
+        ConfigError: the pool has no such worker, or ``layers`` is below 1.
+    """
+
+    def __init__(self, pool: WorkerPool, aggregator: int | str, *, layers: int = 1) -> None:
+        self._aggregator = ordinal_in(pool, aggregator)
+        check_count("MixtureOfAgents.layers", layers, 1)
+        super().__init__(forgiving_pool(pool), f"MoA, merged by {pool[self._aggregator].name}")
+        self._layers = layers
+
+    async def play(self, stage: Stage) -> str | None:
+        """One round, of the whole mixture."""
+        workflow = self.workflow(stage.question)
+        said = await spoken(stage, workflow)
+        if said is not None and len(workflow) - 1 not in said:
+            raise Refused("declined to answer")
+        return None if said is None else said[len(workflow) - 1]
+
+    def workflow(self, question: Question, *, sample: int = 0) -> Workflow:
+        """The mixture as a workflow: ``layers`` times the pool's workers, and the merge."""
+        steps = [Step(worker, solve(question)) for worker in self.pool.ordinals]
+        size = len(steps)
+        for layer in range(1, self._layers):
+            before = range((layer - 1) * size, layer * size)
+            steps += [Step(worker, merge(question), before) for worker in self.pool.ordinals]
+        return Workflow((*steps, Step(self._aggregator, merge(question), range(len(steps) - size, len(steps)))))

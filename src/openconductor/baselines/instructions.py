@@ -6,7 +6,7 @@ understand no others; the same words could stand in a Conductor's subtask.
 
 from __future__ import annotations
 
-from openconductor.gym.questions import OPENERS, read_question
+from openconductor.gym.questions import OPENERS, GymQuestion, read_question
 from openconductor.gym.world import COMPARE, read_value
 from openconductor.prompt import SOLVE_SUBTASK
 from openconductor.types import Question
@@ -19,23 +19,17 @@ Look at your attempt again with fresh eyes: check each step of it, and look for 
 overlooked. Then give your answer to the question anew and in full, corrected where that is needed, in the form that \
 the question demands."""
 
-DONE = "DONE"
-REVISE_OR_STOP = f"""\
-Look at your attempt again with fresh eyes: check each step of it, and look for a mistake or something that you \
-overlooked. If it is right and complete, reply with the single word {DONE}. Otherwise give your answer to the question \
-anew and in full, corrected, in the form that the question demands."""
-
 MERGE = """\
 You have several answers to the question, by different workers; some of them may be wrong. Weigh them against each \
 other and against the question itself, and trust none only because it is repeated. Then give one answer of your own, \
 complete and in the form that the question demands."""
 
 
-def in_gym(question: Question) -> str | None:
-    """The text of a question of the gym; None of any other."""
+def in_gym(question: Question) -> GymQuestion | None:
+    """A question of the gym, read; None of any other."""
     if not isinstance(question, str) or not question.startswith(OPENERS) or "\n" in question:
         return None
-    return question if read_question(question) is not None else None
+    return read_question(question)
 
 
 def is_answer(question: Question, response: str) -> bool:
@@ -45,14 +39,13 @@ def is_answer(question: Question, response: str) -> bool:
 
 def solve(question: Question) -> str:
     """To solve the whole question."""
-    return in_gym(question) or SOLVE_SUBTASK
+    asked = in_gym(question)
+    return SOLVE_SUBTASK if asked is None else asked.text
 
 
-def revise(question: Question, *, may_stop: bool = False) -> str:
-    """To revise an attempt that is seen; the gym's workers can look it over, but cannot say that they are done."""
-    if in_gym(question):
-        return COMPARE[1]
-    return REVISE_OR_STOP if may_stop else REVISE
+def revise(question: Question) -> str:
+    """To revise an attempt that is seen."""
+    return COMPARE[1] if in_gym(question) else REVISE
 
 
 def merge(question: Question) -> str:

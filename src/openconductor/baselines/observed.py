@@ -1,14 +1,12 @@
 """What was observed of workers on questions: how often each was right, and what it said.
 
 In: outcomes of an evaluation. Out: Observations, from which routers are trained and best workers are chosen. They must
-come from questions that nothing is reported on: ``split`` keeps a part apart.
+come from questions that nothing is reported on.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass
-from hashlib import blake2b
 
 from openconductor.errors import ConfigError
 from openconductor.types import Question
@@ -34,13 +32,11 @@ class Observations:
     answers: tuple[tuple[str | None, ...], ...] = ()
 
     def __post_init__(self) -> None:
-        if not self.questions or not self.workers:
+        if not self.questions or not self.workers or len(set(self.workers)) != len(self.workers):
             raise ConfigError(
-                f"Observations: got {len(self.questions)} questions and {len(self.workers)} workers, expected at "
-                "least one of each"
+                f"Observations: got {len(self.questions)} questions and the workers {list(self.workers)}, expected at "
+                "least one of each, and each name once"
             )
-        if len(set(self.workers)) != len(self.workers):
-            raise ConfigError(f"Observations.workers: got {list(self.workers)}, expected each name once")
         for name, table in (("right", self.right), ("answers", self.answers or self.right)):
             widths = sorted({len(row) for row in table})
             if len(table) != len(self.questions) or widths != [len(self.workers)]:
@@ -51,37 +47,6 @@ class Observations:
         for share in (share for row in self.right for share in row if share is not None):
             if not 0 <= share <= 1:
                 raise ConfigError(f"Observations.right: got {share!r}, expected a share from 0 to 1, or None")
-
-    def split(self, share: float, seed: int) -> tuple[Observations, Observations]:
-        """Two disjoint parts: the first holds ``share`` of the different questions, equal texts stay together.
-
-        The draw depends on the seed and each question's text alone, not on the order.
-
-        Raises:
-            ConfigError: a part would be empty.
-        """
-        texts = sorted(
-            set(self.questions), key=lambda text: blake2b(f"{seed}\0{text}".encode("utf-8", "surrogatepass")).digest()
-        )
-        size = round(share * len(texts))
-        if not 0 < size < len(texts):
-            raise ConfigError(
-                f"Observations.split: got {share} of {len(texts)} questions, expected two parts with some"
-            )
-        first = set(texts[:size])
-        parts = (
-            [at for at, text in enumerate(self.questions) if (text in first) is wanted] for wanted in (True, False)
-        )
-        inside, outside = map(self.rows, parts)
-        return inside, outside
-
-    def rows(self, indices: Iterable[int]) -> Observations:
-        """The observations of some questions, in the order given."""
-        kept = list(indices)
-        answers = tuple(self.answers[at] for at in kept) if self.answers else ()
-        return Observations(
-            tuple(self.questions[at] for at in kept), self.workers, tuple(self.right[at] for at in kept), answers
-        )
 
     def shares(self) -> dict[str, float | None]:
         """Each worker's share of right answers, over the questions on which all workers were decided.
@@ -112,34 +77,20 @@ def text_of(question: Question) -> str:
     return question if isinstance(question, str) else question[-1].content
 
 
-@dataclass(frozen=True, slots=True)
-class Hindsight:
-    """The best of one question.
-
-    Attributes:
-        question: its index in the observations.
-        right: the largest share of right answers; None where nothing was decided.
-        worker: who reached it, of several the first; None where nothing was decided.
-    """
-
-    question: int
-    right: float | None
-    worker: str | None
-
-
-def oracle_observed(observations: Observations) -> tuple[Hindsight, ...]:
-    """The best worker of each question, in hindsight: a row of tables, for nothing can be served by it.
+def oracle_observed(observations: Observations) -> tuple[tuple[float | None, str | None], ...]:
+    """The best of each question in hindsight, (share, worker): a row of tables, for nothing can be served by it.
 
     The best of several noisy shares is above the best true share (two fair coins have an observed oracle of .75), so
-    with few samples a question it flatters the pool: read it as an upper end, not as what a router could reach.
+    with few samples a question it flatters the pool: read it as an upper end, not as what a router could reach. Of
+    several workers it is the first; both are None where nothing was decided.
 
-    >>> seen = Observations(("a", "b", "c"), ("x", "y"), ((0, 1), (0.5, 0.25), (None, None)))
-    >>> [(best.right, best.worker) for best in oracle_observed(seen)]
-    [(1, 'y'), (0.5, 'x'), (None, None)]
+    >>> oracle_observed(Observations(("a", "b", "c"), ("x", "y"), ((0, 1), (0.5, 0.25), (None, None))))
+    ((1, 'y'), (0.5, 'x'), (None, None))
     """
-    rows: list[Hindsight] = []
-    for index, row in enumerate(observations.right):
-        decided = [(share, -column) for column, share in enumerate(row) if share is not None]
-        share, place = max(decided, default=(None, None))
-        rows.append(Hindsight(index, share, None if place is None else observations.workers[-place]))
+    rows: list[tuple[float | None, str | None]] = []
+    for row in observations.right:
+        decided = [
+            (share, worker) for share, worker in zip(row, observations.workers, strict=True) if share is not None
+        ]
+        rows.append(max(decided, key=lambda one: one[0], default=(None, None)))
     return tuple(rows)

@@ -1,17 +1,25 @@
-"""Workflows that a function makes, executed: the gym's oracle and best fixed workflow are of this kind.
+"""Workflows that are made without a Conductor: by a function, at random, or one for all questions.
 
-In: a pool and a function from the question to a workflow. Out: Episodes.
+In: a pool and how a workflow is made. Out: Episodes of one round.
 """
 
 from __future__ import annotations
 
+import random
 from collections.abc import Callable
 
-from openconductor.baselines.pools import Baseline
+from openconductor.baselines.instructions import ALONE, in_gym
+from openconductor.baselines.observed import Observations
+from openconductor.baselines.pools import Baseline, check_count, ordinal_in
 from openconductor.episode import Stage
+from openconductor.errors import ConfigError
+from openconductor.gym.levels import BEST_FIXED, fixed_workflow
+from openconductor.gym.questions import read_question
+from openconductor.gym.sampling import random_workflow
 from openconductor.parser import validate_workflow
 from openconductor.pool import WorkerPool
-from openconductor.types import Question, Workflow
+from openconductor.prompt import SOLVE_SUBTASK
+from openconductor.types import Question, Step, Workflow
 
 
 class PlannedOrchestrator(Baseline):
@@ -42,3 +50,82 @@ class PlannedOrchestrator(Baseline):
         workflow = self._plan(stage.question)
         validate_workflow(workflow, self.pool.ordinals, max_steps=self._max_steps)
         return await stage.answer_by(workflow)
+
+
+class RandomWorkflows(Baseline):
+    """Draws a valid workflow for each question: the floor of the scale.
+
+    A draw is keyed by (seed, question, sample), so the same question gets the same workflow whenever it is asked.
+    A question of the gym gets one of ``gym.sampling``, whose number of steps follows the operations that it names. Of
+    any other question the number of steps and each step's worker are uniform, each step is told to solve it, and sees
+    each earlier step with a chance of one half.
+
+    Args:
+        pool: the workers.
+        seed: keys the draws.
+        max_steps: the most steps of a workflow.
+
+    Raises:
+        ConfigError: ``max_steps`` is below 1, or the seed below 0.
+    """
+
+    def __init__(self, pool: WorkerPool, *, seed: int = 0, max_steps: int = 5) -> None:
+        check_count("RandomWorkflows.max_steps", max_steps, 1)
+        check_count("RandomWorkflows.seed", seed, 0)
+        super().__init__(pool, "random")
+        self._seed = seed
+        self._max_steps = max_steps
+
+    def workflow(self, question: Question, *, sample: int = 0) -> Workflow:
+        """The workflow that is drawn for a question."""
+        text = question if isinstance(question, str) else "\0".join(f"{turn.role}:{turn.content}" for turn in question)
+        rng = random.Random(f"random/{self._seed}/{sample}/{text}")
+        asked = read_question(question) if isinstance(question, str) else None
+        if asked is not None:
+            return random_workflow(rng, asked, self.pool.ordinals, max_steps=self._max_steps)
+        steps: list[Step] = []
+        for index in range(rng.randint(1, self._max_steps)):
+            worker = rng.choice(self.pool.ordinals)
+            steps.append(Step(worker, SOLVE_SUBTASK, [earlier for earlier in range(index) if rng.random() < 0.5]))
+        return Workflow(tuple(steps))
+
+
+class BestFixed(Baseline):
+    """Plays the best fixed workflow: the same workers and access for every question.
+
+    With neither observations nor a workflow it is, in the gym, ``gym.levels``'s constant, found by search over the
+    exact expected accuracy, with the best subtasks for each question; outside the gym that is an error.
+
+    Args:
+        pool: the workers.
+        observations: their best column is played, a worker alone. They have to come from a *selection* split, never
+            from questions that are reported on: chosen on those, it would be a lucky constant.
+        workflow: the constant itself; who gives it answers for where it was found.
+
+    Raises:
+        ConfigError: both are given, or the best column is not a worker of the pool.
+        WorkflowError: a given workflow is not valid over the pool.
+    """
+
+    def __init__(
+        self, pool: WorkerPool, *, observations: Observations | None = None, workflow: Workflow | None = None
+    ) -> None:
+        if observations is not None and workflow is not None:
+            raise ConfigError("BestFixed: got observations and a workflow, expected one of them at most")
+        if observations is not None:
+            workflow = Workflow((Step(ordinal_in(pool, observations.best()), ALONE),))
+        elif workflow is not None:
+            validate_workflow(workflow, pool.ordinals)
+        super().__init__(pool, "best_fixed")
+        self._workflow = workflow
+
+    def workflow(self, question: Question, *, sample: int = 0) -> Workflow:
+        """The constant; the gym's has subtasks that depend on the question."""
+        if self._workflow is not None:
+            return self._workflow
+        asked = in_gym(question)
+        if asked is None:
+            raise ConfigError("BestFixed: outside the gym, expected observations of a selection split, or a workflow")
+        if missing := sorted({worker for worker in BEST_FIXED.workers if worker not in self.pool}):
+            raise ConfigError(f"BestFixed: the gym's constant needs the workers {missing}, which the pool lacks")
+        return fixed_workflow(asked)

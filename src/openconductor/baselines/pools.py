@@ -5,7 +5,6 @@ In: a pool. Out: ordinals, or a pool of the same ordinals.
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Sequence
 from copy import copy
 from dataclasses import replace
@@ -30,7 +29,7 @@ DECLINED = "(This worker declined to answer.)"
 """What a refusal reads as in a forgiving pool."""
 
 
-class Baseline(ABC):
+class Baseline:
     """An Orchestrator that plays a question without a Conductor: in the same events, transcripts, bills and budgets.
 
     Attributes:
@@ -54,9 +53,8 @@ class Baseline(ABC):
         other.pool = self.pool.replaying(journal)
         return other
 
-    @abstractmethod
     async def play(self, stage: Stage) -> str | None:
-        """Play one question on a stage.
+        """Play one question on a stage: here one round, of ``workflow``.
 
         Returns:
             The answer; None where the last round's error ends the episode.
@@ -64,6 +62,11 @@ class Baseline(ABC):
         Raises:
             WorkflowError, WorkerError: the episode ends with it.
         """
+        return await stage.answer_by(self.workflow(stage.question, sample=stage.sample))
+
+    def workflow(self, question: Question, *, sample: int = 0) -> Workflow:
+        """What is played of a question where that is one workflow."""
+        raise NotImplementedError
 
 
 def ordinal_in(pool: WorkerPool, worker: int | str) -> int:
@@ -85,25 +88,23 @@ def changed_pool(pool: WorkerPool, change: Callable[[Worker], Worker]) -> Worker
     return other
 
 
-class _Around:
+class _Wrapper:
     """A provider whose calls are made by a function, which is handed each as something to await."""
 
-    __slots__ = ("_around", "_provider")
-
-    def __init__(self, provider: Provider, around: Around) -> None:
+    def __init__(self, provider: Provider, way: Around) -> None:
         self._provider = provider
-        self._around = around
+        self._way = way
 
     async def complete(
         self, messages: Sequence[Message], sampling: Sampling, *, call: CallContext, on_text: OnText | None = None
     ) -> Completion:
         """Complete the conversation, in whatever way the function does."""
-        return await self._around(partial(self._provider.complete, messages, sampling, call=call, on_text=on_text))
+        return await self._way(partial(self._provider.complete, messages, sampling, call=call, on_text=on_text))
 
 
 def around(worker: Worker, way: Around) -> Worker:
     """The same worker, each call made by ``way`` (a function of what to await for the completion)."""
-    return worker.wrapped(lambda provider: _Around(provider, way))
+    return worker.wrapped(lambda provider: _Wrapper(provider, way))
 
 
 def forgiving_pool(pool: WorkerPool) -> WorkerPool:

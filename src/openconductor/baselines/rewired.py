@@ -14,8 +14,8 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable
 from copy import copy
-from dataclasses import replace
-from typing import Literal, get_args
+from dataclasses import KW_ONLY, dataclass, replace
+from typing import Literal
 
 from openconductor.baselines.instructions import solve
 from openconductor.baselines.pools import around, changed_pool, ordinal_in
@@ -38,48 +38,34 @@ _EXAMPLES: dict[str, ExampleSet] = {
 }
 
 
+@dataclass(frozen=True, slots=True)
 class Rewired:
     """A Conductor whose plans are changed before they are executed.
 
-    Args:
+    Attributes:
         conductor: the Conductor.
-        one_worker: the name or ordinal of the worker that does every step.
+        one_worker: the ordinal of the worker that does every step.
         subtasks: whether subtasks are kept; else every worker is told just to solve the question.
         access: what becomes of the access lists.
         sequential: whether the workers of one question work one at a time, as in the paper, however independent.
-
-    Raises:
-        ConfigError: there is no such worker or kind of access.
     """
 
-    def __init__(
-        self,
-        conductor: Conductor,
-        *,
-        one_worker: int | str | None = None,
-        subtasks: bool = True,
-        access: Access = "planned",
-        sequential: bool = False,
-    ) -> None:
-        if access not in get_args(Access):
-            raise ConfigError(f"Rewired.access: got {access!r}, expected one of {', '.join(get_args(Access))}")
-        self._conductor = conductor
-        self._worker = None if one_worker is None else ordinal_in(conductor.pool, one_worker)
-        self._subtasks = subtasks
-        self._access: Access = access
-        self._sequential = sequential
+    conductor: Conductor
+    _: KW_ONLY
+    one_worker: int | None = None
+    subtasks: bool = True
+    access: Access = "planned"
+    sequential: bool = False
 
     def replaying(self, journal: CompletionStore) -> Rewired:
         """The same, answering from a journal what stands there: the planner's calls and the workers'."""
-        other = copy(self)
-        other._conductor = self._conductor.replaying(journal)
-        return other
+        return replace(self, conductor=self.conductor.replaying(journal))
 
     async def ask(
         self, question: Question, *, budget: Budget | None = None, on_event: OnEvent | None = None, sample: int = 0
     ) -> Episode:
         """Answer one question; as the Conductor's ``ask``, but for the plans."""
-        conductor = copy(self._conductor)
+        conductor = copy(self.conductor)
         turn = asyncio.Lock()
 
         async def rewrite(complete: Callable[[], Awaitable[Completion]]) -> Completion:
@@ -88,25 +74,23 @@ class Rewired:
                 workflow = parse_workflow(completion.text, conductor.pool.ordinals, max_steps=conductor.max_steps)
             except WorkflowError:  # no workflow, or one that accepts: the Conductor is to see it as it is
                 return completion
-            return replace(completion, text=render_workflow(self.rewire(workflow, question)))
+            return replace(completion, text=render_workflow(self._rewire(workflow, question)))
 
         async def in_turn(complete: Callable[[], Awaitable[Completion]]) -> Completion:
             async with turn:  # the deadline of the call itself begins when it is sent
                 return await complete()
 
-        if self._worker is not None or not self._subtasks or self._access != "planned":
-            conductor.asked = around(conductor.asked, rewrite)
-        if self._sequential:
+        conductor.asked = around(conductor.asked, rewrite)
+        if self.sequential:
             conductor.pool = changed_pool(conductor.pool, lambda worker: around(worker, in_turn))
         return await conductor.ask(question, budget=budget, on_event=on_event, sample=sample)
 
-    def rewire(self, workflow: Workflow, question: Question) -> Workflow:
-        """A plan, changed."""
+    def _rewire(self, workflow: Workflow, question: Question) -> Workflow:
         steps: list[Step] = []
         for step in workflow:
-            access = {"none": (), "all": "all", "binary": "all" if step.access else ()}.get(self._access, step.access)
-            worker = step.worker if self._worker is None else self._worker
-            steps.append(Step(worker, step.subtask if self._subtasks else solve(question), access))
+            access = {"none": (), "all": "all", "binary": "all" if step.access else ()}.get(self.access, step.access)
+            worker = step.worker if self.one_worker is None else self.one_worker
+            steps.append(Step(worker, step.subtask if self.subtasks else solve(question), access))
         return Workflow(tuple(steps))
 
 
@@ -161,4 +145,5 @@ def ablated(
         subtasks = True
     if one_worker is None and subtasks and changed == "planned" and not sequential:
         return other
-    return Rewired(other, one_worker=one_worker, subtasks=subtasks, access=changed, sequential=sequential)
+    worker = None if one_worker is None else ordinal_in(conductor.pool, one_worker)
+    return Rewired(other, one_worker=worker, subtasks=subtasks, access=changed, sequential=sequential)

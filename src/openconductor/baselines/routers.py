@@ -39,14 +39,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from openconductor.baselines.collaboration import COLLABORATIONS, Collaboration, Trial, trials_of_workers
+from openconductor.baselines.instructions import ALONE
 from openconductor.baselines.observed import Observations, text_of
 from openconductor.baselines.pools import Baseline, check_count
-from openconductor.baselines.single import alone
 from openconductor.episode import Stage
 from openconductor.errors import ConfigError
 from openconductor.pool import WorkerPool
 from openconductor.serialisation import dumps, load
 from openconductor.storage import write_whole
+from openconductor.types import Step, Workflow
 
 Floats = NDArray[np.float64]
 Encoder = Callable[[Sequence[str]], Floats]
@@ -84,33 +85,25 @@ def fit_encoder(encoder: str | Encoder, texts: Sequence[str]) -> Encoder:
         if not callable(encoder):
             raise ConfigError(f"encoder: got {encoder!r}, expected a name or a function from texts to rows")
         return encoder
-    if encoder not in (TFIDF, HASHED):
-        model = _sentence_model(encoder)
-        return lambda texts: np.asarray(
-            model.encode(list(texts), normalize_embeddings=True, show_progress_bar=False), dtype=np.float64
-        )
     words: dict[str, Any] = {"ngram_range": (1, 2), "token_pattern": _WORDS}
     if encoder == HASHED:
         vectorizer: Any = HashingVectorizer(n_features=4096, **words)
-    else:
-        vectorizer = TfidfVectorizer(max_features=2048, sublinear_tf=True, **words)
+    elif encoder == TFIDF:
         try:
-            vectorizer.fit(list(texts))
+            vectorizer = TfidfVectorizer(max_features=2048, sublinear_tf=True, **words).fit(list(texts))
         except ValueError as error:
             raise ConfigError(f"TF-IDF: {error}; expected texts with words") from error
+    else:
+        try:
+            model: Any = importlib.import_module("sentence_transformers").SentenceTransformer(encoder)
+        except (ImportError, OSError, ValueError) as error:
+            raise ConfigError(
+                f"encoder {encoder!r}: {error}; expected a model of sentence-transformers (pip install "
+                f"sentence-transformers); the offline encoders are {TFIDF!r} and {HASHED!r}"
+            ) from error
+        options = {"normalize_embeddings": True, "show_progress_bar": False}
+        return lambda texts: np.asarray(model.encode(list(texts), **options), dtype=np.float64)
     return lambda texts: np.asarray(vectorizer.transform(list(texts)).toarray(), dtype=np.float64)
-
-
-def _sentence_model(name: str) -> Any:
-    try:
-        return importlib.import_module("sentence_transformers").SentenceTransformer(name)
-    except ImportError as error:
-        raise ConfigError(
-            f"encoder {name!r}: {error}; expected sentence-transformers to be installed: pip install "
-            f"sentence-transformers; the offline encoders are {TFIDF!r} and {HASHED!r}"
-        ) from error
-    except (OSError, ValueError) as error:
-        raise ConfigError(f"encoder {name!r}: {error}; expected a model of sentence-transformers") from error
 
 
 # ── the model ────────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -132,20 +125,22 @@ class _Model:
 
         self.parts = list(parts)
         self._encode = encode
-        questions = list(dict.fromkeys(one.question for one in examples))
         if not examples:  # no two choices differ
             self._weights = np.zeros((len(parts), 1))
             return
+        questions = list(dict.fromkeys(one.question for one in examples))
         place = {question: at for at, question in enumerate(questions)}
-        self._place = np.array([place[one.question] for one in examples])
-        self._right = np.array([one.right for one in examples], dtype=float)
-        self._weight = np.array([one.weight for one in examples], dtype=float)
+        # A share of right answers counts as both: each example is there once as right and once as wrong.
+        self._place = np.array([place[one.question] for one in examples] * 2)
+        self._right = np.repeat([1, 0], len(examples))
+        self._weight = np.array(
+            [one.weight * one.right for one in examples] + [one.weight * (1 - one.right) for one in examples]
+        )
         rows: Any = csr_matrix(self._rows(questions)[self._place])
-        table: Any = csr_matrix([[one.parts.get(part, 0.0) for part in parts] for one in examples])
-        design: Any = hstack([rows.multiply(table[:, [part]]) for part in range(len(parts))])
-        self._design: Any = design.tocsr()
+        table: Any = csr_matrix([[one.parts.get(part, 0.0) for part in parts] for one in examples] * 2)
+        self._design: Any = hstack([rows.multiply(table[:, [part]]) for part in range(len(parts))]).tocsr()
         scale = self._choose_scale(len(questions), seed) if len(questions) >= FEWEST else 1.0
-        self._weights = self._fit(np.ones(len(examples), dtype=bool), scale, tolerance=1e-4).reshape(len(parts), -1)
+        self._weights = self._fit(np.full(len(self._right), True), scale, tolerance=1e-4).reshape(len(parts), -1)
 
     def scores(self, question: str) -> dict[str, float]:
         """What each part adds for a question, in units of log odds."""
@@ -158,19 +153,13 @@ class _Model:
 
     def _fit(self, inside: NDArray[np.bool_], scale: float, *, tolerance: float) -> Floats:
         """The weights, ``C * D`` in one row, fitted to some of the examples."""
-        from scipy.sparse import diags, vstack
+        from scipy.sparse import diags
         from sklearn.linear_model import LogisticRegression
 
         width = self._design.shape[1] // len(self.parts)
         scales = np.tile(np.r_[1.0, np.full(width - 1, scale)], len(self.parts))
-        design = self._design[inside] @ diags(scales)
-        right, weight = self._right[inside], self._weight[inside]
-        share = np.r_[right, 1 - right] * np.r_[weight, weight]  # a share of right answers counts as both
-        share[[0, len(right)]] = np.maximum(share[[0, len(right)]], 1e-12)  # each of the two is there at least once
-        kept = share > 0
-        both: Any = vstack([design, design])
         model = LogisticRegression(C=1.0, fit_intercept=False, max_iter=500, tol=tolerance)
-        model.fit(both[kept], np.repeat([1, 0], len(right))[kept], sample_weight=share[kept])
+        model.fit(self._design[inside] @ diags(scales), self._right[inside], sample_weight=self._weight[inside])
         return np.asarray(model.coef_[0] * scales, dtype=np.float64)
 
     def _choose_scale(self, questions: int, seed: int) -> float:
@@ -209,13 +198,20 @@ class _Lesson:
 
 
 class _Router(Baseline):
-    """A baseline that learns a lesson."""
+    """A baseline that learns a lesson: one that is given, or the one of a file at ``path``."""
 
-    def __init__(self, pool: WorkerPool, lesson: _Lesson, encoder: str | Encoder) -> None:
-        super().__init__(pool, f"{lesson.router}-lite")
+    def __init__(
+        self, pool: WorkerPool, router: str, path: str | Path | None, seed: int, encoder: str | Encoder, **learnt: Any
+    ) -> None:
+        super().__init__(pool, f"{router.lower()}-lite")
+        if path is None:
+            check_count(f"{router}.seed", seed, 0)
+            named = encoder if isinstance(encoder, str) else ""
+            self._lesson = _Lesson(router.lower(), seed, named, **learnt)
+        else:
+            self._lesson = _read_lesson(path, router)
+        self._encoder = self._lesson.encoder or encoder
         self._names = {worker.name: ordinal for ordinal, worker in pool}
-        self._lesson = lesson
-        self._encoder = encoder
 
     def _learn(self, parts: Sequence[str], examples: Sequence[_Example], questions: Sequence[str]) -> _Model:
         from threadpoolctl import threadpool_limits
@@ -234,11 +230,6 @@ class _Router(Baseline):
         if not self._lesson.encoder:
             raise ConfigError(f"encoder {self._encoder!r}: a function cannot be saved; expected one that is named")
         write_whole(Path(path), dumps(self._lesson) + "\n")
-
-
-def _lesson_of(router: str, seed: int, encoder: str | Encoder, **learnt: Any) -> _Lesson:
-    check_count(f"{router}.seed", seed, 0)
-    return _Lesson(router.lower(), seed, encoder if isinstance(encoder, str) else "", **learnt)
 
 
 def _read_lesson(path: str | Path, router: str) -> _Lesson:
@@ -281,14 +272,10 @@ class RouterDC(_Router):
     ) -> None:
         if (observations is None) == (router is None):
             raise ConfigError("RouterDC: expected either observations to train on or a trained router's file")
-        if router is not None:
-            lesson = _read_lesson(router, "RouterDC")
-            observations, encoder = lesson.observations, lesson.encoder
-        else:
-            lesson = _lesson_of("RouterDC", seed, encoder, observations=observations)
+        super().__init__(pool, "RouterDC", router, seed, encoder, observations=observations)
+        observations = self._lesson.observations
         if observations is None:
             raise ConfigError(f"{router}: no observations, expected some")
-        super().__init__(pool, lesson, encoder)
         observations.best()  # raises where nothing was decided
         self._shares = {name: share for name, share in observations.shares().items() if share is not None}
         self._offered = [name for name in self._shares if name in self._names]
@@ -312,7 +299,7 @@ class RouterDC(_Router):
     async def play(self, stage: Stage) -> str | None:
         """One round of one step."""
         chosen = await asyncio.to_thread(self.choose, text_of(stage.question))
-        return await stage.answer_by(alone(self._names[chosen]))
+        return await stage.answer_by(Workflow((Step(self._names[chosen], ALONE),)))
 
 
 # ── a team ───────────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -352,17 +339,12 @@ class MASRouter(_Router):
             raise ConfigError(
                 "MASRouter: expected either trials or observations to train on, or a trained controller's file"
             )
-        if controller is not None:
-            lesson = _read_lesson(controller, "MASRouter")
-            encoder = lesson.encoder
-        else:
-            if type(cost_weight) not in (int, float) or not 0 <= cost_weight < math.inf:
-                raise ConfigError(f"MASRouter.cost_weight: got {cost_weight!r}, expected a number from 0")
-            seen = (*(trials or ()), *(trials_of_workers(observations) if observations is not None else ()))
-            lesson = _lesson_of("MASRouter", seed, encoder, trials=seen, cost_weight=cost_weight)
-        super().__init__(pool, lesson, encoder)
-        self._cost_weight = lesson.cost_weight
-        kept = _weighable(lesson.trials) if lesson.cost_weight else lesson.trials
+        if type(cost_weight) not in (int, float) or not 0 <= cost_weight < math.inf:
+            raise ConfigError(f"MASRouter.cost_weight: got {cost_weight!r}, expected a number from 0")
+        seen = (*(trials or ()), *(trials_of_workers(observations) if observations is not None else ()))
+        super().__init__(pool, "MASRouter", controller, seed, encoder, trials=seen, cost_weight=cost_weight)
+        self._cost_weight = self._lesson.cost_weight
+        kept = _weighable(self._lesson.trials) if self._cost_weight else self._lesson.trials
         if not kept:
             raise ConfigError("MASRouter: got no trials, expected some")
         examples = [
@@ -385,7 +367,7 @@ class MASRouter(_Router):
             cost = sum(count * self._costs[part] for part, count in _seats_of(one, team).items())
             return 1 / (1 + math.exp(-score)) - self._cost_weight * max(0.0, cost)
 
-        best: tuple[float, Collaboration, tuple[str, ...]] | None = None
+        found: list[tuple[float, Collaboration, tuple[str, ...]]] = []
         for one in COLLABORATIONS.values():
             offered = [[name for name in self._names if f"{role}: {name}" in scores] for role in one.roles]
             if one.name not in scores or not all(offered):
@@ -395,11 +377,10 @@ class MASRouter(_Router):
             for seat, names in enumerate(offered):
                 teams = [[*team[:seat], name, *team[seat + 1 :]] for name in names]
                 team = max(teams, key=lambda team, one=one: utility(one, team))
-            if best is None or utility(one, team) > best[0]:
-                best = utility(one, team), one, tuple(team)
-        if best is None:
+            found.append((utility(one, team), one, tuple(team)))
+        if not found:
             raise ConfigError(f"MASRouter: no mode was tried with the workers on offer, {sorted(self._names)}")
-        return best[1:]
+        return max(found, key=lambda choice: choice[0])[1:]
 
     async def play(self, stage: Stage) -> str | None:
         """One round, of the collaboration that is chosen."""

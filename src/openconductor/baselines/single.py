@@ -1,6 +1,6 @@
-"""One worker answers alone: it is sent nothing but the question; or so with several times its token budget.
+"""One worker answers: alone, with a larger token budget, or again after a look at its own attempts.
 
-In: a pool and a worker. Out: Episodes of one call.
+In: a pool and a worker. Out: Episodes of one call, or of several rounds of one step.
 """
 
 from __future__ import annotations
@@ -8,22 +8,17 @@ from __future__ import annotations
 from copy import copy
 from dataclasses import replace
 
-from openconductor.baselines.instructions import ALONE
+from openconductor.baselines.instructions import ALONE, revise
 from openconductor.baselines.pools import Baseline, changed_pool, check_count, ordinal_in
 from openconductor.episode import Stage
-from openconductor.errors import ConfigError
+from openconductor.errors import ConfigError, caused_by_plan
 from openconductor.pool import WorkerPool
-from openconductor.types import Step, Workflow
+from openconductor.types import Message, Question, Step, Workflow
 from openconductor.worker import Worker
 
 
-def alone(worker: int) -> Workflow:
-    """The workflow of one step that adds nothing to the question."""
-    return Workflow((Step(worker, ALONE),))
-
-
 class SingleWorker(Baseline):
-    """Asks one worker of a pool.
+    """Asks one worker of a pool, which is sent nothing but the question.
 
     Args:
         pool: the pool.
@@ -34,12 +29,12 @@ class SingleWorker(Baseline):
     """
 
     def __init__(self, pool: WorkerPool, worker: int | str) -> None:
-        self._ordinal = ordinal_in(pool, worker)
-        super().__init__(pool, pool[self._ordinal].name)
+        self._worker = ordinal_in(pool, worker)
+        super().__init__(pool, pool[self._worker].name)
 
-    async def play(self, stage: Stage) -> str | None:
-        """One round of one step."""
-        return await stage.answer_by(alone(self._ordinal))
+    def workflow(self, question: Question, *, sample: int = 0) -> Workflow:
+        """One step that adds nothing to the question."""
+        return Workflow((Step(self._worker, ALONE),))
 
 
 class LongContext(SingleWorker):
@@ -77,3 +72,43 @@ def _with_limit(worker: Worker, max_tokens: int) -> Worker:
     other = copy(worker)  # not `replace`, which would compose its policies anew and so lose a replay around them
     object.__setattr__(other, "sampling", replace(worker.sampling, max_tokens=max_tokens))
     return other
+
+
+class Reflection(SingleWorker):
+    """One worker revises its own answer up to ``n`` times, its earlier attempts in context; the last one counts.
+
+    The idea is Self-Refine's (Madaan et al. 2023, arXiv 2303.17651), without a separate turn of feedback. A revision
+    that is declined leaves the attempt before it standing, and ends it, as a Conductor's later round does. A failure of
+    transport or provider ends the episode unanswered: cut short, it would be scored as less than it is.
+
+    Args:
+        pool: the workers.
+        worker: the worker's name or ordinal.
+        n: how often it is asked to revise.
+
+    Raises:
+        ConfigError: the pool has no such worker, or an option is out of its range.
+    """
+
+    def __init__(self, pool: WorkerPool, worker: int | str, *, n: int = 5) -> None:
+        super().__init__(pool, worker)
+        check_count("Reflection.n", n, 1)
+        self.name += f", {n}x reflection"
+        self._n = n
+
+    async def play(self, stage: Stage) -> str | None:
+        """A first attempt, and the rounds of revision."""
+        answer = await super().play(stage)
+        if answer is None:
+            return None
+        instruction = revise(stage.question)
+        attempts: list[Message] = []
+        for _ in range(self._n):
+            attempts += [Message("user", instruction if attempts else ALONE), Message("assistant", answer)]
+            transcript = await stage.run(Workflow((Step(self._worker, instruction),)), after=attempts)
+            if transcript.error is not None and not caused_by_plan(transcript.error):
+                return None
+            if transcript.answer is None:
+                break
+            answer = transcript.answer
+        return answer

@@ -19,8 +19,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from statistics import NormalDist, fmean, median
 
-from openconductor.baselines.planned import PlannedOrchestrator
-from openconductor.baselines.random_workflow import RandomWorkflows
+from openconductor.baselines.planned import PlannedOrchestrator, RandomWorkflows
 from openconductor.baselines.single import SingleWorker
 from openconductor.errors import ConfigError
 from openconductor.evaluation import Outcome, evaluate

@@ -390,6 +390,6 @@ def hindsight(records: Sequence[Record], workers: Sequence[str]) -> list[Record]
         alone = [record for record in records if record.task == task and record.system.startswith(ALONE)]
         problems = {record.problem: record.problem for record in alone}
         best = oracle_observed(observations(alone, problems, workers)) if alone else ()
-        chosen = {(problem, ALONE + (one.worker or workers[0])) for problem, one in zip(problems, best, strict=True)}
+        chosen = {(problem, ALONE + (one or workers[0])) for problem, (_, one) in zip(problems, best, strict=True)}
         found += [replace(one, system=HINDSIGHT) for one in alone if (one.problem, one.system) in chosen]
     return found

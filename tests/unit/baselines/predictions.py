@@ -40,12 +40,10 @@ from workers import (
 )
 
 from openconductor.baselines.collaboration import Explorer, Trial, trial_of
-from openconductor.baselines.consensus import Consensus
-from openconductor.baselines.moa import MixtureOfAgents
+from openconductor.baselines.consensus import Consensus, MixtureOfAgents
 from openconductor.baselines.observed import Observations
-from openconductor.baselines.reflection import Reflection
 from openconductor.baselines.routers import MASRouter, RouterDC
-from openconductor.baselines.single import LongContext
+from openconductor.baselines.single import LongContext, Reflection
 from openconductor.baselines.smoothie import Smoothie
 from openconductor.evaluation.statistics import wilson_interval
 from openconductor.pool import WorkerPool

@@ -11,15 +11,13 @@ import numpy as np
 import pytest
 
 sys.path.insert(0, str(Path(__file__).parent))
-from formulas import jury, majority, neighbourly, noise_of, plurality, revised, triplets
+from formulas import noise_of, triplets
 from planted import Say, answers, planted_pool
 from predictions import ASKED, LEVEL, SEEDS, Case, cases, questions_of
 from workers import by_count, fixed, merging, noisy, revising
 
-from openconductor.baselines.consensus import Consensus
-from openconductor.baselines.moa import MixtureOfAgents
-from openconductor.baselines.reflection import Reflection
-from openconductor.baselines.single import LongContext, SingleWorker
+from openconductor.baselines.consensus import Consensus, MixtureOfAgents
+from openconductor.baselines.single import LongContext, Reflection, SingleWorker
 from openconductor.baselines.smoothie import estimate_noise
 from openconductor.evaluation.statistics import wilson_interval
 from openconductor.pool import WorkerPool
@@ -72,14 +70,6 @@ async def test_where_more_calls_bring_nothing_new_every_answer_is_the_single_wor
 
 
 # ── the predictions themselves ───────────────────────────────────────────────────────────────────────────────────────
-def test_the_formulas_agree_where_one_is_a_special_case_of_another() -> None:
-    assert majority(0.6, 5) == pytest.approx(0.68256)
-    assert plurality((0.6, 0.4), 5) == pytest.approx(majority(0.6, 5))
-    assert jury([0.6] * 5) == pytest.approx(majority(0.6, 5))
-    assert revised(0.3, 0.3, 0.0, 5) == pytest.approx(1 - 0.7 * 0.7**5)
-    assert revised(0.6, 0.3, 0.2, 5) == pytest.approx(0.6)  # where the chain stands still: mends / (mends + breaks)
-    assert neighbourly(((1.0, 0.0, 0.0),), 20, draws=10) in (0.0, 1.0)
-    assert neighbourly(((0.9, 0.5, 0.2),), 500, draws=400) == pytest.approx(0.9, abs=0.05)
 
 
 def test_the_triplet_formula_is_the_same_in_two_writings() -> None:

@@ -14,12 +14,10 @@ from planted import answers, attempts, calls_of, planted_pool, provider_of
 from workers import RIGHT, noisy
 
 from openconductor.baselines import make_baseline
-from openconductor.baselines.consensus import Consensus, answer_key, majority
-from openconductor.baselines.instructions import DONE, MERGE, REVISE, REVISE_OR_STOP
-from openconductor.baselines.moa import MixtureOfAgents
+from openconductor.baselines.consensus import Consensus, MixtureOfAgents, answer_key
+from openconductor.baselines.instructions import MERGE, REVISE
 from openconductor.baselines.pools import DECLINED
-from openconductor.baselines.reflection import Reflection
-from openconductor.baselines.single import LongContext, SingleWorker
+from openconductor.baselines.single import LongContext, Reflection, SingleWorker
 from openconductor.errors import ConfigError, ContextTooLong, Refused, ServerFailed
 from openconductor.gym.questions import draw_questions
 from openconductor.gym.workers import gym_pool
@@ -74,15 +72,6 @@ def test_what_is_equal_has_one_key() -> None:
     assert answer_key("Answer: 50%") != answer_key("Answer: 50")
 
 
-def test_where_nothing_is_marked_equal_texts_are_equal_answers() -> None:
-    prose = ["We cannot know this.", "The cat sat on it.", "The cat  sat on it.\n"]
-    assert majority(prose, answer_key) == "The cat sat on it."
-
-
-def test_of_answers_that_are_given_as_often_the_first_counts() -> None:
-    assert majority(["Answer: 2", "Answer: 1", "Answer: 1", "Answer: 2"], answer_key) == "Answer: 2"
-
-
 async def test_a_key_of_ones_own_decides_what_is_equal() -> None:
     said = iter(["apple", "bear", "ant"])
     pool = planted_pool(a=lambda *_: next(said))
@@ -108,14 +97,6 @@ async def test_a_revision_sees_all_attempts_and_is_asked_to_look_again() -> None
     assert sent[0] == [("user", "Which?")]
     assert sent[1] == [("user", "Which?"), ("assistant", "one"), ("user", REVISE)]
     assert sent[2] == [*sent[1], ("assistant", "two"), ("user", REVISE)]
-
-
-async def test_a_worker_that_may_stop_is_asked_no_more_when_it_is_done() -> None:
-    said = iter(["one", "two", f"{DONE.lower()}."])
-    pool = planted_pool(a=lambda *_: next(said))
-    assert (await Reflection(pool, "a", n=5, may_stop=True).ask("Which?")).answer == "two"
-    assert calls_of(pool) == 3
-    assert provider_of(pool, 0).calls[-1][0][-1].content == REVISE_OR_STOP
 
 
 async def test_a_revision_that_fails_leaves_the_attempt_before_it_standing() -> None:

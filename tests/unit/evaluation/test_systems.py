@@ -13,9 +13,9 @@ import pytest
 sys.path.insert(0, str(Path(__file__).parent))
 from scripted import write_sums
 
-from openconductor.baselines.best_fixed import BestFixed
 from openconductor.baselines.consensus import Consensus
 from openconductor.baselines.observed import Observations
+from openconductor.baselines.planned import BestFixed
 from openconductor.baselines.routers import RouterDC
 from openconductor.conductor import Conductor
 from openconductor.errors import ConfigError, TaskError
@@ -149,7 +149,7 @@ def test_what_trains_gets_the_lessons() -> None:
     assert made.choose("Sum 1 2.") in WORKERS
     fixed = make("best_fixed", LESSONS, pool="pool.toml").orchestrator
     assert isinstance(fixed, BestFixed)
-    assert fixed.workflow is not None and fixed.workflow.steps[0].worker == WORKERS.index("counter")
+    assert fixed.workflow("Sum 1 2.").steps[0].worker == WORKERS.index("counter")
 
 
 @pytest.mark.parametrize(
