@@ -11,9 +11,8 @@ from collections.abc import Callable, Coroutine, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from copy import copy
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar, cast
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from openconductor.budget import check_price
 from openconductor.episode import Stage
@@ -65,10 +64,9 @@ class Conductor:
         timeout_s: float | None = None,
         fallback: bool = False,
     ) -> None:
-        if max_steps < 1:
-            raise ConfigError(f"Conductor.max_steps: got {max_steps}, expected at least 1")
-        if max_rounds is not None and max_rounds < 1:
-            raise ConfigError(f"Conductor.max_rounds: got {max_rounds}, expected at least 1, or None for no limit")
+        for name, value in (("max_steps", max_steps), ("max_rounds", max_rounds)):
+            if value is not None and value < 1:
+                raise ConfigError(f"Conductor.{name}: got {value}, expected at least 1")
         if timeout_s is not None and not timeout_s > 0:
             raise ConfigError(f"Conductor.timeout_s: got {timeout_s}, expected more than 0 seconds")
         self.pool = pool
@@ -77,10 +75,13 @@ class Conductor:
         self.timeout_s = timeout_s
         self.fallback = fallback
         self.planner: Provider | Worker = planner if isinstance(planner, Worker) else resolve(planner)
-        options = getattr(self.planner, "prompt_options", None)
-        self.plans_here = options is not None
-        """Whether the planner is a checkpoint that runs in this process, and so costs nothing by the token."""
-        self.prompt = prompt or _prompt_options(options)
+        options: PromptOptions | Mapping[str, Any] | None = getattr(self.planner, "prompt_options", None)
+        if isinstance(options, Mapping):
+            try:
+                options = PromptOptions(**options)
+            except TypeError as error:
+                raise ConfigError(f"the checkpoint's prompt options: {error}; got {options!r}") from error
+        self.prompt = prompt or options or PromptOptions()
         self.sampling = sampling or getattr(self.planner, "sampling", None) or Sampling(max_tokens=1024)
         if not isinstance(self.planner, Worker):
             self.asked = Worker(self.planner, name="conductor", sampling=self.sampling, timeout_s=timeout_s)
@@ -168,41 +169,23 @@ class Conductor:
         return _run_blocking(lambda: self.ask(question, budget=budget, on_event=on_event, sample=sample))
 
 
-def _prompt_options(options: object) -> PromptOptions:
-    """The prompt that a checkpoint was trained with (a PromptOptions, or a mapping of its shape), or the default."""
-    if isinstance(options, PromptOptions):
-        return options
-    if options is None:
-        return PromptOptions()
-    try:
-        return PromptOptions(**cast("Mapping[str, Any]", options))
-    except TypeError as error:
-        raise ConfigError(f"the checkpoint's prompt options: {error}; got {options!r}") from error
-
-
 def _run_blocking(ask: Callable[[], Coroutine[None, None, T]]) -> T:
     """Run a coroutine to its end, in a loop of its own: here, or in a thread where a loop already runs here."""
     try:
         asyncio.get_running_loop()
     except RuntimeError:
         return asyncio.run(ask())
-    cancel: list[Callable[[], object]] = []
+    tasks: list[asyncio.Task[T]] = []
 
     async def cancellable() -> T:
-        task = asyncio.current_task()
-        if task is not None:
-            cancel.append(partial(_cancel, asyncio.get_running_loop(), task))
-        return await ask()
+        tasks.append(asyncio.ensure_future(ask()))
+        return await tasks[0]
 
     with ThreadPoolExecutor(1, thread_name_prefix="openconductor-ask") as thread:
         future = thread.submit(contextvars.copy_context().run, asyncio.run, cancellable())
         try:
             return future.result()
         except KeyboardInterrupt:
-            if cancel and not future.done():
-                cancel[0]()  # else leaving the block would wait for the whole episode
+            for task in tasks if not future.done() else ():
+                task.get_loop().call_soon_threadsafe(task.cancel)  # else leaving would wait for the whole episode
             raise
-
-
-def _cancel(loop: asyncio.AbstractEventLoop, task: asyncio.Task[Any]) -> None:
-    loop.call_soon_threadsafe(task.cancel)

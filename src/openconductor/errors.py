@@ -88,8 +88,7 @@ class WorkerError(OpenConductorError, RuntimeError):
     """The name of this kind of failure in the journal."""
     default_retryable: ClassVar[bool] = True
     default_status: ClassVar[int | None] = None
-    unbilled: bool = False
-    sent: bool = False
+    default_unbilled: ClassVar[bool] = False
 
     def __init__(
         self,
@@ -100,6 +99,7 @@ class WorkerError(OpenConductorError, RuntimeError):
         retryable: bool | None = None,
         usage: Usage | None = None,
         retry_after: float | None = None,
+        sent: bool = False,
     ) -> None:
         super().__init__(message)
         self.message = message
@@ -108,6 +108,8 @@ class WorkerError(OpenConductorError, RuntimeError):
         self.retry_after = retry_after
         self.retryable = self.default_retryable if retryable is None else retryable
         self.usage = usage
+        self.sent = sent
+        self.unbilled = self.default_unbilled and not sent
 
     def __str__(self) -> str:
         return f"worker {self.worker!r}: {self.message}" if self.worker else self.message
@@ -117,7 +119,7 @@ class RateLimited(WorkerError):
     """Too many requests or a spent quota; ``.retry_after`` is in seconds where the provider named it."""
 
     outcome = "rate_limited"
-    unbilled = True
+    default_unbilled = True
     default_status = 429
 
 
@@ -131,26 +133,14 @@ class Unreachable(WorkerError, ConnectionError):
     """No connection, or one that was closed before a response began; only where nothing was ``sent`` is it unbilled."""
 
     outcome = "unreachable"
-
-    def __init__(
-        self,
-        message: str,
-        *,
-        worker: str = "",
-        status: int | None = None,
-        retryable: bool | None = None,
-        sent: bool = False,
-    ) -> None:
-        super().__init__(message, worker=worker, status=status, retryable=retryable)
-        self.sent = sent
-        self.unbilled = not sent
+    default_unbilled = True
 
 
 class ServerFailed(WorkerError):
     """The server failed or is overloaded (5xx); ``.retry_after`` is in seconds where it named it."""
 
     outcome = "server_failed"
-    unbilled = True
+    default_unbilled = True
     default_status = 500
 
 
@@ -189,7 +179,7 @@ class Rejected(WorkerError):
 
     outcome = "rejected"
     default_retryable = False
-    unbilled = True
+    default_unbilled = True
 
 
 class CircuitOpen(WorkerError):
@@ -197,7 +187,7 @@ class CircuitOpen(WorkerError):
 
     outcome = "circuit_open"
     default_retryable = False
-    unbilled = True
+    default_unbilled = True
 
 
 class ContextTooLong(WorkerError):
@@ -219,7 +209,7 @@ class AuthFailed(WorkerError):
 
     outcome = "auth_failed"
     default_retryable = False
-    unbilled = True
+    default_unbilled = True
 
 
 class GradingError(OpenConductorError, RuntimeError):
@@ -251,12 +241,8 @@ def caused_by_plan(error: OpenConductorError) -> bool:
 
     A budget of seconds is not among them: a slow provider would turn into a reward.
     """
-    match error:
-        case ContextTooLong() | Refused():
-            return True
-        case EmptyResponse():
-            return not error.retryable  # the token limit was spent before any text came
-        case BudgetExceeded():
-            return error.limit in ("calls", "tokens", "dollars")
-        case _:
-            return False
+    if isinstance(error, BudgetExceeded):
+        return error.limit != "seconds"
+    if isinstance(error, EmptyResponse):
+        return not error.retryable  # the token limit was spent before any text came
+    return isinstance(error, ContextTooLong | Refused)

@@ -84,14 +84,9 @@ def unused_steps(workflow: Workflow) -> tuple[int, ...]:
     return tuple(index for index in range(len(workflow)) if index not in useful)
 
 
-def worker_counts(workflows: Iterable[Workflow]) -> Counter[int]:
-    """How many steps each worker got, by ordinal."""
-    return Counter(step.worker for workflow in workflows for step in workflow)
-
-
 def worker_shares(workflows: Iterable[Workflow]) -> dict[int, float]:
     """Each worker's share of all steps, by ordinal in order; empty where there is no step."""
-    return shares(worker_counts(workflows))
+    return shares(Counter(step.worker for workflow in workflows for step in workflow))
 
 
 def topology_shares(workflows: Iterable[Workflow]) -> dict[Topology, float]:
@@ -107,7 +102,7 @@ def mean_steps(workflows: Iterable[Workflow]) -> float | None:
 
 def routing_entropy_bits(workflows: Iterable[Workflow]) -> float:
     """The entropy of the workers' shares over steps, in bits: 0 is one worker for all, log2(n) an even spread."""
-    return entropy_bits(worker_counts(workflows).values())
+    return entropy_bits(Counter(step.worker for workflow in workflows for step in workflow).values())
 
 
 def entropy_bits(counts: Iterable[float]) -> float:
@@ -120,9 +115,8 @@ def entropy_bits(counts: Iterable[float]) -> float:
     1.5
     """
     known = list(counts)
-    for count in known:
-        if not (math.isfinite(count) and count >= 0):
-            raise ValueError(f"counts: got {count!r}, expected finite numbers of at least 0")
+    if not all(math.isfinite(count) and count >= 0 for count in known):
+        raise ValueError(f"counts: got {known!r}, expected finite numbers of at least 0")
     total = math.fsum(known)
     # log2(total / count) instead of -log2(count / total): no share of everything may come out as -0.0.
     return math.fsum(count / total * math.log2(total / count) for count in known if count > 0)

@@ -17,7 +17,6 @@ from openconductor.measures import (
     topology,
     topology_shares,
     unused_steps,
-    worker_counts,
     worker_shares,
 )
 from openconductor.types import Step, Workflow
@@ -104,7 +103,6 @@ def test_entropy_of_nonsense_is_rejected(counts: list[float]) -> None:
 
 def test_shares_are_over_steps_and_in_order_of_ordinals() -> None:
     workflows = [plan([], "all", workers=(3, 1)), plan([], workers=(1,)), plan([], workers=(1,))]
-    assert worker_counts(workflows) == {1: 3, 3: 1}
     assert list(worker_shares(workflows).items()) == [(1, 0.75), (3, 0.25)]
     assert routing_entropy_bits(workflows) == pytest.approx(0.8113, abs=1e-4)
     assert mean_steps(workflows) == pytest.approx(4 / 3)

@@ -175,7 +175,7 @@ def test_who_learns_from_what(spec: str, pool: str, does_learn: bool, does_explo
 
 def test_the_explorer_tries_another_team_at_each_repeat() -> None:
     explorer = workshop(seed=3).make(Spec("explorer")).orchestrator
-    drawn = {str(explorer.draw("Sum 1 2.", sample=sample)) for sample in range(20)}  # type: ignore[attr-defined]
+    drawn = {str(explorer.workflow("Sum 1 2.", sample=sample)) for sample in range(20)}  # type: ignore[attr-defined]
     assert len(drawn) > 10
 
 
