@@ -66,7 +66,7 @@ async def _write(verdicts: AsyncGenerator[Verdict], sandbox: Sandbox | None) -> 
     try:
         async with aclosing(verdicts):
             async for verdict in verdicts:
-                console.show_json(verdict.record(), indent=None)
+                console.show_json(verdict, indent=None)
     finally:
         if sandbox is not None:
             await sandbox.aclose()

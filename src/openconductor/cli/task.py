@@ -13,11 +13,12 @@ from typing import TYPE_CHECKING, Annotated, cast
 import typer
 
 from openconductor.cli import console
-from openconductor.cli.runs import AsJson
+from openconductor.cli.runs import AsJson, counted
 from openconductor.errors import ConfigError
+from openconductor.serialisation import plain
 
 if TYPE_CHECKING:
-    from openconductor.tasks.check import CheckReport, Finding
+    from openconductor.tasks.check import CheckReport
     from openconductor.tasks.items import Benchmark, Item, Loaded, Source
 
 task = typer.Typer(name="task", help="List benchmarks, look at their problems, check their graders.")
@@ -46,7 +47,7 @@ def list_tasks(as_json: AsJson = False) -> None:
     """List the benchmarks with their data, licences and judges."""
     from openconductor.tasks import TASKS, load_task
 
-    listed = [_task_json(load_task(name)) for name in sorted(TASKS)]
+    listed = [_described(load_task(name)) for name in sorted(TASKS)]
     if as_json:
         console.show_json(listed)
         return
@@ -73,9 +74,8 @@ def show(
     as_json: AsJson = False,
 ) -> None:
     """Show a problem as a worker sees it, and its reference."""
-    options = {"path": path, "split": split, "revision": revision, "limit": limit, "seed": seed}
-    made = _make(name, **options, sha256=sha256, outcomes=outcomes)
-    loaded = _loaded(made)
+    options = {"path": path, "split": split, "revision": revision, "limit": limit, "seed": seed, "sha256": sha256}
+    made, loaded = _loaded(name, outcomes=outcomes, **options)
     place, item = _find(loaded, problem, name)
     found: Json = {
         "task": made.name,
@@ -88,14 +88,20 @@ def show(
         "difficulty": item.difficulty,
         "tags": list(item.tags),
         "question": item.problem.question,
-        "reference": _reference_json(item.problem.reference),
+        "reference": _reference(item.problem.reference),
         "canonical": item.canonical,
         "source": loaded.source.record(),
     }
     if as_json:
         console.show_json(found)
-    else:
-        _show_problem(found, loaded.source)
+        return
+    facts = [f"{made.name}/{loaded.source.split}", f"{place} of {len(loaded.items)}", item.problem.id]
+    console.say(" · ".join(dict.fromkeys(filter(None, [*facts, item.problem.kind, item.subject]))))
+    console.show_text(item.problem.question)
+    console.say(f"reference: {_short(found['reference'])}")
+    if item.canonical is not None:
+        console.say(f"canonical reply: {_short(item.canonical)}")
+    _say_source(loaded.source)
 
 
 @task.command("check")
@@ -120,134 +126,88 @@ def check(
 
     from openconductor.tasks.check import check_task
 
-    options = {"path": path, "split": split, "revision": revision, "limit": limit, "seed": seed}
-    made = _make(name, **options, sha256=sha256, outcomes=outcomes)
-    _loaded(made)
+    options = {"path": path, "split": split, "revision": revision, "limit": limit, "seed": seed, "sha256": sha256}
+    made, _ = _loaded(name, outcomes=outcomes, **options)
     with console.progress_bar("grading") as on_progress:
         report = asyncio.run(check_task(made, concurrency=concurrency, on_progress=on_progress))
     if as_json:
-        console.show_json(
-            {
-                "task": report.task,
-                "ok": report.ok,
-                "accepted": report.accepted,
-                "refused": [_finding_json(one) for one in report.refused],
-                "undecided": [_finding_json(one) for one in report.undecided],
-                "without_canonical_reply": report.unanswered,
-                "source": report.source.record(),
-            }
-        )
+        found = {"task": made.name, "ok": report.ok, "accepted": report.accepted}
+        found |= {"refused": plain(report.refused), "undecided": plain(report.undecided)}
+        console.show_json(found | {"without_canonical_reply": report.unanswered, "source": report.source.record()})
     else:
-        _show_report(report)
+        _show_report(made.name, report)
     if not report.ok:
         raise typer.Exit(console.FAILED)
 
 
-# ── loading ──────────────────────────────────────────────────────────────────────────────────────────────────────────
-def _make(name: str, **options: object) -> Benchmark:
+def _loaded(name: str, **options: object) -> tuple[Benchmark, Loaded]:
+    """The task and its default split; what is not pinned is said on stderr."""
     from openconductor.tasks import load_task
-
-    return load_task(name, **{option: value for option, value in options.items() if value not in (None, "")})
-
-
-def _loaded(made: Benchmark) -> Loaded:
-    """The default split; what is not pinned is said on stderr."""
     from openconductor.tasks.hub import UnpinnedData
 
+    made = load_task(name, **{option: value for option, value in options.items() if value not in (None, "")})
     with warnings.catch_warnings(record=True) as caught, console.only_results_on_stdout():
         warnings.simplefilter("always", UnpinnedData)
         loaded = made.read()
     for warning in caught:
         console.say(f"warning: {warning.message}")
-    return loaded
+    return made, loaded
 
 
 def _find(loaded: Loaded, problem: str, name: str) -> tuple[int, Item]:
-    for place, item in enumerate(loaded.items):
-        if item.problem.id == problem:
-            return place, item
-    if problem.isdecimal() and int(problem) < len(loaded.items):
-        return int(problem), loaded.items[int(problem)]
-    last = len(loaded.items) - 1
+    ids = [item.problem.id for item in loaded.items]
+    if problem in ids or (problem.isdecimal() and int(problem) < len(ids)):
+        place = ids.index(problem) if problem in ids else int(problem)
+        return place, loaded.items[place]
     raise ConfigError(
-        f"--problem: got {problem!r}, expected a place from 0 to {last}, or the id of a problem of {name}"
+        f"--problem: got {problem!r}, expected a place from 0 to {len(ids) - 1}, or the id of a problem of {name}"
     )
 
 
-# ── for programs ─────────────────────────────────────────────────────────────────────────────────────────────────────
-def _task_json(made: Benchmark) -> Json:
-    dataset = made.dataset
+def _described(made: Benchmark) -> Json:
+    from openconductor.graders import GRADERS
+
+    dataset, kind = made.dataset, type(made.grader)
     files = {split: () if dataset is None else dataset.splits[split] for split in made.splits}
+    judges = {target: name for name, target in GRADERS.items()}
     return {
         "name": made.name,
         "about": made.about,
-        "grader": _grader_name(made),
+        "grader": judges.get(f"{kind.__module__}:{kind.__qualname__}", "by part"),
         "splits": {split: sum(file.rows or 0 for file in parts) or None for split, parts in files.items()},
-        "dataset": dataset.id if dataset is not None else None,
-        "revision": dataset.revision if dataset is not None else None,
+        "dataset": dataset and dataset.id,
+        "revision": dataset and dataset.revision,
         "pinned": dataset is None or dataset.revision is not None,
-        "licence": dataset.licence if dataset is not None else None,
+        "licence": dataset and dataset.licence,
         "gated": dataset is not None and dataset.gated,
     }
 
 
-def _grader_name(made: Benchmark) -> str:
-    from openconductor.graders import GRADERS
-
-    kind = type(made.grader)
-    target = f"{kind.__module__}:{kind.__qualname__}"
-    return next((name for name, registered in GRADERS.items() if registered == target), "by part")
-
-
-def _reference_json(reference: object) -> object:
+def _reference(reference: object) -> object:
     from openconductor.graders.code_tests import CodeTests, IoTest
-    from openconductor.graders.freeform import FreeFormAnswer
 
-    if isinstance(reference, FreeFormAnswer):
-        return {"text": reference.text, "kind": reference.kind, "tolerance": reference.tolerance}
-    if isinstance(reference, CodeTests):
-        first = [
-            {"input": test.stdin, "output": test.expected}
-            if isinstance(test, IoTest)
-            else {"args": repr(test.arguments), "expected": test.condition or repr(test.expected)}
-            for test in reference.tests[:SHOWN_TESTS]
-        ]
-        return {
-            "tests": len(reference.tests),
-            "first": first,
-            "entry_point": reference.entry_point,
-            "unittest": reference.unittest,
-        }
-    return reference
+    if not isinstance(reference, CodeTests):
+        return plain(reference)
+    first = [
+        {"input": test.stdin, "output": test.expected}
+        if isinstance(test, IoTest)
+        else {"args": repr(test.arguments), "expected": test.condition or repr(test.expected)}
+        for test in reference.tests[:SHOWN_TESTS]
+    ]
+    known = {"entry_point": reference.entry_point, "unittest": reference.unittest}
+    return {"tests": len(reference.tests), "first": first, **known}
 
 
-def _finding_json(finding: Finding) -> Json:
-    return {"id": finding.problem, "extracted": finding.extracted, "note": finding.note}
-
-
-# ── for people ───────────────────────────────────────────────────────────────────────────────────────────────────────
-def _show_problem(found: Json, source: Source) -> None:
-    facts = [f"{found['task']}/{found['split']}", f"{found['place']} of {found['problems']}", str(found["id"])]
-    facts += [str(found[field]) for field in ("kind", "subject") if found[field]]
-    console.say(" · ".join(dict.fromkeys(facts)))
-    console.show_text(str(found["question"]))
-    console.say(f"reference: {_short(found['reference'])}")
-    if found["canonical"] is not None:
-        console.say(f"canonical reply: {_short(found['canonical'])}")
-    _say_source(source)
-
-
-def _show_report(report: CheckReport) -> None:
+def _show_report(name: str, report: CheckReport) -> None:
     checked = report.accepted + len(report.refused) + len(report.undecided)
+    found = {"refused": report.refused, "undecided": report.undecided}
     parts = [f"{report.accepted} of {checked} canonical replies accepted"]
-    parts += [f"{len(report.refused)} refused"] if report.refused else []
-    parts += [f"{len(report.undecided)} undecided"] if report.undecided else []
-    problems = "1 problem" if report.unanswered == 1 else f"{report.unanswered} problems"
-    parts += [f"{problems} without one"] if report.unanswered else []
-    print(f"{report.task}: {', '.join(parts)}")
-    for what, findings in (("refused", report.refused), ("undecided", report.undecided)):
+    parts += [f"{len(findings)} {what}" for what, findings in found.items() if findings]
+    parts += [f"{counted(report.unanswered, 'problem')} without one"] if report.unanswered else []
+    print(f"{name}: {', '.join(parts)}")
+    for what, findings in found.items():
         for finding in findings[:SHOWN]:
-            print(console.printable(f"{what}  {finding.problem}  {_short(finding.extracted)}  {finding.note}"))
+            print(console.printable(f"{what}  {finding.id}  {_short(finding.extracted)}  {finding.note}"))
         if len(findings) > SHOWN:
             print(f"{what}  and {len(findings) - SHOWN} more: --json lists all")
     _say_source(report.source)

@@ -1,17 +1,19 @@
 """Benchmarks: problems and the grader that judges them. In: a name and options. Out: a task.
 
-``TASKS`` names them lazily as ``module:attribute``; each attribute makes a task when it is called with options.
+``TASKS`` names them lazily as ``module:attribute``; each attribute is a spec of one, or makes it of options.
 """
 
 from __future__ import annotations
 
 import inspect
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import cast
 
 from openconductor.config import load_registered, nearest, shorten
 from openconductor.errors import ConfigError
+from openconductor.tasks.dataset import DatasetSpec, DatasetTask
 from openconductor.tasks.items import Benchmark
 
 TASKS: dict[str, str] = {
@@ -19,7 +21,7 @@ TASKS: dict[str, str] = {
     "bigcodebench_hard": "openconductor.tasks.code:BIGCODEBENCH_HARD",
     "gpqa_diamond": "openconductor.tasks.choice:GPQA_DIAMOND",
     "gsm8k": "openconductor.tasks.math:GSM8K",
-    "gym": "openconductor.tasks.gym:gym_task",
+    "gym": "openconductor.tasks.gym:GymTask",
     "humaneval": "openconductor.tasks.code:HUMANEVAL",
     "livecodebench_v1": "openconductor.tasks.livecodebench:LIVECODEBENCH_V1",
     "livecodebench_v6": "openconductor.tasks.livecodebench:LIVECODEBENCH_V6",
@@ -27,7 +29,7 @@ TASKS: dict[str, str] = {
     "math500": "openconductor.tasks.math:MATH500",
     "mbpp": "openconductor.tasks.code:MBPP",
     "mmlu": "openconductor.tasks.choice:MMLU",
-    "paper_mix": "openconductor.tasks.paper_mix:paper_mix",
+    "paper_mix": "openconductor.tasks.paper_mix:PaperMix",
     "rlpr": "openconductor.tasks.rlpr:RLPR",
 }
 
@@ -47,7 +49,8 @@ def load_task(name: str, **options: object) -> Benchmark:
         ConfigError: there is no such task, or it has no such option, or the option is of a wrong type; names the
             nearest.
     """
-    make = cast("Callable[..., Benchmark]", load_registered(TASKS, name, what="task"))
+    made = load_registered(TASKS, name, what="task")
+    make = cast("Callable[..., Benchmark]", partial(DatasetTask, made) if isinstance(made, DatasetSpec) else made)
     known = list(inspect.signature(make).parameters)
     given = {option: value for option, value in options.items() if value is not None}
     for option, value in given.items():

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from openconductor.errors import GradingError
 from openconductor.protocols import Grader
 from openconductor.tasks.items import Benchmark, Item, Source
-from openconductor.types import Grade
+from openconductor.types import Grade, Problem
 
 OnProgress = Callable[[int, int], None]
 """Gets how many replies have been graded, and of how many."""
@@ -23,7 +23,7 @@ OnProgress = Callable[[int, int], None]
 class Finding:
     """A canonical reply that was not accepted: the problem's id, what was read off the reply, and why."""
 
-    problem: str
+    id: str
     extracted: str | None
     note: str
 
@@ -33,14 +33,13 @@ class CheckReport:
     """What a check found.
 
     Attributes:
-        task, source: what was checked.
+        source: what was checked.
         accepted: how many canonical replies were called right.
         refused: those called wrong.
         undecided: those that the grader could not judge.
         unanswered: how many problems have no canonical reply.
     """
 
-    task: str
     source: Source
     accepted: int
     refused: tuple[Finding, ...]
@@ -53,14 +52,11 @@ class CheckReport:
         return not self.refused and (self.accepted > 0 or not self.undecided)
 
 
-async def check_task(
-    task: Benchmark, split: str = "", *, concurrency: int = 8, on_progress: OnProgress | None = None
-) -> CheckReport:
-    """Grade every canonical reply of a split.
+async def check_task(task: Benchmark, *, concurrency: int = 8, on_progress: OnProgress | None = None) -> CheckReport:
+    """Grade every canonical reply of the default split.
 
     Args:
         task: whose replies.
-        split: of which part; "" is the default one.
         concurrency: replies graded at the same time.
         on_progress: told after each.
 
@@ -68,41 +64,29 @@ async def check_task(
         TaskError: the data are absent or changed.
         ConfigError: an extra that the grader needs is not installed.
     """
-    loaded = task.read(split)
+    loaded = task.read()
     answered = [(item, item.canonical) for item in loaded.items if item.canonical is not None]
     gate = asyncio.Semaphore(concurrency)
-    done = 0
+    found: dict[bool | None, dict[int, Finding]] = {True: {}, False: {}, None: {}}
 
-    async def one(item: Item, canonical: str) -> Grade:
-        nonlocal done
+    async def one(place: int, item: Item, canonical: str) -> None:
         async with gate:
-            grade = await _grade(task.grader, item, canonical)
-        done += 1
+            grade = await judged(task.grader, item.problem, canonical)
+        found[grade.correct][place] = Finding(item.problem.id, grade.extracted, grade.note)
         if on_progress is not None:
-            on_progress(done, len(answered))
-        return grade
+            on_progress(sum(map(len, found.values())), len(answered))
 
     async with asyncio.TaskGroup() as group:
-        running = [group.create_task(one(item, canonical)) for item, canonical in answered]
-    grades = [(item, task.result()) for (item, _), task in zip(answered, running, strict=True)]
-    return CheckReport(
-        task.name,
-        loaded.source,
-        accepted=sum(grade.correct is True for _, grade in grades),
-        refused=_findings(grades, False),
-        undecided=_findings(grades, None),
-        unanswered=len(loaded.items) - len(answered),
-    )
+        for place, (item, canonical) in enumerate(answered):
+            group.create_task(one(place, item, canonical))
+    refused, undecided = (tuple(found[verdict][place] for place in sorted(found[verdict])) for verdict in (False, None))
+    unanswered = len(loaded.items) - len(answered)
+    return CheckReport(loaded.source, len(found[True]), refused, undecided, unanswered)
 
 
-async def _grade(grader: Grader, item: Item, canonical: str) -> Grade:
+async def judged(grader: Grader, problem: Problem, answer: str) -> Grade:
+    """The grade of an answer; undecided, with the reason, where the grader could not judge it."""
     try:
-        return await grader.grade(item.problem, canonical)
+        return await grader.grade(problem, answer)
     except GradingError as error:
         return Grade(None, note=f"undecided: {error}")
-
-
-def _findings(grades: list[tuple[Item, Grade]], verdict: bool | None) -> tuple[Finding, ...]:
-    return tuple(
-        Finding(item.problem.id, grade.extracted, grade.note) for item, grade in grades if grade.correct is verdict
-    )

@@ -15,10 +15,9 @@ from collections.abc import Sequence
 
 from openconductor.graders.choice import LETTERS, ChoiceGrader, choice_prompt, shuffled
 from openconductor.tasks.dataset import DatasetSpec, Place, Shape
-from openconductor.tasks.hub import HubDataset, one_file
+from openconductor.tasks.hub import HubDataset, HubFile, parquet
 from openconductor.tasks.items import Item
 from openconductor.tasks.rows import Row
-from openconductor.types import Problem
 
 _OF_OTHERS = re.compile(
     r"(?i:\b(?:all|none|neither|both|any|each|either|two|three)\b.{0,20}\b(?:above|below|these|the other|previous)\b)"
@@ -45,39 +44,30 @@ def letter_at(row: Row, field: str, count: int) -> str:
 
 
 def _with_choices(row: Row, place: Place) -> Item:
-    choices = _choices(row, "choices")
-    subject = row.text_or("subject", row.text_or("type", ""))
-    return _item(row.text("question"), choices, letter_at(row, "answer", len(choices)), subject, place, place.seed)
+    return _listed(row, place, "choices", row.text_or("subject", row.text_or("type")))
 
 
 def _with_options(row: Row, place: Place) -> Item:
-    options = _choices(row, "options")
-    letter = letter_at(row, "answer", len(options))
-    return _item(row.text("question"), options, letter, row.text_or("category", ""), place, place.seed)
+    return _listed(row, place, "options", row.text_or("category"))
+
+
+def _listed(row: Row, place: Place, field: str, subject: str) -> Item:
+    choices = row.choices(field)
+    return _item(row.text("question"), choices, letter_at(row, "answer", len(choices)), subject, place, place.seed)
 
 
 def _gpqa(row: Row, place: Place) -> Item:
-    choices = [row.text(column).strip() for column in _GPQA_CHOICES]
-    subject = row.text_or("High-level domain", row.text_or("Subdomain", ""))
+    columns = ("Correct Answer", "Incorrect Answer 1", "Incorrect Answer 2", "Incorrect Answer 3")
+    choices = [row.text(column).strip() for column in columns]
+    subject = row.text_or("High-level domain", row.text_or("Subdomain"))
     return _item(row.text("Question"), choices, "A", subject, place, place.seed or 0)
-
-
-_GPQA_CHOICES = ("Correct Answer", "Incorrect Answer 1", "Incorrect Answer 2", "Incorrect Answer 3")
-
-
-def _choices(row: Row, field: str) -> tuple[str, ...]:
-    choices = row.texts(field)
-    if not 2 <= len(choices) <= len(LETTERS):
-        raise row.wrong(field, list(choices), f"2 to {len(LETTERS)} choices")
-    return choices
 
 
 def _item(question: str, choices: Sequence[str], letter: str, subject: str, place: Place, seed: int | None) -> Item:
     if seed is not None and not any(_OF_OTHERS.search(choice) for choice in choices):
         choices, places = shuffled(choices, f"{seed} {place.id}")
         letter = LETTERS[places.index(LETTERS.index(letter))]
-    text = choice_prompt(question, choices, subject=subject)
-    return Item(Problem(place.id, text, letter, place.task, kind=subject), f"Answer: {letter}", subject)
+    return place.item(choice_prompt(question, choices, subject=subject), letter, f"Answer: {letter}", subject)
 
 
 SHAPES = (
@@ -95,12 +85,12 @@ MMLU = DatasetSpec(
         "c30699e8356da336a370243923dbaf21066bb9fe",
         "MIT",
         {
-            "test": one_file("all/test", "74a41822ce7d3def56e1682f958469c04642a5336a5ce912fa375fdb90fb25d7", 14042),
-            "validation": one_file(
+            "test": parquet("all/test", "74a41822ce7d3def56e1682f958469c04642a5336a5ce912fa375fdb90fb25d7", 14042),
+            "validation": parquet(
                 "all/validation", "66cdf0b090ccb657d18d13cd81e31fdc55c3467da9642ffb178653268a97c8ef", 1531
             ),
-            "dev": one_file("all/dev", None, 285),
-            "auxiliary_train": one_file("all/auxiliary_train", None, 99842),
+            "dev": parquet("all/dev", None, 285),
+            "auxiliary_train": parquet("all/auxiliary_train", None, 99842),
         },
     ),
     SHAPES,
@@ -114,7 +104,7 @@ GPQA_DIAMOND = DatasetSpec(
         "Idavidrein/gpqa",
         "633f5ee89ab8ad4522a9f850766b73f62147ffdd",
         "CC BY 4.0; its authors ask not to publish the questions",
-        {"test": one_file("gpqa_diamond.csv", None, 198)},
+        {"test": (HubFile("gpqa_diamond.csv", None, 198),)},
         gated=True,
     ),
     SHAPES,

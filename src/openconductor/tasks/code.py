@@ -9,93 +9,69 @@ from __future__ import annotations
 
 import re
 
-from openconductor.errors import TaskError
 from openconductor.graders.code import CodeGrader
 from openconductor.graders.code_tests import CodeTests, from_asserts, from_rows
 from openconductor.tasks.dataset import DatasetSpec, Place, Shape
-from openconductor.tasks.hub import HubDataset, one_file
+from openconductor.tasks.hub import HubDataset, parquet
 from openconductor.tasks.items import Item
 from openconductor.tasks.prompts import fenced, function_prompt, program_prompt
 from openconductor.tasks.rows import Row
-from openconductor.types import Problem
 
 _DEFINED = re.compile(r"^[ \t]*(?:async[ \t]+)?def[ \t]+(\w+)", re.MULTILINE)
 
 
 def row_tests(row: Row) -> CodeTests:
-    """The tests of a local row; without ``entry_point``, ``starter_code`` names the function.
+    """The tests of a local row; without ``entry_point``, ``starter_code`` names the function: the first, dunders aside.
 
     Raises:
         TaskError: a field is missing or of the wrong type, or a test is of no known shape.
     """
-    entry_point = row.text_or("entry_point", "") or _defined(row.text_or("starter_code", ""))
-    tests = row.values.get("tests")
-    try:
-        if isinstance(tests, str):
-            return from_asserts(row.text("tests"), entry_point)
-        return from_rows(row.objects("tests"), entry_point)
-    except TaskError as error:
-        if str(error).startswith(row.where):
-            raise
-        raise TaskError(f"{row.where}: field 'tests': {error}") from error
+    defined = (name for name in _DEFINED.findall(row.text_or("starter_code")) if not name.startswith("__"))
+    entry_point = row.text_or("entry_point") or next(defined, None)
+    if isinstance(row.values.get("tests"), str):
+        return asserted(row, "tests", row.text("tests"), entry_point)
+    rows = row.objects("tests")
+    with row.of_field("tests"):
+        return from_rows(rows, entry_point)
 
 
-def _defined(starter: str) -> str | None:
-    """The first function that a text defines, dunder methods aside."""
-    return next((name for name in _DEFINED.findall(starter) if not name.startswith("__")), None)
+def asserted(row: Row, field: str, source: str, entry_point: str | None) -> CodeTests:
+    """The tests of a program of assertions that stands in a field."""
+    with row.of_field(field):
+        return from_asserts(source, entry_point)
 
 
 def _local(row: Row, place: Place) -> Item:
-    tests = row_tests(row)
-    starter = row.text_or("starter_code", "")
-    question = row.text("question")
+    tests, question, solution = row_tests(row), row.text("question"), row.text_or("solution")
+    starter = row.text_or("starter_code")
     text = function_prompt(question, starter=starter) if tests.entry_point else program_prompt(question)
-    solution, subject = row.text_or("solution", ""), row.text_or("subject", "")
-    return Item(
-        Problem(place.id, text, tests, place.task, kind=subject),
-        canonical=fenced(solution) if solution.strip() else None,
-        subject=subject,
-    )
+    return place.item(text, tests, fenced(solution) if solution.strip() else None, row.text_or("subject"))
 
 
 def _humaneval(row: Row, place: Place) -> Item:
-    prompt, entry_point = row.text("prompt"), row.text("entry_point")
-    return Item(
-        Problem(place.id, function_prompt("", starter=prompt), _asserted(row, "test", entry_point), place.task),
-        canonical=fenced(prompt + row.text("canonical_solution")),
-    )
+    tests = asserted(row, "test", row.text("test"), row.text("entry_point"))
+    return _completed(row, place, row.text("prompt"), tests)
+
+
+def _bigcodebench(row: Row, place: Place) -> Item:
+    tests = CodeTests((), row.text("entry_point"), row.text("test"))
+    return _completed(row, place, row.text("complete_prompt"), tests)
+
+
+def _completed(row: Row, place: Place, prompt: str, tests: CodeTests) -> Item:
+    return place.item(function_prompt("", starter=prompt), tests, fenced(prompt + row.text("canonical_solution")))
 
 
 def _mbpp(row: Row, place: Place) -> Item:
     asserts = row.texts("test_list")
     if not asserts:
         raise row.wrong("test_list", [], "a list of assertions, of at least one")
-    before = [*(row.texts("test_imports") if row.has("test_imports") else ()), row.text_or("test_setup_code", "")]
+    before = [*(row.texts("test_imports") if row.has("test_imports") else ()), row.text_or("test_setup_code")]
     text = row.text("text") if row.has("text") else row.text("prompt")
-    tests = _asserted_text(row, "\n".join([*filter(str.strip, before), *asserts]), None)
+    tests = asserted(row, "test_list", "\n".join([*filter(str.strip, before), *asserts]), None)
     # One assertion names the function and its arguments; the others stay hidden.
     example = f"{text.strip()}\n\nName the function `{tests.entry_point}`. For example:\n{fenced(asserts[0])}"
-    return Item(Problem(place.id, function_prompt(example), tests, place.task), canonical=fenced(row.text("code")))
-
-
-def _bigcodebench(row: Row, place: Place) -> Item:
-    prompt = row.text("complete_prompt")
-    tests = CodeTests((), row.text("entry_point"), row.text("test"))
-    return Item(
-        Problem(place.id, function_prompt("", starter=prompt), tests, place.task),
-        canonical=fenced(prompt + row.text("canonical_solution")),
-    )
-
-
-def _asserted(row: Row, field: str, entry_point: str) -> CodeTests:
-    return _asserted_text(row, row.text(field), entry_point, field)
-
-
-def _asserted_text(row: Row, source: str, entry_point: str | None, field: str = "test_list") -> CodeTests:
-    try:
-        return from_asserts(source, entry_point)
-    except TaskError as error:
-        raise TaskError(f"{row.where}: field {field!r}: {error}") from error
+    return place.item(function_prompt(example), tests, fenced(row.text("code")))
 
 
 LOCAL = Shape(("id", "question", "tests"), _local, id="id")
@@ -114,7 +90,7 @@ HUMANEVAL = DatasetSpec(
         "7dce6050a7d6d172f3cc5c32aa97f52fa1a2e544",
         "MIT",
         {
-            "test": one_file(
+            "test": parquet(
                 "openai_humaneval/test", "2f2871a15fbc95b6c683043359f4ed8e144c5a1c4f24f25f66bc51f598dfcfb6", 164
             )
         },
@@ -131,7 +107,7 @@ MBPP = DatasetSpec(
         "4bb6404fdc6cacfda99d4ac4205087b89d32030c",
         "CC BY 4.0",
         {
-            split: one_file(f"sanitized/{split}", sha256, rows)
+            split: parquet(f"sanitized/{split}", sha256, rows)
             for split, sha256, rows in (
                 ("test", "e9e9efa2c0d59ef5e55537a9d126b8f875d5ac010a8d75628d76824884e15850", 257),
                 ("train", "d95f8ad6d2fff08fe4826122d6e3e31f75716825d0c5c340d297aca5e9e0de0e", 120),
@@ -152,7 +128,7 @@ BIGCODEBENCH_HARD = DatasetSpec(
         "bigcode/bigcodebench-hard",
         "298d2cc7b96612e15e47313c3603ee124cee0c1f",
         "Apache-2.0",
-        {"test": one_file("data/v0.1.4", "73a4270b43feb81abefad7bb1b592937c768ea45c3263bedc1cabd30a9a6ce79", 148)},
+        {"test": parquet("data/v0.1.4", "73a4270b43feb81abefad7bb1b592937c768ea45c3263bedc1cabd30a9a6ce79", 148)},
     ),
     SHAPES,
     CodeGrader,

@@ -1,6 +1,6 @@
 """A benchmark made of rows, of a pinned data set on the hub or of local files. In: a spec and options. Out: problems.
 
-A spec says where the data are, which shapes its rows may have, and who judges. Called with options it makes a task:
+A spec says where the data are, which shapes its rows may have, and who judges. A task is made of it with options:
 
 ``path``      local data instead: a file, which stands for every split, or a folder of ``<split>.jsonl``
 ``revision``  another commit of the data set than the pinned one
@@ -13,8 +13,9 @@ A spec says where the data are, which shapes its rows may have, and who judges. 
 from __future__ import annotations
 
 import heapq
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from openconductor.errors import ConfigError, TaskError
@@ -22,6 +23,7 @@ from openconductor.protocols import Grader
 from openconductor.tasks.hub import DataFile, HubDataset, fetch
 from openconductor.tasks.items import Benchmark, Item, Loaded, Source, SourceFile, digest, draw_key
 from openconductor.tasks.rows import Row, Unusable, read_rows, sha256_of
+from openconductor.types import Problem
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,6 +33,10 @@ class Place:
     task: str
     id: str
     seed: int | None
+
+    def item(self, question: str, reference: object, canonical: str | None, subject: str = "") -> Item:
+        """The item of this place whose kind is its subject."""
+        return Item(Problem(self.id, question, reference, self.task, kind=subject), canonical, subject)
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +56,7 @@ class Shape:
 
 @dataclass(frozen=True, slots=True)
 class DatasetSpec:
-    """What makes a task of options.
+    """What a task is made of, beside its options.
 
     Attributes:
         name: its name in the registry.
@@ -68,8 +74,17 @@ class DatasetSpec:
     grader: Callable[[], Grader]
     notes: tuple[str, ...] = ()
 
-    def __call__(
+
+class DatasetTask(Benchmark):
+    """A benchmark of rows, with the options that the module lists.
+
+    Raises:
+        ConfigError: an option is wrong.
+    """
+
+    def __init__(
         self,
+        spec: DatasetSpec,
         *,
         path: str | Path | None = None,
         revision: str | None = None,
@@ -77,129 +92,104 @@ class DatasetSpec:
         limit: int | None = None,
         seed: int | None = None,
         sha256: str | None = None,
-    ) -> DatasetTask:
-        """The task with these options.
-
-        Raises:
-            ConfigError: an option is wrong.
-        """
+    ) -> None:
+        known = spec.dataset.splits
         if limit is not None and limit < 1:
             raise ConfigError(f"task option limit: got {limit}, expected 1 or more")
         if path is not None and revision is not None:
             raise ConfigError(f"task option revision: got {revision!r} beside path; a local file has none")
-        if path is None and split and split not in self.dataset.splits:
-            raise ConfigError(
-                f"task {self.name}: got the split {split!r}, expected one of {', '.join(self.dataset.splits)}"
-            )
-        whole = Options(Path(path) if path is not None else None, revision, limit, seed, sha256)
-        return DatasetTask(self, whole, split or "")
-
-
-@dataclass(frozen=True, slots=True)
-class Options:
-    """The options of a task, but the split; see the module."""
-
-    path: Path | None
-    revision: str | None
-    limit: int | None
-    seed: int | None
-    sha256: str | None
-
-
-class DatasetTask(Benchmark):
-    """A benchmark of rows; see the module."""
-
-    def __init__(self, spec: DatasetSpec, options: Options, split: str) -> None:
-        names = tuple(spec.dataset.splits)
-        default = split or names[0]
-        splits = (default, *(name for name in names if name != default))
-        super().__init__(spec.name, spec.about, splits, spec.dataset)
+        if path is None and split and split not in known:
+            raise ConfigError(f"task {spec.name}: got the split {split!r}, expected one of {', '.join(known)}")
+        super().__init__(
+            spec.name, spec.about, tuple(dict.fromkeys((split or next(iter(known)), *known))), spec.dataset
+        )
         self.spec = spec
-        self.options = options
+        self.path, self.revision = Path(path) if path is not None else None, revision
+        self.limit, self.seed, self.sha256 = limit, seed, sha256
 
     def _grader(self) -> Grader:
         return self.spec.grader()
 
     def _read(self, split: str) -> Loaded:
-        files, origin = self._files(split)
-        whole, expected = digest([file.sha256 for file in files]), self.options.sha256
-        if expected is not None and whole != expected.lower():
+        files, source = self._files(split)
+        whole = digest([file.sha256 for file in files])
+        if self.sha256 is not None and whole != self.sha256.lower():
             names = ", ".join(file.name for file in files)
-            raise TaskError(f"task {self.name}: {names}: got the SHA-256 {whole}, expected {expected}")
-        drawn = self._drawn(files, split) if self.options.limit is not None else None
+            raise TaskError(f"task {self.name}: {names}: got the SHA-256 {whole}, expected {self.sha256}")
+        drawn = self._drawn(files, split)
         items: list[Item] = []
         left_out: list[tuple[str, str]] = []
         seen: dict[str, str] = {}
-        counts: list[int] = []
-        fields: tuple[str, ...] = ()
-        for row in self._rows(files, counts):
-            fields = fields or tuple(sorted(row.values))
+        counts: Counter[Path] = Counter()
+        fields: list[str] = []
+        for file, row in self._rows(files):
+            counts[file.path] += 1
+            fields = fields or sorted(row.values)
             name = self._id(row, split)
             if name in seen:
                 raise TaskError(f"{row.where}: the id {name!r} is that of {seen[name]}; expected one of its own")
             seen[name] = row.where
-            if drawn is not None and name not in drawn:
-                continue
-            try:
-                items.append(self._shape(row).item(row, Place(self.name, name, self.options.seed)))
-            except Unusable as error:
-                left_out.append((name, str(error)))
+            if drawn is None or name in drawn:
+                try:
+                    items.append(self._shape(row).item(row, Place(self.name, name, self.seed)))
+                except Unusable as error:
+                    left_out.append((name, str(error)))
         if not items:
             raise TaskError(f"task {self.name}: {files[0].name}: got no row, expected problems")
-        source = Source(
-            dataset=self.spec.dataset.id if origin is not None else "local file",
-            split=split,
-            revision=origin[0] if origin is not None else None,
-            pinned=expected is not None or (origin is not None and origin[1]),
-            licence=self.spec.dataset.licence if origin is not None else "unknown",
-            files=tuple(SourceFile(file.name, file.sha256, count) for file, count in zip(files, counts, strict=True)),
-            rows=sum(counts),
-            problems=len(items),
-            fields=fields,
-            left_out=tuple(left_out),
-            notes=self.spec.notes,
+        return Loaded(
+            tuple(items),
+            replace(
+                source,
+                pinned=source.pinned or self.sha256 is not None,
+                files=tuple(SourceFile(file.name, file.sha256, counts[file.path]) for file in files),
+                rows=counts.total(),
+                problems=len(items),
+                fields=tuple(fields),
+                left_out=tuple(left_out),
+                notes=self.spec.notes,
+            ),
         )
-        return Loaded(tuple(items), source)
 
-    def _files(self, split: str) -> tuple[Sequence[DataFile], tuple[str, bool] | None]:
-        """The files of a split; of published ones also their commit, and whether they are pinned by it."""
-        path, dataset = self.options.path, self.spec.dataset
-        if path is not None:
-            path = path / f"{split}.jsonl" if path.is_dir() else path
-            return (DataFile(path, str(path), sha256_of(path, name=str(path))),), None
+    def _files(self, split: str) -> tuple[Sequence[DataFile], Source]:
+        """The files of a split, and where they are from."""
+        dataset = self.spec.dataset
+        if self.path is not None:
+            path = self.path / f"{split}.jsonl" if self.path.is_dir() else self.path
+            return (DataFile(path, str(path), sha256_of(path, name=str(path))),), Source("local file", split)
         if split not in dataset.splits:
             raise TaskError(
                 f"task {self.name}: got the split {split!r}, expected one of {', '.join(dataset.splits)}; other splits "
                 "need local files: path=FOLDER"
             )
-        files, commit, pinned = fetch(dataset, split, task=self.name, revision=self.options.revision)
-        return files, (commit, pinned)
+        files, commit, pinned = fetch(dataset, split, task=self.name, revision=self.revision)
+        return files, Source(dataset.id, split, commit, pinned, dataset.licence)
 
-    def _rows(self, files: Sequence[DataFile], counts: list[int]) -> Iterator[Row]:
-        """All rows; ``counts`` gets the number of rows of each file once it has been read."""
+    def _rows(self, files: Sequence[DataFile]) -> Iterator[tuple[DataFile, Row]]:
+        """All rows, each with its file."""
+        number = 0
         for file in files:
-            start = sum(counts)
-            number = start
+            start = number
             for row in read_rows(file.path, name=file.name, start=start):
-                number = row.number + 1
-                yield row
-            counts.append(number - start)
-            if file.rows is not None and counts[-1] != file.rows:
-                raise TaskError(f"task {self.name}: {file.name}: got {counts[-1]} rows, expected {file.rows}")
+                number += 1
+                yield file, row
+            if file.rows not in (None, number - start):
+                raise TaskError(f"task {self.name}: {file.name}: got {number - start} rows, expected {file.rows}")
 
-    def _drawn(self, files: Sequence[DataFile], split: str) -> set[str]:
-        """The ids that a limit keeps."""
-        ids = (self._id(row, split) for row in self._rows(files, []))
-        chosen = heapq.nsmallest(self.options.limit or 0, ids, key=lambda one: draw_key(self.options.seed or 0, one))
-        return set(chosen)
+    def _drawn(self, files: Sequence[DataFile], split: str) -> set[str] | None:
+        """The ids that a limit keeps; None where there is no limit."""
+        if self.limit is None:
+            return None
+        ids = (self._id(row, split) for _, row in self._rows(files))
+        return set(heapq.nsmallest(self.limit, ids, key=lambda one: draw_key(self.seed or 0, one)))
 
     def _shape(self, row: Row) -> Shape:
-        """The first shape whose fields are all there; else the likeliest, which then says what is missing."""
-        shapes = self.spec.shapes
-        fitting = next((shape for shape in shapes if all(name in row.values for name in shape.fields)), None)
-        return fitting or max(
-            reversed(shapes), key=lambda shape: sum(name in row.values for name in shape.fields) / len(shape.fields)
-        )
+        """The shape of which the most fields are there (the first that is whole); its adapter says what is missing."""
+
+        def fit(shape: Shape) -> float:
+            return sum(name in row.values for name in shape.fields) / len(shape.fields)
+
+        whole = [shape for shape in self.spec.shapes if fit(shape) == 1]
+        return whole[0] if whole else max(reversed(self.spec.shapes), key=fit)
 
     def _id(self, row: Row, split: str) -> str:
         shape = self._shape(row)

@@ -14,13 +14,21 @@ from openconductor.tasks.items import Benchmark, Item, Loaded, Source
 
 
 class GymTask(Benchmark):
-    """``count`` questions of the gym, all kinds alike."""
+    """``limit`` questions of the gym, all kinds alike.
 
-    def __init__(self, count: int = 400, seed: int = 0, split: str = "test") -> None:
+    Raises:
+        ConfigError: a limit below 1, or no such split.
+    """
+
+    def __init__(self, *, limit: int = 400, seed: int | None = None, split: str = "test") -> None:
+        if limit < 1:
+            raise ConfigError(f"task option limit: got {limit}, expected 1 or more")
+        if split not in SPLITS:
+            raise ConfigError(f"task gym: got the split {split!r}, expected one of {', '.join(SPLITS)}")
         about = "drawn questions about lists, for simulated workers; no data needed"
-        super().__init__("gym", about, (split, *(other for other in SPLITS if other != split)))
-        self.count = count
-        self.seed = seed
+        super().__init__("gym", about, tuple(dict.fromkeys((split, *SPLITS))))
+        self.limit = limit
+        self.seed = seed or 0
 
     def _grader(self) -> Grader:
         return ExactGrader()
@@ -30,21 +38,8 @@ class GymTask(Benchmark):
             raise TaskError(f"task gym: got split {split!r}, expected one of {', '.join(SPLITS)}")
         items = tuple(
             Item(question.problem(), canonical=write_value(question.answer), subject=question.kind)
-            for question in draw_questions(split, self.count, seed=self.seed)
+            for question in draw_questions(split, self.limit, seed=self.seed)
         )
-        note = f"{self.count} questions drawn with seed {self.seed}"
+        note = f"{self.limit} questions drawn with seed {self.seed}"
         source = Source("drawn", split, pinned=True, licence="Apache-2.0", problems=len(items), notes=(note,))
         return Loaded(items, source)
-
-
-def gym_task(*, limit: int = 400, seed: int | None = None, split: str = "test") -> GymTask:
-    """The gym with the options that all tasks share.
-
-    Raises:
-        ConfigError: a limit below 1, or no such split.
-    """
-    if limit < 1:
-        raise ConfigError(f"task option limit: got {limit}, expected 1 or more")
-    if split not in SPLITS:
-        raise ConfigError(f"task gym: got the split {split!r}, expected one of {', '.join(SPLITS)}")
-    return GymTask(limit, seed or 0, split)

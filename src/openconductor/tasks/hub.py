@@ -13,7 +13,7 @@ from __future__ import annotations
 import re
 import warnings
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -47,7 +47,7 @@ class HubDataset:
     id: str
     revision: str | None
     licence: str
-    splits: Mapping[str, tuple[HubFile, ...]] = field(default_factory=dict[str, tuple[HubFile, ...]])
+    splits: Mapping[str, tuple[HubFile, ...]]
     gated: bool = False
 
 
@@ -61,20 +61,17 @@ class DataFile:
     rows: int | None = None
 
 
-def one_file(path: str, sha256: str | None, rows: int) -> tuple[HubFile, ...]:
-    """A split of one file; a path that ends with neither .jsonl nor .csv is that of the only shard of Parquet."""
-    whole = path if path.endswith((".jsonl", ".csv")) else f"{path}-00000-of-00001.parquet"
-    return (HubFile(whole, sha256, rows),)
+def parquet(path: str, sha256: str | None, rows: int) -> tuple[HubFile, ...]:
+    """A split of one file, the only shard of Parquet."""
+    return (HubFile(f"{path}-00000-of-00001.parquet", sha256, rows),)
 
 
 class UnpinnedData(UserWarning):
     """Data of no fixed commit: the same name may hold other problems tomorrow."""
 
 
-def fetch(
-    dataset: HubDataset, split: str, *, task: str, revision: str | None = None
-) -> tuple[list[DataFile], str, bool]:
-    """Fetch the files of a split.
+def fetch(dataset: HubDataset, split: str, *, task: str, revision: str | None) -> tuple[list[DataFile], str, bool]:
+    """Fetch the files of a split of the task's data set.
 
     Args:
         dataset: where they are.
@@ -89,26 +86,22 @@ def fetch(
         TaskError: they cannot be had, or are not what they were. Says how to go on with a local file.
         ConfigError: the extra is not installed.
     """
-    commit = revision or dataset.revision
-    pinned = commit is not None and COMMIT.fullmatch(commit) is not None
+    commit = revision or dataset.revision or ""
+    pinned = COMMIT.fullmatch(commit) is not None
     files: list[DataFile] = []
     for file in dataset.splits[split]:
         name = f"{dataset.id}/{file.path}"
-        path, commit = _download(dataset, file, commit, task)  # the other files are of the same commit
+        path, commit = _download(dataset, file, commit or None, task)  # the other files are of the same commit
         found, known = sha256_of(path, name=name), commit == dataset.revision
-        if known and file.sha256 is not None and found != file.sha256:
+        if known and file.sha256 not in (None, found):
             raise TaskError(
                 f"task {task}: {name} at {commit}: got the SHA-256 {found}, expected {file.sha256}; "
                 "delete it from the hub's cache to fetch it anew"
             )
         files.append(DataFile(path, name, found, file.rows if known else None))
-    assert commit is not None
     if not pinned:
-        warnings.warn(
-            f"task {task}: {dataset.id} is not pinned; loaded commit {commit}; to load it again: revision={commit!r}",
-            UnpinnedData,
-            stacklevel=2,
-        )
+        again = f"{dataset.id} is not pinned; loaded commit {commit}; to load it again: revision={commit!r}"
+        warnings.warn(f"task {task}: {again}", UnpinnedData, stacklevel=2)
     return files, commit, pinned
 
 
@@ -117,10 +110,9 @@ def _download(dataset: HubDataset, file: HubFile, revision: str | None, task: st
     needs("datasets")  # so that one message names one extra, whichever part of it is missing
     hub: Any = needs("huggingface_hub")
     errors: Any = needs("huggingface_hub.errors")
-    failures: tuple[type[Exception], ...] = (OSError, ValueError, errors.HTTPError, errors.EntryNotFoundError)
     try:
         path = Path(hub.hf_hub_download(dataset.id, file.path, repo_type="dataset", revision=revision))
-    except failures as error:
+    except (OSError, ValueError, errors.HTTPError, errors.EntryNotFoundError) as error:
         gate = " (its terms must be accepted there, and HF_TOKEN set)" if dataset.gated else ""
         reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
         raise TaskError(

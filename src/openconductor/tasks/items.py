@@ -12,13 +12,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from hashlib import blake2b
-from typing import cast
+from typing import TYPE_CHECKING, cast
 
-from openconductor.errors import TaskError
 from openconductor.protocols import Grader
 from openconductor.serialisation import plain
-from openconductor.tasks.hub import HubDataset
 from openconductor.types import Problem
+
+if TYPE_CHECKING:
+    from openconductor.tasks.hub import HubDataset
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,8 +61,7 @@ class Source:
         pinned: whether the same bytes are loaded next time: by a full commit hash, or an expected SHA-256.
         licence: of the data, as their publishers name it.
         files: what was read.
-        rows: how many rows were read.
-        problems: how many problems were made of them.
+        rows, problems: how many rows were read, and how many problems were made of them.
         fields: the fields of the first row.
         left_out: rows that hold no problem that can be graded, each with the reason.
         notes: what a reader of the run should know.
@@ -88,12 +88,10 @@ class Source:
 
     def record(self) -> dict[str, object]:
         """For a run's record: plain values that JSON can hold."""
-        return {
-            **cast("dict[str, object]", plain(self)),
-            "sha256": self.sha256,
-            "left_out": [{"id": name, "why": why} for name, why in self.left_out],
-            "parts": [part.record() for part in self.parts],
-        }
+        left_out = [{"id": name, "why": why} for name, why in self.left_out]
+        parts = [part.record() for part in self.parts]
+        known = cast("dict[str, object]", plain(self))
+        return known | {"sha256": self.sha256, "left_out": left_out, "parts": parts}
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,11 +100,6 @@ class Loaded:
 
     items: tuple[Item, ...]
     source: Source
-
-    @property
-    def problems(self) -> tuple[Problem, ...]:
-        """The problems, in order."""
-        return tuple(item.problem for item in self.items)
 
 
 class Benchmark(ABC):
@@ -137,14 +130,14 @@ class Benchmark(ABC):
         return self.read().source
 
     def load(self, split: str = "") -> Sequence[Problem]:
-        """The problems of one split; "" is the default one.
+        """The problems of one split, in order; "" is the default one.
 
         Raises:
             TaskError: the data are absent, are not of any known shape, or are not what they were; or there is no such
                 split.
             ConfigError: the extra is not installed.
         """
-        return self.read(split).problems
+        return tuple(item.problem for item in self.read(split).items)
 
     def read(self, split: str = "") -> Loaded:
         """The problems with all that is known about them; of errors see ``load``."""
@@ -152,20 +145,6 @@ class Benchmark(ABC):
         if split not in self._loaded:
             self._loaded[split] = self._read(split)
         return self._loaded[split]
-
-    def canonical(self, problem: Problem) -> str | None:
-        """A right reply to one of the problems that were loaded (of the default split where none was).
-
-        None where the data hold none.
-
-        Raises:
-            TaskError: it is none of them.
-        """
-        for loaded in list(self._loaded.values()) or [self.read()]:
-            for item in loaded.items:
-                if item.problem.id == problem.id:
-                    return item.canonical
-        raise TaskError(f"task {self.name}: got the problem {problem.id!r}, expected one of a split that was loaded")
 
     @abstractmethod
     def _grader(self) -> Grader: ...

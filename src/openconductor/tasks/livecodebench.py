@@ -17,20 +17,20 @@ import binascii
 import json
 import pickletools
 import zlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import cast
 
-from openconductor.errors import TaskError
 from openconductor.graders.code import CodeGrader
 from openconductor.graders.code_tests import CodeTests, IoTest, from_json_lines
+from openconductor.serialisation import load
 from openconductor.tasks.code import LOCAL
 from openconductor.tasks.dataset import DatasetSpec, Place, Shape
 from openconductor.tasks.hub import HubDataset, HubFile
 from openconductor.tasks.items import Item
 from openconductor.tasks.prompts import function_prompt, program_prompt
 from openconductor.tasks.rows import Row
-from openconductor.types import Problem
 
 LARGEST = 1 << 30
 """Bytes of the largest hidden tests of a problem, decompressed."""
@@ -90,66 +90,55 @@ def pickled_text(pickled: bytes) -> str:
     return texts[0]
 
 
+@dataclass(frozen=True, slots=True)
+class _Test:
+    testtype: str
+    input: str
+    output: str
+
+
 def _published(row: Row, place: Place) -> Item:
     tests = [*_tests(row, "public_test_cases"), *_tests(row, "private_test_cases")]
-    kinds = {kind for kind, _, _ in tests}
-    inputs, outputs = [given for _, given, _ in tests], [expected for _, _, expected in tests]
-    content, starter = row.text("question_content"), row.text_or("starter_code", "")
+    kinds = {test.testtype for test in tests}
+    inputs, outputs = [test.input for test in tests], [test.output for test in tests]
+    content, starter, difficulty = row.text("question_content"), row.text_or("starter_code"), row.text_or("difficulty")
     if kinds == {"stdin"}:
-        reference = CodeTests(tuple(map(IoTest, inputs, outputs)))
-        text = program_prompt(content)
+        reference, text = CodeTests(tuple(map(IoTest, inputs, outputs))), program_prompt(content)
     elif kinds == {"functional"}:
-        try:
-            reference = from_json_lines(inputs, outputs, _function(row))
-        except TaskError as error:
-            raise TaskError(f"{row.where}: field 'private_test_cases': {error}") from error
+        function = _function(row)
+        with row.of_field("private_test_cases"):
+            reference = from_json_lines(inputs, outputs, function)
         text = function_prompt(content, starter=starter)
     else:
         raise row.wrong("public_test_cases", sorted(kinds), "tests of one type, stdin or functional")
-    slug = row.text_or("question_title", "").strip().lower().replace(" ", "-")
+    slug = row.text_or("question_title").strip().lower().replace(" ", "-")
     fault = ERRATA.get(place.id) or ERRATA.get(slug)
-    return Item(
-        Problem(place.id, text, reference, place.task, kind=row.text_or("difficulty", "")),
-        subject=row.text_or("platform", ""),
-        difficulty=_DIFFICULTIES.get(row.text_or("difficulty", "")),
+    return replace(
+        place.item(text, reference, None, difficulty),
+        subject=row.text_or("platform"),
+        difficulty=_DIFFICULTIES.get(difficulty),
         tags=(fault,) if fault else (),
     )
 
 
-def _tests(row: Row, field: str) -> list[tuple[str, str, str]]:
-    """The type, input and output of each test of a field."""
+def _tests(row: Row, field: str) -> list[_Test]:
+    with row.of_field(field):
+        found: object = json.loads(hidden_tests(row.text(field)))
     try:
-        tests = json.loads(hidden_tests(row.text(field)))
-    except (ValueError, RecursionError) as error:
-        raise TaskError(f"{row.where}: field {field!r}: {error}") from error
-    if not isinstance(tests, list):
-        raise row.wrong(field, tests, "a JSON list of tests")
-    return [_test(row, field, test) for test in cast("Sequence[object]", tests)]
-
-
-def _test(row: Row, field: str, test: object) -> tuple[str, str, str]:
-    values = _object(test)
-    kind, given, expected = (values.get(name) for name in ("testtype", "input", "output"))
-    if not (isinstance(kind, str) and isinstance(given, str) and isinstance(expected, str)):
-        raise row.wrong(field, dict(values) or test, "tests with the texts input, output and testtype")
-    return kind, given, expected
+        return load(list[_Test], found)
+    except ValueError as error:
+        raise row.wrong(field, found, "a JSON list of tests with the texts input, output and testtype") from error
 
 
 def _function(row: Row) -> str:
     """The function that functional tests call."""
     try:
-        metadata: object = json.loads(row.text("metadata"))
-    except ValueError as error:
-        raise row.wrong("metadata", row.values["metadata"], "a JSON object") from error
-    name = _object(metadata).get("func_name")
+        name = cast("dict[str, object]", json.loads(row.text("metadata")))["func_name"]
+    except (ValueError, TypeError, KeyError) as error:
+        raise row.wrong("metadata", row.values["metadata"], "a JSON object with the text func_name") from error
     if not isinstance(name, str) or not name:
-        raise row.wrong("metadata", row.values["metadata"], "an object with the text func_name")
+        raise row.wrong("metadata", row.values["metadata"], "a JSON object with the text func_name")
     return name
-
-
-def _object(value: object) -> Mapping[str, object]:
-    """A JSON object; an empty one for anything else."""
-    return cast("Mapping[str, object]", value) if isinstance(value, dict) else {}
 
 
 SHAPES = (

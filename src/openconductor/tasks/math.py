@@ -7,18 +7,15 @@ level, type}`` (MATH: the solution boxes it), ``{question, answer}`` with ``####
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 
 from openconductor.graders.extraction import find_boxed
 from openconductor.graders.math import MathGrader
 from openconductor.tasks.dataset import DatasetSpec, Place, Shape
-from openconductor.tasks.hub import HubDataset, one_file
+from openconductor.tasks.hub import HubDataset, HubFile, parquet
 from openconductor.tasks.items import Item
 from openconductor.tasks.prompts import boxed, boxed_prompt
 from openconductor.tasks.rows import Row, Unusable
-from openconductor.types import Problem
-
-_LEVELS = 5
-_MARK = "#### "
 
 
 def _answered(row: Row, place: Place) -> Item:
@@ -32,32 +29,26 @@ def _solved(row: Row, place: Place) -> Item:
     found = find_boxed(solution)
     if found is None or found.text is None:
         raise Unusable("its solution boxes no answer")
-    return _item(row, place, row.text("problem"), found.text, solution)
+    return replace(_item(row, place, row.text("problem"), found.text), canonical=solution)
 
 
 def _marked(row: Row, place: Place) -> Item:
     """A row whose answer ends with a line that begins with ####."""
     solution = row.text("answer")
-    _, mark, answer = solution.rpartition(_MARK)
+    _, mark, answer = solution.rpartition("#### ")
     if not mark or not answer.strip():
         raise row.wrong("answer", solution[-60:], "a text that ends with '#### ' and the answer")
     return _item(row, place, row.text("question"), answer.strip())
 
 
-def _item(row: Row, place: Place, problem: str, answer: str, solution: str | None = None) -> Item:
-    subject, level = row.text_or("subject", row.text_or("type", "")), _level(row)
-    return Item(
-        Problem(place.id, boxed_prompt(problem), answer, place.task, kind=f"level {level}" if level else subject),
-        canonical=boxed(answer) if solution is None else solution,
-        subject=subject,
-        difficulty=(level - 1) / (_LEVELS - 1) if level else None,
-    )
-
-
-def _level(row: Row) -> int | None:
-    """The level, given as 1 to 5 or as "Level 1" to "Level 5"; None where there is none ("Level ?")."""
+def _item(row: Row, place: Place, problem: str, answer: str) -> Item:
+    """The level is 1 to 5, or "Level 1" to "Level 5"; else ("Level ?") there is none, and the subject is the kind."""
+    item = place.item(boxed_prompt(problem), answer, boxed(answer), row.text_or("subject", row.text_or("type")))
     level = re.fullmatch(r"(?:Level )?([1-5])", str(row.values.get("level")))
-    return int(level[1]) if level else None
+    if level is None:
+        return item
+    problem_of_level = replace(item.problem, kind=f"level {level[1]}")
+    return replace(item, problem=problem_of_level, difficulty=(int(level[1]) - 1) / 4)
 
 
 SHAPES = (
@@ -75,8 +66,8 @@ MATH = DatasetSpec(
         "0530c78699ea5e8eb5530600900e1f328b48acad",
         "MIT",
         {
-            "train": one_file("data/train", "eca6e667f4305dd5e5ba09b4fd55e7f3174a0fbe361cdfd4c44758b593a76933", 7500),
-            "test": one_file("data/test", "7dca8d6e41af88ecf82f2b5f36eb5530e083aaaa86ee325f62bd5c31535178c6", 5000),
+            "train": parquet("data/train", "eca6e667f4305dd5e5ba09b4fd55e7f3174a0fbe361cdfd4c44758b593a76933", 7500),
+            "test": parquet("data/test", "7dca8d6e41af88ecf82f2b5f36eb5530e083aaaa86ee325f62bd5c31535178c6", 5000),
         },
     ),
     SHAPES,
@@ -91,7 +82,7 @@ MATH500 = DatasetSpec(
         "HuggingFaceH4/MATH-500",
         "6e4ed1a2a79af7d8630a6b768ec859cb5af4d3be",
         "MIT (problems: hendrycks/math; split: openai/prm800k)",
-        {"test": one_file("test.jsonl", "35dc41080a3680858b27fa7e0533d2d547825316fc5dafe5d316f4ccc5a06132", 500)},
+        {"test": (HubFile("test.jsonl", "35dc41080a3680858b27fa7e0533d2d547825316fc5dafe5d316f4ccc5a06132", 500),)},
     ),
     SHAPES,
     MathGrader,
@@ -104,7 +95,7 @@ AIME25 = DatasetSpec(
         "math-ai/aime25",
         "563bb8404243c5f09de6ec262f2db674fe5bce9b",
         "not stated; the problems are the MAA's",
-        {"test": one_file("test.jsonl", "b4e273c02d3e7fe1b74b59eae768fc8230bfb0f79539890cb56f4361caac0331", 30)},
+        {"test": (HubFile("test.jsonl", "b4e273c02d3e7fe1b74b59eae768fc8230bfb0f79539890cb56f4361caac0331", 30),)},
     ),
     SHAPES,
     MathGrader,
@@ -118,8 +109,8 @@ GSM8K = DatasetSpec(
         "740312add88f781978c0658806c59bc2815b9866",
         "MIT",
         {
-            "test": one_file("main/test", "ee7b8da9e381df27b9e3f7758a159ab2bdaa4dbaa910546cbbc47e0cb44e4f59", 1319),
-            "train": one_file("main/train", "ea82612ea9582142387730c793eb67d3b12849002bc0b7fa6f8efafa7351419d", 7473),
+            "test": parquet("main/test", "ee7b8da9e381df27b9e3f7758a159ab2bdaa4dbaa910546cbbc47e0cb44e4f59", 1319),
+            "train": parquet("main/train", "ea82612ea9582142387730c793eb67d3b12849002bc0b7fa6f8efafa7351419d", 7473),
         },
     ),
     SHAPES,

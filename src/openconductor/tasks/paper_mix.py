@@ -68,39 +68,55 @@ class PaperMix(Benchmark):
     """The mix as a task; see the module. Its problems keep the names of their own tasks.
 
     Args:
-        parts: the tasks, each with the split that is taken of it.
-        count: problems in all, shared out equally; what a small part lacks is not made up for by the others.
+        path: a folder of local files, one a part; None fetches the parts.
+        limit: how many problems in all, shared out equally; what a small part lacks is not made up for by the others.
         seed: draws what difficulty and diversity leave open, and the order of the mix.
-        pass_rates: measured, by the ids of the mix's problems.
+        split: ``train``, the only one.
+        outcomes: JSON Lines of ``{id, correct}``, as ``openconductor grade`` writes them, or ``{id, pass_rate}``;
+            ids are those of the mix's problems (``task show paper_mix``), and null counts as not measured.
+
+    Raises:
+        ConfigError: an option is wrong.
+        TaskError: a row of the outcomes is none.
     """
 
     def __init__(
         self,
-        parts: Sequence[tuple[DatasetTask, str]],
         *,
-        count: int = PROBLEMS,
+        path: str | Path | None = None,
+        limit: int = PROBLEMS,
         seed: int = 0,
-        pass_rates: Mapping[str, float] | None = None,
+        split: str = SPLIT,
+        outcomes: str | Path | None = None,
     ) -> None:
-        about = f"the paper's training mix: {PROBLEMS} hard and diverse problems of four tasks"
-        super().__init__("paper_mix", about, (SPLIT,))
-        self.parts = tuple(parts)
-        self.count = count
+        super().__init__(
+            "paper_mix", f"the paper's training mix: {PROBLEMS} hard and diverse problems of four tasks", (SPLIT,)
+        )
+        if limit < len(PARTS):
+            raise ConfigError(f"task option limit: got {limit}, expected {len(PARTS)} or more: one of each part")
+        if split != SPLIT:
+            raise ConfigError(f"task paper_mix: got the split {split!r}, expected {SPLIT!r}")
+        if path is not None and not Path(path).is_dir():
+            names = ", ".join(f"{spec.name}.jsonl" for spec, _ in PARTS)
+            raise ConfigError(f"task paper_mix: got the path {path}, expected a folder of {names}")
+        files = [None if path is None else Path(path) / f"{spec.name}.jsonl" for spec, _ in PARTS]
+        self.parts = [DatasetTask(spec, path=file) for (spec, _), file in zip(PARTS, files, strict=True)]
+        self.limit = limit
         self.seed = seed
-        self.pass_rates = dict(pass_rates or {})
+        self.pass_rates = read_pass_rates(Path(outcomes)) if outcomes is not None else {}
 
     def _grader(self) -> Grader:
-        return MixGrader({task.name: task.grader for task, _ in self.parts})
+        return MixGrader({task.name: task.grader for task in self.parts})
 
     def _read(self, split: str) -> Loaded:
         if split != SPLIT:
             raise TaskError(f"task {self.name}: got the split {split!r}, expected {SPLIT!r}")
         chosen: list[Item] = []
         sources: list[Source] = []
-        notes: list[str] = []
-        for place, (task, part) in enumerate(self.parts):
+        notes = [f"seed {self.seed}"]
+        for place, (task, (_, part)) in enumerate(zip(self.parts, PARTS, strict=True)):
             loaded = task.read(part)
-            share = self.count // len(self.parts) + (place < self.count % len(self.parts))
+            share = self.limit // len(self.parts) + (place < self.limit % len(self.parts))
             items = [_named(item, task.name) for item in loaded.items if not item.tags]
             picked = select(items, share, seed=self.seed, pass_rates=self.pass_rates)
             chosen += picked
@@ -114,54 +130,17 @@ class PaperMix(Benchmark):
             licence="of its parts",
             rows=sum(part.rows for part in sources),
             problems=len(chosen),
-            notes=(f"seed {self.seed}", *notes),
+            notes=tuple(notes),
             parts=tuple(sources),
         )
         return Loaded(tuple(chosen), source)
 
     def _signal(self, items: Sequence[Item]) -> str:
         """What their difficulty was told by."""
-        measured = sum(item.problem.id in self.pass_rates for item in items)
-        if measured:
+        if measured := sum(item.problem.id in self.pass_rates for item in items):
             return f"by the pass rates of {measured}"
         stated = any(item.difficulty is not None for item in items)
         return "by their stated difficulty" if stated else "by diversity alone: nothing says how hard they are"
-
-
-def paper_mix(
-    *,
-    path: str | Path | None = None,
-    limit: int = PROBLEMS,
-    seed: int = 0,
-    split: str = SPLIT,
-    outcomes: str | Path | None = None,
-) -> PaperMix:
-    """The mix with its options.
-
-    Args:
-        path: a folder of local files, one a part; None fetches the parts.
-        limit: how many problems in all.
-        seed: draws what difficulty and diversity leave open.
-        split: ``train``, the only one.
-        outcomes: JSON Lines of ``{id, correct}``, as ``openconductor grade`` writes them, or ``{id, pass_rate}``;
-            ids are those of the mix's problems (``task show paper_mix``), and null counts as not measured.
-
-    Raises:
-        ConfigError: an option is wrong.
-        TaskError: a row of the outcomes is none.
-    """
-    if limit < len(PARTS):
-        raise ConfigError(f"task option limit: got {limit}, expected {len(PARTS)} or more: one of each part")
-    if split != SPLIT:
-        raise ConfigError(f"task paper_mix: got the split {split!r}, expected {SPLIT!r}")
-    folder = Path(path) if path is not None else None
-    if folder is not None and not folder.is_dir():
-        names = ", ".join(f"{spec.name}.jsonl" for spec, _ in PARTS)
-        raise ConfigError(f"task paper_mix: got the path {path}, expected a folder of {names}")
-
-    parts = [(spec(path=folder / f"{spec.name}.jsonl" if folder else None), split) for spec, split in PARTS]
-    rates = read_pass_rates(Path(outcomes)) if outcomes is not None else None
-    return PaperMix(parts, count=limit, seed=seed, pass_rates=rates)
 
 
 def read_pass_rates(path: Path) -> dict[str, float]:
@@ -172,18 +151,18 @@ def read_pass_rates(path: Path) -> dict[str, float]:
     """
     rates: dict[str, list[float]] = {}
     for row in read_rows(path, name=str(path)):
-        name = str(row.identity("id"))
-        if row.has("pass_rate"):
-            rate = row.number_or("pass_rate", None)
-            if rate is None or not 0 <= rate <= 1:
+        name, rate = str(row.identity("id")), row.amount("pass_rate")
+        if rate is None:
+            correct = row.values.get("correct", ...)
+            if correct is ...:
+                raise row.wrong("correct", None, "true, false or null, or a pass_rate")
+            if correct is not None and not isinstance(correct, bool):
+                raise row.wrong("correct", correct, "true, false or null")
+            rate = None if correct is None else float(correct)
+        if rate is not None:
+            if not 0 <= rate <= 1:
                 raise row.wrong("pass_rate", rate, "a number from 0 to 1")
             rates.setdefault(name, []).append(rate)
-        elif "correct" not in row.values:
-            raise row.wrong("correct", None, "true, false or null, or a pass_rate")
-        elif (correct := row.values["correct"]) is not None:
-            if not isinstance(correct, bool):
-                raise row.wrong("correct", correct, "true, false or null")
-            rates.setdefault(name, []).append(float(correct))
     return {name: sum(each) / len(each) for name, each in rates.items()}
 
 

@@ -15,7 +15,6 @@ from openconductor.tasks.hub import HubDataset, HubFile
 from openconductor.tasks.items import Item
 from openconductor.tasks.prompts import boxed, boxed_prompt
 from openconductor.tasks.rows import Row
-from openconductor.types import Problem
 
 
 def free_form_answer(row: Row, field: str) -> FreeFormAnswer:
@@ -25,19 +24,19 @@ def free_form_answer(row: Row, field: str) -> FreeFormAnswer:
         TaskError: a field is missing or of the wrong type.
     """
     text = row.text_or_number(field)
-    kind = row.text_or("kind", "") or None
+    kind = row.text_or("kind") or None
     if kind is not None and kind not in get_args(Kind):
         raise row.wrong("kind", kind, f"one of {', '.join(get_args(Kind))}")
     if kind == "choice" and text.strip(" ().") not in tuple(LETTERS):
         raise row.wrong(field, text, f"a letter of {LETTERS} where kind is choice")
-    tolerance = row.number_or("tolerance", None)
+    tolerance = row.amount("tolerance")
     if tolerance is not None and not 0 <= tolerance < 1:
         raise row.wrong("tolerance", tolerance, "a number from 0 to below 1")
     return FreeFormAnswer(text, cast("Kind | None", kind), tolerance)
 
 
 def _local(row: Row, place: Place) -> Item:
-    subject = row.text_or("subject", row.text_or("category", ""))
+    subject = row.text_or("subject", row.text_or("category"))
     return _item(row.text("question"), free_form_answer(row, "answer"), subject, place)
 
 
@@ -50,15 +49,14 @@ def _published(row: Row, place: Place) -> Item:
     answer = cast("dict[str, object]", judged).get("ground_truth") if isinstance(judged, dict) else None
     if not isinstance(answer, str) or not answer.strip():
         raise row.wrong("reward_model", row.values["reward_model"], "an object with the text ground_truth")
-    return _item(question, FreeFormAnswer(answer), row.text_or("ability", ""), place)
+    return _item(question, FreeFormAnswer(answer), row.text_or("ability"), place)
 
 
 def _item(question: str, answer: FreeFormAnswer, subject: str, place: Place) -> Item:
     text = answer.text.strip()
     if (answer.kind or kind_of(text)) == "choice":
         text = text.strip("().")
-    problem = Problem(place.id, boxed_prompt(question), answer, place.task, kind=subject)
-    return Item(problem, canonical=boxed(text), subject=subject)
+    return place.item(boxed_prompt(question), answer, boxed(text), subject)
 
 
 SHAPES = (

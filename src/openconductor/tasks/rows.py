@@ -16,14 +16,16 @@ import json
 import sys
 import tempfile
 import zlib
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Generator, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from types import ModuleType
+from types import ModuleType, UnionType
 from typing import Any, BinaryIO, cast
 
 from openconductor.config import shorten
 from openconductor.errors import ConfigError, TaskError
+from openconductor.graders.choice import LETTERS
 
 INSTALL = 'pip install "openconductor[tasks]"'
 
@@ -52,68 +54,74 @@ class Row:
 
     def text(self, field: str, *, blank: bool = False) -> str:
         """A text; a blank one only where ``blank``."""
-        value = self._value(field, "a text")
-        if not isinstance(value, str):
-            raise self.wrong(field, value, "a text")
+        value = cast(str, self._value(field, str, "a text"))
         if not blank and not value.strip():
             raise self.wrong(field, value, "a text that is not blank")
         return value
 
-    def text_or(self, field: str, default: str) -> str:
+    def text_or(self, field: str, default: str = "") -> str:
         """A text (it may be blank), or the default where the field is absent or null."""
         return self.text(field, blank=True) if self.has(field) else default
 
     def text_or_number(self, field: str) -> str:
-        """A text, or a number as JSON writes it."""
-        value = self._value(field, "a text or a number")
-        return str(value) if _is_number(value) else self.text(field)
+        """A text that is not blank, or a number as JSON writes it."""
+        value = self._value(field, str | int | float, "a text or a number")
+        return self.text(field) if isinstance(value, str) else str(value)
 
-    def number_or(self, field: str, default: float | None) -> float | None:
-        """A number, or the default where the field is absent or null."""
-        value = self.values.get(field)
-        if value is not None and not _is_number(value):
-            raise self.wrong(field, value, "a number")
-        return default if value is None else float(cast(float, value))
+    def amount(self, field: str) -> float | None:
+        """A number; None where the field is absent or null."""
+        return float(cast(float, self._value(field, int | float, "a number"))) if self.has(field) else None
 
     def texts(self, field: str) -> tuple[str, ...]:
         """A list of texts; each may be blank."""
-        value = self._value(field, "a list of texts")
-        if not isinstance(value, list | tuple):
-            raise self.wrong(field, value, "a list of texts")
-        return tuple(cast("list[str]", self._each(field, str, "texts")))
+        return tuple(cast("list[str]", self._list(field, str, "texts")))
+
+    def choices(self, field: str) -> tuple[str, ...]:
+        """The texts of as many choices as there may be."""
+        choices = self.texts(field)
+        if not 2 <= len(choices) <= len(LETTERS):
+            raise self.wrong(field, list(choices), f"2 to {len(LETTERS)} choices")
+        return choices
 
     def objects(self, field: str) -> list[Mapping[str, object]]:
         """A list of objects, of at least one."""
-        value = self._value(field, "a list of objects")
-        if not isinstance(value, list | tuple) or not value:
-            raise self.wrong(field, self.values[field], "a list of objects, of at least one")
-        return cast("list[Mapping[str, object]]", self._each(field, dict, "objects"))
+        objects = self._list(field, dict, "objects")
+        if not objects:
+            raise self.wrong(field, objects, "a list of objects, of at least one")
+        return cast("list[Mapping[str, object]]", objects)
 
     def identity(self, field: str) -> str | int:
         """A text that is not blank, or an integer."""
-        value = self._value(field, "a text or an integer")
-        return value if isinstance(value, int) and not isinstance(value, bool) else self.text(field)
+        value = self._value(field, str | int, "a text or an integer")
+        return value if isinstance(value, int) else self.text(field)
 
     def wrong(self, field: str, got: object, expected: str) -> TaskError:
         """The error of a field."""
         return TaskError(f"{self.where}: field {field!r}: got {shorten(got)}, expected {expected}")
 
-    def _value(self, field: str, expected: str) -> object:
+    @contextmanager
+    def of_field(self, field: str) -> Generator[None]:
+        """Errors of the block name the row and this field."""
+        try:
+            yield
+        except (TaskError, ValueError, RecursionError) as error:
+            raise TaskError(f"{self.where}: field {field!r}: {error}") from error
+
+    def _value(self, field: str, kind: type | UnionType, expected: str) -> object:
         if field not in self.values:
             names = ", ".join(sorted(self.values)) or "none"
             raise TaskError(f"{self.where}: field {field!r}: missing; got the fields {names}, expected {expected}")
-        return self.values[field]
+        value = self.values[field]
+        if not isinstance(value, kind) or isinstance(value, bool):
+            raise self.wrong(field, value, expected)
+        return value
 
-    def _each(self, field: str, kind: type, what: str) -> list[object]:
-        items = list(cast("Iterable[object]", self.values[field]))
+    def _list(self, field: str, kind: type, what: str) -> list[object]:
+        items = list(cast("Iterable[object]", self._value(field, list | tuple, f"a list of {what}")))
         for item in items:
             if not isinstance(item, kind):
                 raise self.wrong(field, item, f"nothing but {what} in the list")
         return items
-
-
-def _is_number(value: object) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool)
 
 
 # ── files ────────────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -142,24 +150,24 @@ def read_rows(path: Path, *, name: str, start: int = 0) -> Iterator[Row]:
         raise _unreadable(path, name, error) from error
 
 
-def json_row(data: bytes, *, where: str, number: int = 0, first: bool = False) -> Row | None:
+def json_row(data: bytes, name: str, line: int, number: int = 0) -> Row | None:
     """The JSON object of one line; None where the line is blank.
 
     Args:
-        data: the line, with or without its end.
-        where: what errors call it.
+        data: the line, with or without its end; before the first one a byte order mark may be.
+        name: what errors call the file.
+        line: its number, from 1.
         number: the row's number.
-        first: whether a byte order mark may be before it.
 
     Raises:
         TaskError: it is not UTF-8, not JSON, or no object.
     """
-    if first:
-        data = data.removeprefix(b"\xef\xbb\xbf")
-    if not data.strip():
-        return None
+    where = f"{name}, line {line}"
     try:
-        value = json.loads(data.decode("utf-8"))
+        text = data.decode("utf-8-sig" if line == 1 else "utf-8")
+        if not text.strip():
+            return None
+        value = json.loads(text)
     except UnicodeDecodeError as error:
         raise TaskError(f"{where}: byte {error.start} is not UTF-8; expected a JSON object in UTF-8") from error
     except (ValueError, RecursionError) as error:
@@ -194,11 +202,10 @@ def needs(module: str) -> ModuleType:
         raise ConfigError(f"tasks: {module} is not installed; {INSTALL}") from error
 
 
-def _json_lines(lines: Iterable[bytes], name: str, number: int) -> Iterator[Row]:
+def _json_lines(lines: Iterable[bytes], name: str, start: int) -> Iterator[Row]:
     for line, data in enumerate(lines, start=1):
-        row = json_row(data, where=f"{name}, line {line}", number=number, first=line == 1)
-        if row is not None:
-            number += 1
+        if (row := json_row(data, name, line, start)) is not None:
+            start += 1
             yield row
 
 

@@ -58,7 +58,7 @@ async def test_replies_are_told_apart_by_what_became_of_them(monkeypatch) -> Non
     found = await report(monkeypatch, "right", "wrong", None, "undecided", "raise", "right", "sandbox")
     assert found.accepted == 2
     assert found.refused == (Finding("p1", "wrong", "said wrong"),)
-    assert [(one.problem, one.note) for one in found.undecided] == [
+    assert [(one.id, one.note) for one in found.undecided] == [
         ("p3", "said undecided"),
         ("p4", "undecided: the reference has no value"),
         ("p6", "undecided: no sandbox works here"),
@@ -74,21 +74,14 @@ async def test_what_is_undecided_is_no_failure_unless_all_is(monkeypatch) -> Non
     assert (await report(monkeypatch, None, None)).ok
 
 
-async def test_no_more_are_graded_at_once_than_asked_for(monkeypatch) -> None:
-    for concurrency in (1, 3):
-        grader = Told()
-        await report(monkeypatch, *["right"] * 20, grader=grader, concurrency=concurrency)
-        assert grader.most == concurrency
-
-
 async def test_progress_is_told_after_each() -> None:
     told: list[tuple[int, int]] = []
-    task = GymTask(count=5)
-    found = await check_task(task, "train", on_progress=lambda done, total: told.append((done, total)))
+    task = GymTask(limit=5, split="train")
+    found = await check_task(task, on_progress=lambda done, total: told.append((done, total)))
     assert told == [(done, 5) for done in range(1, 6)]
     assert found.source.split == "train"
 
 
 async def test_the_gym_accepts_all_of_its_own_answers() -> None:
-    found = await check_task(GymTask(count=60))
+    found = await check_task(GymTask(limit=60))
     assert (found.accepted, found.refused, found.undecided, found.unanswered, found.ok) == (60, (), (), 0, True)

@@ -13,8 +13,6 @@ from openconductor.errors import TaskError
 from openconductor.tasks import dataset as dataset_module
 from openconductor.tasks import load_task
 from openconductor.tasks.hub import DataFile
-from openconductor.tasks.items import digest
-from openconductor.types import Problem
 
 
 def lines(rows: Sequence[object]) -> bytes:
@@ -37,7 +35,7 @@ def test_local_rows_become_problems(tmp_path: Path) -> None:
     assert [problem.id for problem in problems] == ["p0", "p1", "p2"]
     assert [problem.reference for problem in problems] == ["1", "2", "3"]
     assert {problem.task for problem in problems} == {"math500"}
-    assert task.canonical(problems[1]) == "The final answer is \\boxed{2}."
+    assert task.read().items[1].canonical == "The final answer is \\boxed{2}."
 
 
 def test_a_file_stands_for_every_split_and_a_folder_holds_one_file_each(tmp_path: Path) -> None:
@@ -109,18 +107,6 @@ def test_a_run_can_write_down_where_its_problems_came_from(tmp_path: Path) -> No
         "notes": [],
         "parts": [],
     }
-
-
-def test_several_files_have_one_digest_that_depends_on_each() -> None:
-    assert digest([]) is None
-    assert digest(["a"]) == "a"
-    assert digest(["a", "b"]) not in {digest(["b", "a"]), digest(["a", "c"]), "a"}
-
-
-def test_a_problem_of_another_task_has_no_canonical_reply(tmp_path: Path) -> None:
-    task = load_task("math500", path=local(tmp_path, sums(1)))
-    with pytest.raises(TaskError, match="got the problem 'x', expected one of a split that was loaded"):
-        task.canonical(Problem("x", "", "", "math500"))
 
 
 def test_a_split_is_read_once(tmp_path: Path) -> None:

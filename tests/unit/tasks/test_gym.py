@@ -4,28 +4,20 @@ from __future__ import annotations
 
 import pytest
 
-from openconductor.errors import ConfigError, TaskError
+from openconductor.errors import TaskError
 from openconductor.gym.questions import draw_questions, read_question
 from openconductor.gym.world import write_value
-from openconductor.tasks import TASKS, load_task
 from openconductor.tasks.gym import GymTask
 
 
-def test_the_task_is_found_by_its_name() -> None:
-    assert "gym" in TASKS
-    assert load_task("gym").name == "gym"
-    with pytest.raises(ConfigError, match="nearest: 'gym'"):
-        load_task("gmy")
-
-
 def test_the_problems_of_a_split_are_drawn_by_seed() -> None:
-    problems = GymTask(count=20, seed=3).load("validation")
+    problems = GymTask(limit=20, seed=3).load("validation")
     assert [problem.question for problem in problems] == [
         question.text for question in draw_questions("validation", 20, seed=3)
     ]
     assert {problem.task for problem in problems} == {"gym"}
     assert len({problem.id for problem in problems}) == 20
-    assert GymTask(count=20, seed=4).load("validation") != problems
+    assert GymTask(limit=20, seed=4).load("validation") != problems
 
 
 def test_an_unknown_split_is_refused() -> None:
@@ -34,7 +26,7 @@ def test_an_unknown_split_is_refused() -> None:
 
 
 async def test_the_grader_accepts_every_right_answer_and_no_other_ones() -> None:
-    task = GymTask(count=60)
+    task = GymTask(limit=60)
     problems = task.load("test")
     for problem, other in zip(problems, [*problems[1:], problems[0]], strict=True):
         question = read_question(problem.question)

@@ -10,7 +10,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from openconductor.errors import ConfigError, TaskError
+from openconductor.errors import TaskError
 from openconductor.tasks import hub
 from openconductor.tasks.hub import HubDataset, HubFile, UnpinnedData, fetch
 
@@ -57,16 +57,17 @@ def played(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., lis
     return play
 
 
-def dataset(revision: str | None = COMMIT, sha256: str | None = SHA256, **options) -> HubDataset:
+def got(revision: str | None = None, *, pinned: str | None = COMMIT, sha256: str | None = SHA256, gated: bool = False):
     files = (HubFile("data/one.jsonl", sha256, 1), HubFile("data/two.jsonl", None, 1))
-    return HubDataset("org/set", revision, "MIT", {"test": files}, **options)
+    published = HubDataset("org/set", pinned, "MIT", {"test": files}, gated)
+    return fetch(published, "test", task="demo", revision=revision)
 
 
 def test_a_pinned_data_set_is_fetched_by_its_commit_without_a_word(played) -> None:
     asked = played()
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        fetched, commit, pinned = fetch(dataset(), "test", task="demo")
+        fetched, commit, pinned = got()
     assert asked == [("data/one.jsonl", COMMIT), ("data/two.jsonl", COMMIT)]
     assert pinned
     assert commit == COMMIT
@@ -77,13 +78,13 @@ def test_a_pinned_data_set_is_fetched_by_its_commit_without_a_word(played) -> No
 def test_bytes_that_are_not_what_they_were_are_refused(played) -> None:
     played()
     with pytest.raises(TaskError, match=f"org/set/data/one.jsonl at {COMMIT}: got the SHA-256 {SHA256}, expected 0000"):
-        fetch(dataset(sha256="0" * 64), "test", task="demo")
+        got(sha256="0" * 64)
 
 
 def test_no_digest_is_expected_of_another_commit(played) -> None:
     played()
     other = "c" * 40
-    fetched, commit, pinned = fetch(dataset(sha256="0" * 64), "test", task="demo", revision=other)
+    fetched, commit, pinned = got(other, sha256="0" * 64)
     assert pinned
     assert commit == other
     assert {one.rows for one in fetched} == {None}
@@ -95,7 +96,7 @@ def test_what_is_not_pinned_is_said_aloud_and_all_its_files_are_of_one_commit(pl
     with pytest.warns(
         UnpinnedData, match=f"org/set is not pinned; loaded commit {NEWEST}; to load it again: revision="
     ):
-        fetched, commit, pinned = fetch(dataset(None), "test", task="demo", revision=revision)
+        fetched, commit, pinned = got(revision, pinned=None)
     assert not pinned
     assert asked == [("data/one.jsonl", revision), ("data/two.jsonl", NEWEST)]
     assert commit == NEWEST
@@ -108,30 +109,13 @@ def test_what_is_not_pinned_is_said_aloud_and_all_its_files_are_of_one_commit(pl
 def test_without_a_network_the_local_file_is_named_as_the_way_on(played, failure: Exception) -> None:
     played(failure)
     with pytest.raises(TaskError, match=r"could not be fetched: .*; expected a network, or a local file of JSON Lines"):
-        fetch(dataset(), "test", task="demo")
+        got()
 
 
 def test_a_gated_data_set_says_what_its_publishers_ask(played) -> None:
     played(Gated("401"))
     with pytest.raises(TaskError, match="its terms must be accepted there, and HF_TOKEN set"):
-        fetch(dataset(gated=True), "test", task="demo")
-
-
-def test_a_missing_extra_is_a_setting_and_names_its_command(monkeypatch: pytest.MonkeyPatch) -> None:
-    def absent(module: str) -> None:
-        raise ConfigError(f'tasks: {module} is not installed; pip install "openconductor[tasks]"')
-
-    monkeypatch.setattr(hub, "needs", absent)
-    with pytest.raises(ConfigError, match=r'datasets is not installed; pip install "openconductor\[tasks\]"'):
-        fetch(dataset(), "test", task="demo")
-
-
-def test_the_client_that_is_installed_has_what_is_used_of_it() -> None:
-    client = pytest.importorskip("huggingface_hub")
-    errors = pytest.importorskip("huggingface_hub.errors")
-    assert callable(client.hf_hub_download)
-    assert issubclass(errors.HTTPError, Exception)
-    assert issubclass(errors.EntryNotFoundError, Exception)
+        got(gated=True)
 
 
 def test_offline_the_installed_client_leads_to_the_same_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -140,4 +124,4 @@ def test_offline_the_installed_client_leads_to_the_same_error(tmp_path: Path, mo
     monkeypatch.setattr(constants, "HF_HUB_OFFLINE", True)
     monkeypatch.setattr(constants, "HF_HUB_CACHE", str(tmp_path))
     with pytest.raises(TaskError, match="could not be fetched"):
-        fetch(dataset(), "test", task="demo")
+        got()

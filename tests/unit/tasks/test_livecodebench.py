@@ -142,8 +142,14 @@ def test_what_is_cut_off_or_unpacks_to_too_much_is_refused(monkeypatch: pytest.M
         ({"private_test_cases": hidden(["[]"])}, "line 1: field 'private_test_cases': a pickle with the opcode"),
         ({"private_test_cases": hidden("{}")}, "field 'private_test_cases': got {}, expected a JSON list of tests"),
         ({"private_test_cases": hidden("[")}, "field 'private_test_cases': "),
-        ({"public_test_cases": "[1]"}, "field 'public_test_cases': got 1, expected tests with the texts"),
-        ({"public_test_cases": '[{"input": "1"}]'}, "expected tests with the texts input, output and testtype"),
+        (
+            {"public_test_cases": "[1]"},
+            "field 'public_test_cases': got .1., expected a JSON list of tests",
+        ),
+        (
+            {"public_test_cases": '[{"input": "1"}]'},
+            "tests with the texts input, output and testtype",
+        ),
         ({"public_test_cases": json.dumps(CALLS[:1])}, "expected tests of one type, stdin or functional"),
         ({"public_test_cases": "[]", "private_test_cases": "[]"}, "expected tests of one type"),
     ],

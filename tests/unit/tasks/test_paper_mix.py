@@ -80,11 +80,6 @@ def test_shares_are_equal_and_every_id_is_unlike_the_others(folder: Path) -> Non
     assert tasks != sorted(tasks)  # the parts are shuffled into each other
 
 
-def test_the_same_seed_gives_the_same_mix(folder: Path) -> None:
-    assert mix(folder, limit=20, seed=1).load() == mix(folder, limit=20, seed=1).load()
-    assert mix(folder, limit=20, seed=1).load() != mix(folder, limit=20, seed=2).load()
-
-
 def test_the_hard_ones_are_chosen(folder: Path) -> None:
     items = mix(folder, limit=12).read().items
     assert {item.problem.kind for item in items if item.problem.task == "math"} == {"level 5"}
@@ -136,7 +131,6 @@ async def test_each_problem_is_judged_by_its_own_task(folder: Path) -> None:
     task = mix(folder, limit=12)
     for item in task.read().items:
         if item.canonical is not None:
-            assert task.canonical(item.problem) == item.canonical
             assert (await task.grader.grade(item.problem, item.canonical)).correct is True
     with pytest.raises(
         GradingError, match="got a problem of 'gym', expected one of math, mmlu, rlpr, livecodebench_v1"
@@ -176,11 +170,3 @@ def test_an_outcome_that_is_none_is_an_error(tmp_path: Path, row: dict[str, obje
     path.write_text(json.dumps({"id": "b", "correct": None}) + "\n" + json.dumps(row) + "\n", encoding="utf-8")
     with pytest.raises(TaskError, match=message):
         read_pass_rates(path)
-
-
-def test_outcomes_are_averaged_and_the_undecided_count_for_nothing(tmp_path: Path) -> None:
-    path = tmp_path / "outcomes.jsonl"
-    rows = [("a", True), ("a", False), ("a", None), ("b", None)]
-    lines = [json.dumps({"id": name, "correct": correct, "note": "x"}) for name, correct in rows]
-    path.write_text("\n".join([*lines, json.dumps({"id": "c", "pass_rate": 0.25})]), encoding="utf-8")
-    assert read_pass_rates(path) == {"a": 0.5, "c": 0.25}

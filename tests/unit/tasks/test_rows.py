@@ -21,11 +21,11 @@ def row(**values: object) -> Row:
         (lambda: row(a="  ").text("a"), "field 'a': got '  ', expected a text that is not blank"),
         (lambda: row(a=None).text("a"), "field 'a': got None, expected a text"),
         (lambda: row(a=True).text_or_number("a"), "field 'a': got True, expected a text"),
-        (lambda: row(a="1").number_or("a", None), "field 'a': got '1', expected a number"),
+        (lambda: row(a="1").amount("a"), "field 'a': got '1', expected a number"),
         (lambda: row(a="ab").texts("a"), "field 'a': got 'ab', expected a list of texts"),
         (lambda: row(a=["a", 1]).texts("a"), "field 'a': got 1, expected nothing but texts in the list"),
         (lambda: row(a=[]).objects("a"), "expected a list of objects, of at least one"),
-        (lambda: row(a={}).objects("a"), "expected a list of objects, of at least one"),
+        (lambda: row(a={}).objects("a"), "field 'a': got {}, expected a list of objects"),
         (lambda: row(a=[{}, 1]).objects("a"), "field 'a': got 1, expected nothing but objects in the list"),
         (lambda: row(a=1.5).identity("a"), "field 'a': got 1.5, expected a text"),
         (lambda: row(a="").identity("a"), "expected a text that is not blank"),
@@ -42,7 +42,7 @@ def test_fields_of_the_right_type_are_read_as_they_are() -> None:
     assert one.text("text") == " a "
     assert one.text("blank", blank=True) == ""
     assert (one.text_or_number("number"), one.text_or_number("half")) == ("3", "0.5")
-    assert (one.number_or("half", None), one.number_or("null", 2.0)) == (0.5, 2.0)
+    assert (one.amount("half"), one.amount("null")) == (0.5, None)
     assert (one.texts("texts"), one.objects("objects")) == (("a", ""), [{"x": 1}])
     assert (one.identity("number"), one.identity("text")) == (3, " a ")
     assert (one.text_or("null", "d"), one.text_or("none", "d"), one.text_or("blank", "d")) == ("d", "d", "")
