@@ -82,6 +82,12 @@ class Privacy:
         """
         return self.scrub(text if self._redact is None else self._redacted(text))
 
+    def holds_nothing(self, document: str) -> bool:
+        """Whether a JSON document is sure to hold nothing that must not be written; what is escaped is not read."""
+        if self._redact is not None or (self._forms and "\\" in document):
+            return False
+        return not any(form in document for form in self._forms)
+
     def value(self, value: object) -> object:
         """A value of JSON's types with every text in it cleaned; the names in it lose secrets only."""
         if isinstance(value, str):

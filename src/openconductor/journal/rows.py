@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import chain
 from typing import NamedTuple, cast
 
@@ -126,12 +126,12 @@ class BatchWriter:
             self._rows[_ANSWERED].append((item.episode, *ended, self._error(one.error), self._text(one.answer)))
         elif isinstance(item, Kept):
             self._rows[_OUTCOMES].append(
-                (_name(self._privacy.scrub(item.key)), item.written, self._cleaned(plain(item.record)))
+                (_name(self._privacy.scrub(item.key)), item.written, self._cleaned(item.record))
             )
         else:
             asked, started = item
             self._samples[asked.episode] = asked.sample
-            question = self._cleaned(plain(asked.question)) if self._content else None
+            question = self._cleaned(asked.question) if self._content else None
             self._rows[_ASKED].append((asked.episode, asked.sample, started, question))
 
     def _step(self, episode: str, index: int, number: int, result: StepResult) -> Row:
@@ -146,9 +146,8 @@ class BatchWriter:
     def _round(self, event: RoundEnded) -> Row:
         one, workflow = event.outcome, None
         if one.workflow is not None:
-            told = None if self._content else ""
-            steps = [{**cast("dict[str, object]", plain(step)), "subtask": told} for step in one.workflow]
-            workflow = self._cleaned(plain(one.workflow) if self._content else {"steps": steps})
+            steps = one.workflow.steps if self._content else [replace(step, subtask="") for step in one.workflow]
+            workflow = self._cleaned({"steps": steps})
         accepted = None if one.workflow is None else one.accepted
         said = self._text(one.completion.text) if one.completion is not None else None
         began = (event.episode, event.round, event.at, one.workflow is not None, accepted)
@@ -176,10 +175,10 @@ class BatchWriter:
             return None
         turns = [
             {"role": turn.role, "content": self._place(turn.content).number}
-            | ({"parts": self._privacy.value(plain(turn.parts))} if turn.parts else {})
+            | ({"parts": self._clean(turn.parts)} if turn.parts else {})
             for turn in call.messages
         ]
-        return compact({"messages": turns, "sampling": self._privacy.value(set_fields(call.sampling))})
+        return compact({"messages": turns, "sampling": self._clean(set_fields(call.sampling))})
 
     def _response(self, call: Call, said: Completion | None) -> tuple[str | None, bool]:
         """What came, as JSON in which numbers stand for texts; and whether it is kept as it came, word by word.
@@ -192,11 +191,11 @@ class BatchWriter:
         if body and body.get("messages") == [{"role": turn.role, "content": turn.content} for turn in call.messages]:
             body = {**body, "messages": None}
         text, reasoning = self._place(said.text), self._place(said.reasoning)
-        tools = plain(said.tool_calls)
-        cleaned = self._privacy.value(tools)
+        tools = self._clean(said.tool_calls)
+        whole = text.whole and reasoning.whole and (tools is said.tool_calls or tools == plain(said.tool_calls))
         response = {"text": text.number, "reasoning": reasoning.number, "finish_reason": said.finish_reason}
-        rest = {"tool_calls": cleaned, "body_sent": self._privacy.value(plain(body))}
-        return compact(response | rest), text.whole and reasoning.whole and cleaned == tools
+        rest = {"tool_calls": tools, "body_sent": self._clean(body)}
+        return compact(response | rest), whole
 
     def _place(self, text: str) -> _Stored:
         """The text's place in the file, where it is written if it is new there (or was forgotten here)."""
@@ -216,8 +215,14 @@ class BatchWriter:
     def _text(self, text: str | None) -> str | None:
         return _name(self._privacy.text(text)) if self._content and text is not None else None
 
+    def _clean(self, value: object) -> object:
+        """The value itself where it holds nothing to clean; else in JSON's types, every text in it cleaned."""
+        known = not value or self._privacy.holds_nothing(compact(value))
+        return value if known else self._privacy.value(plain(value))
+
     def _cleaned(self, value: object) -> str:
-        return compact(self._privacy.value(value))
+        text = compact(value)
+        return text if self._privacy.holds_nothing(text) else compact(self._privacy.value(plain(value)))
 
     def _error(self, error: OpenConductorError | None) -> str | None:
         """The error as JSON; its message, which may echo what was sent, only where content is kept."""
