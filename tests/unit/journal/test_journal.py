@@ -244,23 +244,6 @@ async def test_an_id_that_was_heard_before_keeps_its_row(path: Path) -> None:
     assert rows(path, "SELECT count(*) FROM calls JOIN episodes ON id = episode") == [(4,)]
 
 
-async def test_many_episodes_at_once_are_told_apart(path: Path) -> None:
-    with Journal(path) as journal:
-        episodes = await asyncio.gather(*(ask(journal) for _ in range(100)))
-        assert {one.id for one in journal.episodes()} == {one.id for one in episodes}
-        for episode in episodes:
-            assert [call.step for call in journal.calls(episode.id)] == [None, 0, 1]
-        assert journal.totals().spent.calls == 300
-
-
-async def test_it_is_read_while_it_is_written(path: Path) -> None:
-    with Journal(path) as journal, Journal.reading(path) as reader:
-        for number in range(1, 20):
-            await ask(journal)
-            assert len(list(reader.episodes())) == number
-            assert reader.totals().spent.calls == 3 * number
-
-
 def test_reading_a_long_journal_leaves_out_nothing(path: Path) -> None:
     with Journal(path) as journal:
         for number in range(1234):
@@ -424,15 +407,6 @@ def test_of_several_outcomes_of_one_key_the_last_counts_and_none_is_lost(path: P
         journal.flush()
         assert [one.record["number"] for one in journal.outcomes()] == list(range(600, 1200))
         assert [one.record["number"] for one in journal.outcomes(history=True)] == list(range(1200))
-
-
-async def test_an_outcome_is_durable_with_what_came_before_it(path: Path) -> None:
-    journal = Journal(path)
-    journal(one_call())
-    journal.put_outcome("k", {"correct": True})
-    await journal.wait_durable()
-    assert rows(path, "SELECT key, record FROM outcomes") == [("k", '{"correct":true}')]
-    journal.close()
 
 
 def test_what_content_may_be_is_said(path: Path) -> None:
