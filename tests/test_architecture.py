@@ -33,10 +33,10 @@ BUDGET = {
     "graders": 2_090,
     "gym": 720,
     "journal": 655,
-    "plots": 1_100,
+    "plots": 900,
     "providers": 3_900,
-    "report": 1_500,
-    "sandboxes": 1_230,
+    "report": 1_350,
+    "sandboxes": 1_700,
     "tasks": 1_440,
     "training": 1_200,
 }

@@ -45,7 +45,7 @@ def report(
     from openconductor.evaluation.config import load_eval_config
     from openconductor.evaluation.records import Results
     from openconductor.report.figures import heading, sections
-    from openconductor.report.report import chosen, refuse_other_questions, report_of, write_report
+    from openconductor.report.report import chosen, make_report, same_questions, write_report
 
     limit = dollars_of(dollars)
     if source.is_dir():
@@ -56,25 +56,21 @@ def report(
         results = evaluated(config, folder, "evaluating")
     else:
         raise ConfigError(f"{source}: is not there, expected the folder of an evaluation or a recipe (TOML)")
-    if before is not None:  # before anything is replayed
-        refuse_other_questions(folder, before)
+    earlier = None if before is None else same_questions(folder, before)  # before anything is replayed
     named = chosen(results, system)
     found = _replay(results, folder, named, counterfactual, limit)
-    made = report_of(folder, system=named, before=before, training_folder=training, found=found, results=results)
+    made = make_report(results, system=named, before=earlier, training_folder=training, found=found)
     with console.only_results_on_stdout():
-        files = write_report(made, folder, out or folder / "report", curves=training, results=results)
+        files = write_report(made, results, folder, out or folder / "report", curves=training)
     if as_json:
-        page = None if files.page is None else str(files.page)
-        figures = {name: str(path) for name, path in files.figures.items()}
-        written = {"report": str(files.report), "page": page, "figures": figures}
-        console.show_json({**made.to_json(), "files": written})
+        console.show_json({**made.to_json(), "files": files})
     else:
         console.show(made.verdict.line)
         console.show(heading(made))
         show_sections(part for part in sections(made) if part.title not in HIDDEN)
-    if files.page is None:
+    if files["page"] is None:
         console.say("no page and no figures; expected the extra: pip install 'openconductor[plots]'")
-    console.say(f"wrote {files.page or 'no page'}, {files.report} and {len(files.figures)} figures")
+    console.say(f"wrote {files['page'] or 'no page'}, {files['report']} and {len(files['figures'])} figures")
 
 
 def _replay(

@@ -130,9 +130,8 @@ def show_sections(parts: Iterable[Section]) -> None:
         screen.print("", Text(console.printable(part.title), style="bold"), sep="\n")
         for line in part.lines:
             screen.print(Text(console.printable(line)))
-        grid = part.grid
-        if grid is not None and grid.rows:
-            names = next((place for place in range(1, len(grid.head)) if place not in grid.words), 1)
-            styles = ["bold" if place == grid.marked else None for place in range(len(grid.rows))]
-            rows = grid.rows[: grid.brief]
-            console.show_table(grid.head, rows, words=grid.words, names=names, styles=styles)
+        if part.rows:
+            names = next((place for place in range(1, len(part.head)) if place not in part.words), 1)
+            styles = ["bold" if place == part.marked else None for place in range(len(part.rows))]
+            rows = part.rows[: part.brief]
+            console.show_table(part.head, rows, words=part.words, names=names, styles=styles)

@@ -9,36 +9,25 @@ however many questions it has (as in the paper's averages). Masked records are n
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from statistics import NormalDist, fmean
 
+from openconductor.evaluation import statistics
 from openconductor.evaluation.records import Record
-from openconductor.evaluation.statistics import (
-    Estimate,
-    Key,
-    Scores,
-    averaged_interval,
-    clustered_mean,
-    scores_by_problem,
-    variance,
-    wilson_interval,
-)
-from openconductor.evaluation.statistics import difference as difference_of_task
+from openconductor.evaluation.statistics import Difference, Estimate, Key, Scores
 
 Z = NormalDist().inv_cdf(0.975)
 
 
 def accuracy(records: Sequence[Record]) -> Estimate | None:
     """The share of right answers, every question and every task weighing the same; None where nothing was decided."""
-    scores = scores_by_problem(records)
-    return accuracy_of(scores, masked=sum(record.correct is None for record in records)) if scores else None
+    return accuracy_of(statistics.scores_by_problem(records), sum(record.correct is None for record in records))
 
 
-def accuracy_of(scores: Scores, *, masked: int = 0) -> Estimate:
-    """``accuracy`` of at least one score; of several tasks as in the table's row ``average``."""
-    means = [clustered_mean(list(of_task.values())) for of_task in _by_task(scores).values()]
-    low, high = averaged_interval([(mean.mean, mean.low, mean.high) for mean in means])
-    return Estimate(fmean(mean.mean for mean in means), low, high, len(scores), masked)
+def accuracy_of(scores: Scores, masked: int = 0) -> Estimate | None:
+    """``accuracy`` of scores; of several tasks as in the table's row ``average``."""
+    return _averaged([statistics.estimate(of_task) for of_task in _by_task(scores).values()], masked)
 
 
 def difference_of(first: Scores, second: Scores) -> Estimate | None:
@@ -47,12 +36,8 @@ def difference_of(first: Scores, second: Scores) -> Estimate | None:
     Of several tasks each weighs the same.
     """
     others = _by_task(second)
-    found = [difference_of_task(scores, others.get(task, {})) for task, scores in _by_task(first).items()]
-    parts = [part for part in found if part is not None]
-    if not parts:
-        return None
-    low, high = averaged_interval([(part.value, part.low, part.high) for part in parts])
-    return Estimate(fmean(part.value for part in parts), low, high, sum(part.problems for part in parts))
+    found = [statistics.difference(scores, others.get(task, {})) for task, scores in _by_task(first).items()]
+    return _averaged([part for part in found if part is not None])
 
 
 def share(parts: Mapping[Key, tuple[float, float]]) -> Estimate | None:
@@ -76,7 +61,13 @@ def share(parts: Mapping[Key, tuple[float, float]]) -> Estimate | None:
     of_ratio = spread * count / (count - 1) / everything**2 if count > 1 else 0.0
     # Rounding may leave a spread of 1e-33 where there is none.
     worth = float(count) if of_ratio < 1e-12 else min(everything, max(1.0, value * (1 - value) / of_ratio))
-    return Estimate(value, *wilson_interval(min(value * worth, worth), worth), count)
+    return Estimate(value, *statistics.wilson_interval(min(value * worth, worth), worth), count)
+
+
+def shares_of(things: Mapping[Key, Counter[str]], names: Iterable[str]) -> dict[str, Estimate]:
+    """The ``share`` of each name among the things of all questions, in order; empty where there is nothing."""
+    found = {name: share({key: (one[name], one.total()) for key, one in things.items()}) for name in names}
+    return {name: one for name, one in found.items() if one is not None}
 
 
 def mean_cost(records: Iterable[Record], measure: Callable[[Record], float]) -> Estimate | None:
@@ -91,13 +82,17 @@ def mean_cost(records: Iterable[Record], measure: Callable[[Record], float]) -> 
     if not by_task:
         return None
     value = fmean(fmean(cost for of_one in of_task.values() for cost in of_one) for of_task in by_task.values())
-    problems = sum(map(len, by_task.values()))
-    if value <= 0:
-        return Estimate(value, value, value, problems)
     means = [[fmean(of_one) for of_one in of_task.values()] for of_task in by_task.values()]
-    of_sum = math.fsum(variance(values) / len(values) if len(values) > 1 else 0.0 for values in means)
-    factor = math.exp(Z * math.sqrt(of_sum) / len(means) / value)
-    return Estimate(value, value / factor, value * factor, problems)
+    of_sum = math.fsum(statistics.variance(values) / len(values) for values in means if len(values) > 1)
+    factor = math.exp(Z * math.sqrt(of_sum) / len(means) / value) if value > 0 else 1.0
+    return Estimate(value, value / factor, value * factor, sum(map(len, means)))
+
+
+def _averaged(parts: Sequence[Estimate | Difference], masked: int = 0) -> Estimate | None:
+    if not parts:
+        return None
+    low, high = statistics.averaged_interval([(one.value, one.low, one.high) for one in parts])
+    return Estimate(fmean(one.value for one in parts), low, high, sum(one.problems for one in parts), masked)
 
 
 def _by_task(scores: Scores) -> dict[str, dict[Key, Sequence[float]]]:

@@ -10,11 +10,12 @@ never a fall to zero.
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import fmean
-from typing import Any, NamedTuple
+from typing import Any
 
 from openconductor.errors import ConfigError
 from openconductor.evaluation.statistics import mean_interval
@@ -103,35 +104,24 @@ def _iteration(record: Mapping[str, Any]) -> Iteration:
     )
 
 
-class Smoothed(NamedTuple):
-    """A curve's trailing mean at one iteration, and its 95 % interval (NaN: too few values for one)."""
-
-    mean: float
-    low: float
-    high: float
-
-
-_GAP = Smoothed(float("nan"), float("nan"), float("nan"))
-
-
 def window_of(count: int) -> int:
     """How many iterations a mean looks back: 20, and less on a short curve."""
     return max(1, min(WINDOW, count // 5))
 
 
-def smoothed(values: Sequence[float | None], window: int) -> list[Smoothed]:
-    """The mean of the last ``window`` values at each place, gaps left out; NaN where all of them are gaps.
+def smoothed(values: Sequence[float | None], window: int) -> list[tuple[float, float, float]]:
+    """The mean of the last ``window`` values at each place, gaps left out, and its 95 % interval.
 
-    The interval is Student's over the values in the window, taken as independent: it says how sure the level is, not
-    how far single iterations lie apart. Where the curve rises or falls within the window it is wider than need be.
+    The mean is NaN where all are gaps, the interval where there are too few values. It is Student's over the values in
+    the window, taken as independent: it says how sure the level is, not how far single iterations lie apart. Where the
+    curve rises or falls within the window it is wider than need be.
 
-    >>> [one.mean for one in smoothed([1.0, None, 3.0], 2)]
+    >>> [mean for mean, _, _ in smoothed([1.0, None, 3.0], 2)]
     [1.0, 1.0, 3.0]
     """
-    found: list[Smoothed] = []
+    found: list[tuple[float, float, float]] = []
     for end in range(1, len(values) + 1):
         known = [value for value in values[max(0, end - window) : end] if value is not None]
-        mean = fmean(known) if known else _GAP.mean
-        ends = mean_interval(known) if len(known) >= FEWEST else _GAP[1:]
-        found.append(Smoothed(mean, *ends))
+        ends = mean_interval(known) if len(known) >= FEWEST else (math.nan, math.nan)
+        found.append((fmean(known) if known else math.nan, *ends))
     return found

@@ -16,21 +16,18 @@ from dataclasses import dataclass, field
 from functools import cache, cached_property
 from typing import Any
 
-from openconductor.evaluation.config import CONDUCTOR, HINDSIGHT, ORACLE, WORKER
+from openconductor.evaluation.config import ALONE, CONDUCTOR, HINDSIGHT, ORACLE
 from openconductor.evaluation.records import Record
 from openconductor.gym.questions import KINDS
 from openconductor.plots.iterations import Iteration
-from openconductor.plots.sheet import Look, styled
+from openconductor.plots.sheet import Look
 from openconductor.types import Workflow
 
-ALONE = f"{WORKER}:"
-"""How the name of a system begins that is one worker alone."""
 ORACLES = (ORACLE, HINDSIGHT)
 """Systems that know the answers: bounds of the scale, never competitors."""
-BOUNDS = (*ORACLES, "best_fixed", "random")
 MOST_PARTS = 12
 """The most rows or columns of a figure by kind; the smallest kinds beyond are put together."""
-_EASY_TO_HARD: tuple[Sequence[str], ...] = (KINDS, ("easy", "medium", "hard"))
+NO_RECORD = "No record of an evaluation was given."
 _COLOURS = ("#0072B2", "#E69F00", "#009E73", "#D55E00", "#56B4E9", "#CC79A7", "#595959")  # yellow is lost on paper
 _MARKERS = "os^DvPX<p>"
 _LINES: tuple[Any, ...] = ("-", (0, (4, 1.5)), (0, (1.2, 1.2)), (0, (5, 1.2, 1.2, 1.2)))
@@ -61,76 +58,52 @@ class Material:
         return found
 
     @cached_property
-    def ours(self) -> str | None:
-        """The system that the figures are about; None where none is named, and none plans."""
-        if self.system in self.by_system:
-            return self.system
-        return CONDUCTOR if CONDUCTOR in self.planning else next(iter(self.planning), None)
-
-    @cached_property
     def planning(self) -> list[str]:
         """The systems that plan, those whose planner could never be reached among them."""
-        return [
-            name
-            for name, records in self.by_system.items()
-            if name == CONDUCTOR or any(one.planned for record in records for one in record.rounds)
-        ]
+        plans = {record.system for record in self.records for one in record.rounds if one.planned}
+        return [name for name in self.by_system if name == CONDUCTOR or name in plans]
 
     @cached_property
-    def alone(self) -> dict[str, list[Record]]:
-        """The records of each worker alone, by the worker's name."""
-        return {name.removeprefix(ALONE): of for name, of in self.by_system.items() if name.startswith(ALONE)}
+    def ours(self) -> str:
+        """The system that the figures are about; "" where none is named, and none plans."""
+        wanted = (self.system, CONDUCTOR, *self.planning)
+        return next((name for name in wanted if name in self.by_system), "")
 
     @cached_property
     def names(self) -> tuple[str, ...]:
-        """All workers that are known of: those of the pool first, by ordinal, then those of the curve, then others."""
-        found = dict.fromkeys(self.workers[ordinal] for ordinal in sorted(self.workers))
-        found |= dict.fromkeys(name for iteration in self.curve for name in iteration.worker_share)
+        """All workers that are known of: by ordinal, then those of the curve alone, then others."""
         played = {step.worker for record in self.records for flow in record.workflows for step in flow}
-        found |= dict.fromkeys(self.worker(ordinal) for ordinal in sorted(played))
-        return tuple(found | dict.fromkeys(self.alone))
+        found = dict.fromkeys(map(self.worker, sorted({*self.workers, *played})))
+        found |= dict.fromkeys(name for iteration in self.curve for name in iteration.worker_share)
+        alone = (name.removeprefix(ALONE) for name in self.by_system if name.startswith(ALONE))
+        return tuple(found | dict.fromkeys(alone))
 
     def worker(self, ordinal: int) -> str:
         """The name of the worker with an ordinal."""
         return self.workers.get(ordinal, f"worker {ordinal}")
 
-    def look_of_worker(self, name: str) -> Look:
-        """How a worker is drawn: the same in every figure."""
-        return look(self.names.index(name))
-
-    def look_of_system(self, system: str) -> Look:
-        """How a system is drawn: ours a black star, a worker alone as that worker is, everything else hollow.
+    def look_of(self, system: str) -> Look:
+        """How a system is drawn in all figures: ours a black star, everything but workers alone hollow.
 
         The looks of other systems follow on those of the workers, so no two share colour and marker.
         """
         if system == self.ours:
             return {"color": "black", "marker": "*", "markersize": 6.0, "zorder": 4}
         if system.startswith(ALONE):
-            return self.look_of_worker(system.removeprefix(ALONE))
+            return look(self.names.index(system.removeprefix(ALONE)))
         others = [name for name in self.by_system if name != self.ours and not name.startswith(ALONE)]
         return {**look(len(self.names) + others.index(system)), "markerfacecolor": "none", "markersize": 6.0}
 
     def no_workflow(self) -> str:
         """Why there is no workflow of ours to draw; "" where there is one."""
-        if not self.records:
-            return "No record of an evaluation was given."
-        if self.ours is None:
-            return "No system of this evaluation plans workflows: it holds workers alone and baselines."
+        if not self.ours:
+            none = "No system of this evaluation plans workflows: it holds workers alone and baselines."
+            return none if self.records else NO_RECORD
         records = self.by_system[self.ours]
         if any(first_workflows(records).values()):
             return ""
         wrote = sum(record.valid is not None for record in records)
         return f"None of the {wrote:,} texts that {label(self.ours)} wrote is a workflow."
-
-    def counted_workflows(self) -> str:
-        """What a figure of our workflows counts, and what it leaves out."""
-        records = self.by_system[self.ours or ""]
-        flows = first_workflows(records)
-        wrote = sum(record.valid is not None for record in records)
-        none = sum(record.valid is False for record in records)
-        said = f"{none:,} of {wrote:,} texts were none and are left out" if wrote else "nobody wrote them in words"
-        count = sum(map(len, flows.values()))
-        return f"{label(self.ours or '')}: n = {count:,} valid first workflows of {len(flows):,} questions; {said}."
 
 
 def first_workflows(records: Iterable[Record]) -> dict[tuple[str, str], list[Workflow]]:
@@ -138,35 +111,29 @@ def first_workflows(records: Iterable[Record]) -> dict[tuple[str, str], list[Wor
     found: dict[tuple[str, str], list[Workflow]] = {}
     for record in records:
         flows = found.setdefault((record.task, record.problem), [])
-        first = record.rounds[0].workflow if record.rounds else None
-        if first is not None and first.steps:
-            flows.append(first)
+        flows += [one.workflow for one in record.rounds[:1] if one.workflow is not None and one.workflow.steps]
     return found
 
 
 # ── by task and kind ─────────────────────────────────────────────────────────────────────────────────────────────────
-def parts_of(records: Iterable[Record]) -> dict[tuple[str, str], str]:
+def parts_of(records: Sequence[Record]) -> dict[tuple[str, str], str]:
     """Which part of a figure each task and kind belongs to: its kind where there is one task, else task and kind.
 
     Returns:
         The parts' names, from easy to hard where an order of the kinds is known. At most twelve different ones: beyond
         them each task is one part, or the smallest parts are one.
     """
-    questions = dict.fromkeys((one.task, one.kind, one.problem) for one in records)
-    sizes = Counter((task, kind) for task, kind, _ in questions)
-    tasks = list(dict.fromkeys(task for task, _ in sizes))
-    kinds = in_order({kind for _, kind in sizes})
+    sizes = Counter((task, kind) for task, kind, _ in dict.fromkeys((r.task, r.kind, r.problem) for r in records))
+    tasks, kinds = list(dict.fromkeys(task for task, _ in sizes)), in_order({kind for _, kind in sizes})
     pairs = sorted(sizes, key=lambda pair: (tasks.index(pair[0]), kinds.index(pair[1])))
     if 1 < len(tasks) <= MOST_PARTS < len(pairs):
         return {pair: label(pair[0]) for pair in pairs}
-    kept = pairs
+    names = {pair: ": ".join(pair) if pair[1] and len(tasks) > 1 else pair[1] or pair[0] for pair in pairs}
     if len(pairs) > MOST_PARTS:
-        largest = sorted(pairs, key=lambda pair: (-sizes[pair], pairs.index(pair)))[: MOST_PARTS - 1]
-        kept = [pair for pair in pairs if pair in largest]
-    names = {pair: (f"{pair[0]}: {pair[1]}" if pair[1] and len(tasks) > 1 else pair[1] or pair[0]) for pair in kept}
-    short = labels(list(names.values()))
-    others = f"{len(pairs) - len(kept)} others"
-    return {pair: short[name] for pair, name in names.items()} | {one: others for one in pairs if one not in kept}
+        small = sorted(pairs, key=lambda pair: -sizes[pair])[MOST_PARTS - 1 :]
+        names = {**{pair: name for pair, name in names.items() if pair not in small}, **dict.fromkeys(small, "others")}
+    short = labels(names.values())
+    return {pair: short[name] for pair, name in names.items()}
 
 
 def split(records: Iterable[Record], parts: Mapping[tuple[str, str], str]) -> dict[str, list[Record]]:
@@ -185,7 +152,7 @@ def in_order(kinds: Iterable[str]) -> list[str]:
     (['easy', 'hard'], ['level 2', 'level 10'])
     """
     kinds = set(kinds)
-    for known in _EASY_TO_HARD:
+    for known in (KINDS, ("easy", "medium", "hard")):
         if kinds <= set(known):
             return [kind for kind in known if kind in kinds]
     return sorted(kinds, key=lambda kind: [(part.isdecimal(), part.zfill(20)) for part in re.split("([0-9]+)", kind)])
@@ -206,18 +173,17 @@ def look(place: int) -> Look:
 
 
 def label(name: str) -> str:
-    """A name as figures write it: on one line, without letters that the font lacks, its middle left out if it is long.
+    """The name of a system or worker as figures write it: on one line, its middle left out if it is long.
 
-    Names of models share their beginnings and differ at their ends, so most of the end is kept.
+    Letters that the font lacks are escaped. Names of models share their beginnings and differ at their ends, so most of
+    the end is kept.
 
-    >>> label("a-very-long-model-name-2026-11-21-instruct")
+    >>> label("worker:a-very-long-model-name-2026-11-21-instruct")
     'a-ver…-11-21-instruct'
     """
-    plain = "".join(one if unicodedata.category(one)[0] != "C" else " " for one in name)
-    known = "".join(
-        one if ord(one) in _letters() else one.encode("ascii", "backslashreplace").decode() for one in plain
-    )
-    text = " ".join(known.split()).lstrip("_") or "(no name)"  # matplotlib leaves out labels that begin with _
+    plain = (one if unicodedata.category(one)[0] != "C" else " " for one in name.removeprefix(ALONE))
+    known = (one if ord(one) in _letters() else one.encode("ascii", "backslashreplace").decode() for one in plain)
+    text = " ".join("".join(known).split()).lstrip("_") or "(no name)"  # matplotlib leaves out labels that begin with _
     return text if len(text) <= 22 else f"{text[:5]}…{text[-15:]}"
 
 
@@ -245,7 +211,7 @@ def spanned(counts: Iterable[int]) -> str:
 @cache
 def _letters() -> frozenset[int]:
     """The code points that the font of figures can draw."""
-    with styled():  # matplotlib is there
-        from matplotlib import font_manager
+    from matplotlib import font_manager
 
-    return frozenset(font_manager.get_font(font_manager.findfont("DejaVu Sans")).get_charmap())
+    font: Any = font_manager.get_font(font_manager.findfont("DejaVu Sans"))
+    return frozenset(font.get_charmap())

@@ -13,25 +13,24 @@ import threading
 from collections.abc import Generator, Sequence
 from contextlib import contextmanager
 from importlib.resources import files
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 from openconductor.errors import ConfigError
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
-    from matplotlib.legend import Legend
 
     from openconductor.evaluation.statistics import Estimate
 
-INSTALL = 'pip install "openconductor[plots]"'
 WIDTH = 3.5  # inches: one column of a two-column page
 INK, GREY, FAINT = "#303030", "#8A8A8A", "#D9D9D9"
-_LEFT = 0.02  # of the width
 _SMALL, _TITLE = 6.2, 8.0  # points
 _STYLING = threading.RLock()
 Look = dict[str, Any]
 """How a series is drawn: keyword arguments of matplotlib."""
+Drawn: TypeAlias = "tuple[Figure, str] | str"
+"""What is drawn and its caption, or in words why there is nothing to draw."""
 
 
 @contextmanager
@@ -46,7 +45,8 @@ def styled() -> Generator[None]:
     try:
         from matplotlib import style
     except ImportError as error:
-        raise ConfigError(f"plots: {error}; expected the extra 'plots' to be installed: {INSTALL}") from error
+        install = 'pip install "openconductor[plots]"'
+        raise ConfigError(f"plots: {error}; expected the extra 'plots' to be installed: {install}") from error
 
     with _STYLING, style.context(["default", str(files("openconductor.plots").joinpath("paper.mplstyle"))]):
         yield
@@ -70,19 +70,31 @@ def opened(height: float, rows: int = 1, columns: int = 1, **more: Any) -> tuple
     return figure, list(panels.flat)
 
 
-def finish(figure: Figure, title: str, caption: str) -> Figure:
+def blank() -> Figure:
+    """A figure that holds nothing, for words alone."""
+    figure, (panel,) = opened(0.2)
+    panel.set_axis_off()
+    return figure
+
+
+def finish(figure: Figure, title: str, caption: str) -> None:
     """Add title, legend (of all labels of all panels) and caption, make room for them, and fix the layout."""
-    texts = {"title": textwrap.fill(title, 50), "caption": textwrap.fill(caption, 74)}
+    texts = textwrap.fill(title, 50), textwrap.fill(caption, 74)
     above, below = (
-        (text.count("\n") + 1) * size * 1.35 / 72 + 0.08 if text else 0.0
-        for text, size in zip(texts.values(), (_TITLE, _SMALL), strict=True)
+        (text.count("\n") + 1) * size * 1.35 / 72 + 0.08 for text, size in zip(texts, (_TITLE, _SMALL), strict=True)
     )
-    legend = _legend(figure)
-    between = legend.get_window_extent().height / figure.dpi if legend is not None else 0.0
+    entries = [entry for panel in figure.axes for entry in zip(*panel.get_legend_handles_labels(), strict=True)]
+    legend, between = None, 0.0
+    if entries:
+        longest = max(len(label) for _, label in entries)
+        rows = -(-len(entries) // max(1, min(4, int(242 / (32 + 3.6 * longest)))))  # points: a sample 32, a letter 3.6
+        legend = figure.legend(*zip(*entries, strict=True), loc="lower center", ncols=-(-len(entries) // rows))
+        legend.set_in_layout(False)
+        between = legend.get_window_extent().height / figure.dpi
     total = figure.get_figheight() + above + below + between
     figure.set_figheight(total)
-    figure.text(_LEFT, 1 - 0.04 / total, texts["title"], fontsize=_TITLE, weight="bold", va="top", gid="title")
-    figure.text(_LEFT, (below - 0.04) / total, texts["caption"], fontsize=_SMALL, color=INK, va="top", gid="caption")
+    figure.text(0.02, 1 - 0.04 / total, texts[0], fontsize=_TITLE, weight="bold", va="top")
+    figure.text(0.02, (below - 0.04) / total, texts[1], fontsize=_SMALL, color=INK, va="top")
     if legend is not None:
         legend.set_bbox_to_anchor((0.5, below / total), figure.transFigure)
     place = (0.0, (below + between) / total, 1.0, 1 - (above + below + between) / total)
@@ -90,54 +102,20 @@ def finish(figure: Figure, title: str, caption: str) -> Figure:
     figure.draw_without_rendering()
     # A figure that is drawn again lays itself out again, not quite as before: two files of it would differ.
     figure.set_layout_engine("none")
-    return figure
-
-
-def _legend(figure: Figure) -> Legend | None:
-    """One legend for all panels, in as many columns as there is room for, all of them about as long."""
-    entries = [entry for panel in figure.axes for entry in zip(*panel.get_legend_handles_labels(), strict=True)]
-    if not entries:
-        return None
-    longest = max(len(label) for _, label in entries)
-    columns = max(1, min(4, int(242 / (32 + 3.6 * longest))))  # a letter is about 3.6 points wide, a sample 32
-    rows = -(-len(entries) // columns)
-    handles, labels = zip(*entries, strict=True)
-    legend = figure.legend(handles, labels, loc="lower center", ncols=-(-len(entries) // rows))
-    legend.set_in_layout(False)
-    return legend
-
-
-def in_words(title: str, message: str, caption: str = "") -> Figure:
-    """A figure that says why there is nothing to draw, which an empty one would not."""
-    with styled():
-        figure, (panel,) = opened(0.5)
-        panel.set_axis_off()
-        finish(figure, title, caption)
-        box = panel.get_position()
-        middle = (box.y0 + box.y1) / 2
-        figure.text(0.5, middle, textwrap.fill(message, 64), ha="center", va="center", color=INK, gid="message")
-        return figure
-
-
-def text_of(figure: Figure, part: str) -> str:
-    """The ``title``, ``caption`` or ``message`` of a figure; the last says why nothing is drawn, else it is ""."""
-    return " ".join(" ".join(text.get_text() for text in figure.texts if text.get_gid() == part).split())
 
 
 # ── what several figures need of a panel ─────────────────────────────────────────────────────────────────────────────
 def in_percent(panel: Axes, axis: Literal["x", "y"], label: str) -> None:
-    """Fractions on an axis are written as percentages."""
+    """Fractions on an axis are written as percentages, with no more digits than they have, and a true minus sign."""
     from matplotlib.ticker import FuncFormatter, MaxNLocator
+
+    def percent(share: float, _: int | None = None) -> str:
+        return f"{round(100 * share, 3) + 0:g}".replace("-", "−")
 
     one = panel.xaxis if axis == "x" else panel.yaxis
     one.set_major_locator(MaxNLocator(6, steps=[1, 2, 5, 10]))
-    one.set_major_formatter(FuncFormatter(_percent))
+    one.set_major_formatter(FuncFormatter(percent))
     one.set_label_text(label)
-
-
-def _percent(share: float, _: int | None = None) -> str:
-    """A fraction in percent, with no more digits than it has, and a true minus sign."""
-    return f"{round(100 * share, 3) + 0:g}".replace("-", "−")
 
 
 def in_rows(panel: Axes, names: Sequence[str]) -> None:
@@ -159,12 +137,10 @@ def aside(panel: Axes, end: float, heading: str, texts: Sequence[str]) -> None:
 
 def point(panel: Axes, x: float | Estimate, y: float | Estimate, look: Look, label: str = "") -> None:
     """A point with its intervals, along each axis on which it is an estimate."""
-    places = [one if isinstance(one, int | float) else one.value for one in (x, y)]
-    ends = [None if isinstance(one, int | float) else _reach(one) for one in (x, y)]
+    places, ends = list[float](), list[list[list[float]] | None]()
+    for one in (x, y):
+        flat = isinstance(one, int | float)
+        places.append(one if flat else one.value)
+        ends.append(None if flat else [[max(0.0, one.value - one.low)], [max(0.0, one.high - one.value)]])
     own: Look = {"zorder": 3, **look, "linestyle": "none", "elinewidth": 0.7, "label": label}
     panel.errorbar(*places, xerr=ends[0], yerr=ends[1], **own)
-
-
-def _reach(one: Estimate) -> list[list[float]]:
-    """How far an interval goes to either side, as matplotlib's error bars want it."""
-    return [[max(0.0, one.value - one.low)], [max(0.0, one.high - one.value)]]

@@ -14,22 +14,16 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from statistics import fmean
+from types import MappingProxyType
 from typing import Any, get_args
 
 from openconductor.errors import ConfigError
+from openconductor.evaluation import statistics
 from openconductor.evaluation.config import ALONE
 from openconductor.evaluation.counterfactual import Counterfactuals
 from openconductor.evaluation.headroom import BestSingle, best_single, corrected_oracle, naive_oracle
 from openconductor.evaluation.records import MASKED, Record, Status
-from openconductor.evaluation.statistics import (
-    Difference,
-    Estimate,
-    Scores,
-    difference,
-    estimate,
-    ratio_interval,
-    scores_by_problem,
-)
+from openconductor.evaluation.statistics import Difference, Estimate, Scores, scores_by_problem
 from openconductor.evaluation.strategies import Pattern, Planned, first_patterns
 from openconductor.report.rivals import Change, Effort, change, effort, validity_by_problem
 from openconductor.report.routing import Routing, routing
@@ -38,7 +32,6 @@ ORACLES = ("oracle", "oracle_observed")
 """The oracles of an evaluation, the better known first."""
 LEVELS = ("random", "best_fixed", *ORACLES)
 """The systems that stand for a level; all others but workers alone are compared with as they are."""
-STATUSES: tuple[Status, ...] = get_args(Status)
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,16 +144,9 @@ class Orchestration:
         """The same as plain values; shares are fractions, entropies bits, what is not known is null."""
         values = asdict(self)
         values["masked"] = self.masked
-        values["patterns"] = [
-            {
-                **{name: value for name, value in asdict(one).items() if name != "example"},
-                "example": [
-                    [step.worker, step.subtask, step.access if isinstance(step.access, str) else list(step.access)]
-                    for step in one.example
-                ],
-            }
-            for one in self.patterns
-        ]
+        for one, known in zip(self.patterns, values["patterns"], strict=True):
+            del known["example"]
+            known["example"] = [[step.worker, step.subtask, step.access] for step in one.example]
         return values
 
 
@@ -169,7 +155,7 @@ def orchestration(
     *,
     system: str = "conductor",
     before: Sequence[Record] = (),
-    workers: Mapping[int, str] | None = None,
+    workers: Mapping[int, str] = MappingProxyType({}),
     counterfactuals: Counterfactuals | None = None,
     seed: int = 0,
 ) -> Orchestration:
@@ -191,7 +177,7 @@ def orchestration(
         by_system.setdefault(record.system, []).append(record)
     if system not in by_system:
         raise ConfigError(f"report: no record of {system!r}, expected one of {', '.join(by_system) or 'none'}")
-    mine, names = by_system[system], workers or {}
+    mine = by_system[system]
     scores = {name: scores_by_problem(of_one) for name, of_one in by_system.items()}
     ours = scores[system]
     alone = {name: each for name, each in scores.items() if name.startswith(ALONE) and each}
@@ -201,17 +187,18 @@ def orchestration(
     levels = {name: _level(name, of_one, mine, seed) for name, of_one in by_system.items()}
 
     def level(name: str, theirs: Scores | None) -> Level | None:
-        return None if theirs is None else Level(name, _estimate(theirs), difference(ours, theirs, seed))
+        return None if theirs is None else Level(name, _estimate(theirs), statistics.difference(ours, theirs, seed))
 
     return Orchestration(
         system=system,
         tasks=tuple(dict.fromkeys(record.task for record in mine)),
         questions=len({(record.task, record.problem) for record in mine}),
         repeats=max(Counter((record.task, record.problem) for record in mine).values()),
-        counts={name: _statuses(of_one) for name, of_one in by_system.items()},
-        invalid=dict(
-            Counter(one.rounds[0].reason for one in mine if one.status == "invalid" and one.rounds).most_common()
-        ),
+        counts={
+            name: {"records": len(some), **dict.fromkeys(get_args(Status), 0), **Counter(one.status for one in some)}
+            for name, some in by_system.items()
+        },
+        invalid=dict(Counter(r.rounds[0].reason for r in mine if r.status == "invalid" and r.rounds).most_common()),
         validity=_estimate(validity_by_problem(mine)),
         accuracy=_estimate(ours),
         given_valid=_estimate(scores_by_problem(record for record in mine if record.valid)),
@@ -225,10 +212,10 @@ def orchestration(
         captured=_captured(ours, best, oracle),
         others=tuple(one for name, one in levels.items() if name not in {system, *LEVELS, *alone}),
         workers={name.removeprefix(ALONE): levels[name] for name in alone},
-        unasked=tuple(name for name in names.values() if f"{ALONE}{name}" not in alone),
+        unasked=tuple(name for name in workers.values() if f"{ALONE}{name}" not in alone),
         effort=None if best is None else effort(by_system, system, best.name, seed),
-        routing=routing(mine, names, seed=seed),
-        change=change(before, mine, workers=len(names), seed=seed) if before else None,
+        routing=routing(mine, workers, seed=seed),
+        change=change(before, mine, workers=len(workers), seed=seed) if before else None,
         patterns=first_patterns(
             Planned(flow, 0, one.correct, f"{one.task}/{one.problem}") for one in mine for flow in one.workflows
         ),
@@ -238,35 +225,23 @@ def orchestration(
 
 def _level(name: str, theirs: Sequence[Record], ours: Sequence[Record], seed: int) -> Level:
     scores = scores_by_problem(theirs)
-    level = Level(name, _estimate(scores), difference(scores_by_problem(ours), scores, seed))
-    if level.lead is None or all(record.correct is not None for record in (*ours, *theirs)):
-        return level
-    first, second = (
-        scores_by_problem(replace(one, correct=bool(one.correct)) for one in side) for side in (ours, theirs)
-    )
-    return replace(level, strict=difference(first, second, seed))
+    lead, strict = statistics.difference(scores_by_problem(ours), scores, seed), None
+    if lead is not None and any(record.correct is None for record in (*ours, *theirs)):
+        first, second = ([replace(one, correct=bool(one.correct)) for one in side] for side in (ours, theirs))
+        strict = statistics.paired_bootstrap(first, second, seed)
+    return Level(name, _estimate(scores), lead, strict)
 
 
 def _estimate(scores: Scores) -> Estimate | None:
-    return estimate(scores) if scores else None
-
-
-def _statuses(records: Sequence[Record]) -> dict[str, int]:
-    counts = Counter(record.status for record in records)
-    return {"records": len(records), **{status: counts[status] for status in STATUSES}}
+    return statistics.estimate(scores) if scores else None
 
 
 def _captured(ours: Scores, best: BestSingle | None, oracle: Scores | None) -> Captured | None:
     if best is None or oracle is None:
         return None
     keys = [key for key in ours if key in best.naive and key in oracle]
-    if not keys:
+    tops, bottoms = ([fmean(side[key]) - fmean(best.naive[key]) for key in keys] for side in (ours, oracle))
+    if not keys or fmean(bottoms) <= 0:
         return None
-    floor = [fmean(best.naive[key]) for key in keys]
-    tops = [fmean(ours[key]) - low for key, low in zip(keys, floor, strict=True)]
-    bottoms = [fmean(oracle[key]) - low for key, low in zip(keys, floor, strict=True)]
-    room = fmean(bottoms)
-    if room <= 0:
-        return None
-    low, high = ratio_interval(tops, bottoms) or (None, None)
-    return Captured(fmean(tops) / room, low, high, len(keys))
+    low, high = statistics.ratio_interval(tops, bottoms) or (None, None)
+    return Captured(fmean(tops) / fmean(bottoms), low, high, len(keys))

@@ -1,6 +1,6 @@
-"""The whole report of a run's folder: its figures, its verdict, its pool's headroom, its training; and its files.
+"""The whole report of a run: its figures, its verdict, its pool's headroom, its training; and its files.
 
-In: the folder of an evaluation. Out: a Report, and beside it ``report/``: ``report.json``, figures, one page.
+In: the Results of an evaluation. Out: a Report, and beside it ``report/``: ``report.json``, figures, one page.
 
 Two evaluations are only compared where both asked the same questions of the same workers: ids alone do not tell, for
 another seed gives the same ids to other questions. So what the folders say of their inputs must be equal.
@@ -9,7 +9,7 @@ another seed gives the same ids to other questions. So what the folders say of t
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from importlib.util import find_spec
 from pathlib import Path
@@ -20,17 +20,14 @@ from openconductor.errors import ConfigError
 from openconductor.evaluation.config import CONDUCTOR
 from openconductor.evaluation.counterfactual import Counterfactuals
 from openconductor.evaluation.headroom import Headroom, headroom
-from openconductor.evaluation.records import Results, read_folder
+from openconductor.evaluation.records import JOURNAL, Results, read_folder
 from openconductor.evaluation.statistics import Association, Estimate, association, mean_interval
 from openconductor.evaluation.strategies import Diversity, Pattern, diversity, first_patterns, journaled_plans
-from openconductor.plots.iterations import Iteration, read_curve, window_of
+from openconductor.plots.iterations import read_curve, window_of
 from openconductor.report.orchestration import Orchestration, orchestration
 from openconductor.report.verdict import Verdict, judge
 from openconductor.storage import make_folder, write_whole
 
-EXTRA = "plots"
-"""Brings matplotlib and Jinja2: figures, and the page."""
-_JOURNAL = "journal.sqlite"
 _WORKER = ("ordinal", "name", "identity", "sampling")
 """What tells workers apart, but for their prices."""
 
@@ -102,76 +99,24 @@ class Report:
 
     def to_json(self) -> dict[str, Any]:
         """One object of plain values: the verdict first, then the figures."""
-        verdict = self.verdict
+        verdict = asdict(self.verdict)
         return {
             "name": self.name,
             "setting": self.setting,
             "missing": self.missing,
-            "verdict": verdict.label,
-            "line": verdict.line,
-            "reasons": list(verdict.reasons),
-            "answers": dict(verdict.answers),
+            "verdict": verdict.pop("label"),
+            **verdict,
             **self.orchestration.to_json(),
             "headroom": None if self.headroom is None else self.headroom.to_json(),
             "training": None if self.training is None else self.training.to_json(),
         }
 
 
-@dataclass(frozen=True, slots=True)
-class Written:
-    """The files of a report.
-
-    Attributes:
-        report: its values, as JSON.
-        page: the HTML page, which needs no other file; None without the extra ``plots``.
-        figures: the SVG files by the figures' names; none without the extra. PNG files lie beside them.
-    """
-
-    report: Path
-    page: Path | None
-    figures: Mapping[str, Path]
-
-
 # ── what a report is made of ─────────────────────────────────────────────────────────────────────────────────────────
-def report_of(
-    folder: Path,
-    *,
-    system: str | None = None,
-    before: Path | None = None,
-    training_folder: Path | None = None,
-    found: Counterfactuals | None = None,
-    results: Results | None = None,
-) -> Report:
-    """The report of an evaluation's folder.
-
-    Args:
-        folder: the evaluation's.
-        system: which system is reported on; by default ``conductor``, else the first one that plans.
-        before: the folder of an evaluation of the untrained Conductor, on the same questions and workers.
-        training_folder: a training's run, or its ``curves.jsonl``.
-        found: what replays have shown (``replays.replayed``).
-        results: what the folder holds, where it is loaded already.
-
-    Raises:
-        ConfigError: a folder holds no evaluation, the system is not in it, or the other folder asked other questions.
-        JournalError: a journal cannot be read.
-    """
-    results = results or Results.load(folder)
-    if before is not None:
-        refuse_other_questions(folder, before)
-    return make_report(
-        results,
-        system=chosen(results, system),
-        before=None if before is None else Results.load(before),
-        training_folder=training_folder,
-        found=found,
-    )
-
-
 def make_report(
     results: Results,
     *,
-    system: str = CONDUCTOR,
+    system: str | None = None,
     before: Results | None = None,
     training_folder: Path | None = None,
     found: Counterfactuals | None = None,
@@ -180,21 +125,21 @@ def make_report(
 
     Args:
         results: of the evaluation.
-        system: which system is reported on.
-        before: an evaluation of the untrained Conductor on the same questions: of the system of this name, else of
-            ``conductor``.
-        training_folder: where the training's curve is.
-        found: what replays have shown.
+        system: which system is reported on; by default ``conductor``, else the first one that plans.
+        before: an evaluation of the untrained Conductor on the same questions (``same_questions``): of the system of
+            this name, else of ``conductor``.
+        training_folder: a training's run, or its ``curves.jsonl``.
+        found: what replays have shown (``replays.replayed``).
 
     Raises:
         ConfigError: there is no record of the system, before or after, or no curve.
+        JournalError: a journal cannot be read.
     """
-    seed = results.config.seed or 0
+    system, seed = chosen(results, system), results.config.seed or 0
     earlier = () if before is None else before.of(system) or before.of(CONDUCTOR)
     if before is not None and not earlier:
-        raise ConfigError(
-            f"before: no record of {system!r} or 'conductor', expected one of {', '.join(before.systems)}"
-        )
+        there = ", ".join(before.systems)
+        raise ConfigError(f"before: no record of {system!r} or 'conductor', expected one of {there}")
     figures = orchestration(
         results.records, system=system, before=earlier, workers=results.workers, counterfactuals=found, seed=seed
     )
@@ -218,20 +163,14 @@ def chosen(results: Results, system: str | None) -> str:
         ConfigError: the named one has no record, or none plans.
     """
     there = [name for name in results.systems if results.of(name)]
-    if system is not None:
-        if system not in there:
-            raise ConfigError(
-                f"system: got {system!r}, expected one of {', '.join(there) or 'none: no record is there'}"
-            )
-        return system
-    if CONDUCTOR in there:
-        return CONDUCTOR
-    planning = [name for name in there if any(one.planned for record in results.of(name) for one in record.rounds)]
-    if not planning:
-        raise ConfigError(
-            f"report: no system here writes plans, expected one, or --system with one of {', '.join(there) or 'none'}"
-        )
-    return planning[0]
+    every = ", ".join(there) or "none: no record is there"
+    if system is not None and system not in there:
+        raise ConfigError(f"system: got {system!r}, expected one of {every}")
+    planning = {record.system for record in results.records for one in record.rounds if one.planned}
+    for name in (system, CONDUCTOR, *there):
+        if name in there and (name in (system, CONDUCTOR) or name in planning):
+            return name
+    raise ConfigError(f"report: no system here writes plans, expected one, or --system with one of {every}")
 
 
 def training(folder: Path) -> Training:
@@ -244,20 +183,20 @@ def training(folder: Path) -> Training:
     curve = read_curve(folder)
     window = window_of(len(curve))
 
-    def course(measure: Callable[[Iteration], float | None]) -> Course:
-        values = [measure(iteration) for iteration in curve]
+    def course(measure: str) -> Course:
+        values = [getattr(iteration, measure) for iteration in curve]
         return Course(_level(values[:window]), _level(values[len(values) - window :]))
 
-    journal = folder / _JOURNAL
+    journal = folder / JOURNAL
     plans = list(journaled_plans(journal)) if journal.is_file() else []
     return Training(
         iterations=len(curve),
         window=window,
-        validity=course(lambda one: one.validity),
-        given_valid=course(lambda one: one.given_valid),
-        accuracy=course(lambda one: one.accuracy),
-        routing_entropy=course(lambda one: one.routing_entropy),
-        shapes=course(lambda one: one.diversity),
+        validity=course("validity"),
+        given_valid=course("given_valid"),
+        accuracy=course("accuracy"),
+        routing_entropy=course("routing_entropy"),
+        shapes=course("diversity"),
         diversity_and_accuracy=association([one.diversity for one in curve], [one.accuracy for one in curve]),
         diversity=diversity(plans),
         patterns=first_patterns(plans),
@@ -273,13 +212,19 @@ def _level(values: Sequence[float | None]) -> Estimate | None:
 
 
 # ── two evaluations ──────────────────────────────────────────────────────────────────────────────────────────────────
-def refuse_other_questions(folder: Path, before: Path) -> None:
-    """Make sure that two evaluations asked the same questions of the same workers.
+def same_questions(folder: Path, before: Path) -> Results:
+    """The results in ``before``, whose evaluation asked the same questions of the same workers as that in ``folder``.
 
     Raises:
-        ConfigError: they did not; the message says what differs.
+        ConfigError: it did not; the message says what differs.
     """
-    now, then = _inputs(folder), _inputs(before)
+    now, then = (read_folder(one)[1].get("inputs") for one in (folder, before))
+    for one, inputs in ((folder, now), (before, then)):
+        if not (isinstance(inputs, dict) and "tasks" in inputs and "workers" in inputs):
+            raise ConfigError(
+                f"{one}: its environment.json says nothing of its inputs, expected an evaluation's folder"
+            )
+    now, then = cast("list[dict[str, Any]]", [now, then])
     tasks, others = now["tasks"], then["tasks"]
     shared = [name for name in tasks if name in others]
     if not shared:
@@ -296,47 +241,43 @@ def refuse_other_questions(folder: Path, before: Path) -> None:
             f"before: got other workers than {folder} has, expected the same pool and setting: else nobody can tell "
             "the Conductor's gain from the pool's"
         )
-
-
-def _inputs(folder: Path) -> Mapping[str, Any]:
-    _, environment = read_folder(folder)
-    inputs = environment.get("inputs")
-    if not (isinstance(inputs, dict) and "tasks" in inputs and "workers" in inputs):
-        raise ConfigError(f"{folder}: its environment.json says nothing of its inputs, expected an evaluation's folder")
-    return cast("Mapping[str, Any]", inputs)
+    return Results.load(before)
 
 
 # ── its files ────────────────────────────────────────────────────────────────────────────────────────────────────────
 def write_report(
-    report: Report, folder: Path, out: Path, *, curves: Path | None = None, results: Results | None = None
-) -> Written:
+    report: Report, results: Results, folder: Path, out: Path, *, curves: Path | None = None
+) -> dict[str, Any]:
     """Write a report's files.
 
     Args:
         report: the report.
-        folder: the evaluation's that it was made of, for the figures and for what the page says of the run.
-        out: the folder; made where it is not there. Files of the same names are replaced.
+        results: what it was made of.
+        folder: the evaluation's, for what the page says of the run.
+        out: where they go; made where it is not there. Files of the same names are replaced.
         curves: a training's run folder or curve, for its figures.
-        results: what the evaluation's folder holds, where it is loaded already.
+
+    Returns:
+        Where they are: ``report`` (its values, as JSON), ``page`` (HTML, which needs no other file; None without the
+        extra ``plots``), ``figures`` (SVG files by name, PNG files beside them; none without the extra).
 
     Raises:
         ConfigError: the curve cannot be read.
         JournalError: a file could not be written.
     """
-    results = results or Results.load(folder)
-    _, environment = read_folder(folder)
     values, page = out / "report.json", out / "report.html"
     make_folder(out)
     write_whole(values, json.dumps(report.to_json(), indent=2, ensure_ascii=False, allow_nan=False) + "\n")
     if not can_draw():
-        return Written(values, None, {})
+        return {"report": str(values), "page": None, "figures": {}}
     from openconductor.plots import save_all
-    from openconductor.report.page import write_page
+    from openconductor.report.page import render
 
     about = report.orchestration.system
     drawn = save_all(results.records, out / "figures", curves, workers=results.workers, system=about)
-    write_page(report, drawn, page, results=results, environment=environment)
-    return Written(values, page, {name: picture.svg for name, picture in drawn.items()})
+    write_whole(page, render(report, drawn, results, read_folder(folder)[1]))
+    figures = {name: str(picture.svg) for name, picture in drawn.items()}
+    return {"report": str(values), "page": str(page), "figures": figures}
 
 
 def can_draw() -> bool:

@@ -21,18 +21,10 @@ from dataclasses import dataclass
 from statistics import fmean
 from typing import NamedTuple
 
+from openconductor.evaluation import statistics
 from openconductor.evaluation.config import ALONE
 from openconductor.evaluation.records import MASKED, Record
-from openconductor.evaluation.statistics import (
-    Difference,
-    Estimate,
-    Key,
-    Scores,
-    difference,
-    estimate,
-    jackknife_interval,
-    scores_by_problem,
-)
+from openconductor.evaluation.statistics import Difference, Estimate, Key, Scores, difference, scores_by_problem
 from openconductor.report.routing import routing_entropy
 
 LIKE = 1.25
@@ -93,26 +85,9 @@ def validity_by_problem(records: Iterable[Record]) -> dict[Key, list[float]]:
     """Of each question, whether its plans were workflows; a planner that could not be reached wrote none."""
     found: dict[Key, list[float]] = {}
     for record in records:
-        unknown = record.valid is None or (not record.valid and record.status in MASKED)
-        if not unknown:
-            found.setdefault((record.task, record.problem), []).append(float(bool(record.valid)))
+        if record.valid or (record.valid is False and record.status not in MASKED):
+            found.setdefault((record.task, record.problem), []).append(float(record.valid))
     return found
-
-
-class _Sums(NamedTuple):
-    """Decided questions, the valid among them, and the right among these."""
-
-    decided: float
-    valid: float
-    right: float
-
-    @property
-    def validity(self) -> float:
-        return self.valid / self.decided if self.decided else math.nan
-
-    @property
-    def given_valid(self) -> float:
-        return self.right / self.valid if self.valid else math.nan
 
 
 def _form_and_skill(before: Sequence[Record], after: Sequence[Record]) -> tuple[Estimate | None, Estimate | None]:
@@ -121,35 +96,36 @@ def _form_and_skill(before: Sequence[Record], after: Sequence[Record]) -> tuple[
     keys = [key for key in new if key in old]
     if len(keys) < 2:
         return None, None
-    old_all, new_all = (_Sums(*map(math.fsum, zip(*(side[key] for key in keys), strict=True))) for side in (old, new))
-    whole = _split(old_all, new_all)
-    without = [_split(_less(old_all, old[key]), _less(new_all, new[key])) for key in keys]
-    if any(math.isnan(part) for pair in (whole, *without) for part in pair):
+    totals = [[math.fsum(column) for column in zip(*(side[key] for key in keys), strict=True)] for side in (old, new)]
+    try:
+        whole = _split(*totals)
+        without = [_split(_less(totals[0], old[key]), _less(totals[1], new[key])) for key in keys]
+    except ZeroDivisionError:  # one side has no valid plan, or one alone
         return None, None
-    ends = (jackknife_interval(whole[which], [pair[which] for pair in without]) for which in (0, 1))
+    ends = (statistics.jackknife_interval(*pair) for pair in zip(whole, zip(*without, strict=True), strict=True))
     form, skill = (Estimate(value, low, high, len(keys)) for value, (_, low, high) in zip(whole, ends, strict=True))
     return form, skill
 
 
-def _split(old: _Sums, new: _Sums) -> tuple[float, float]:
-    form = (new.validity - old.validity) * (new.given_valid + old.given_valid) / 2
-    skill = (new.given_valid - old.given_valid) * (new.validity + old.validity) / 2
-    return form, skill
+def _split(old: Sequence[float], new: Sequence[float]) -> tuple[float, float]:
+    """Form and skill, of the ``_sums`` before and after."""
+    (valid, given), (valid_now, given_now) = ((some / every, right / some) for every, some, right in (old, new))
+    return (valid_now - valid) * (given_now + given) / 2, (given_now - given) * (valid_now + valid) / 2
 
 
-def _less(all_of_them: _Sums, one: _Sums) -> _Sums:
-    return _Sums(*(whole - part for whole, part in zip(all_of_them, one, strict=True)))
+def _less(total: Sequence[float], part: Sequence[float]) -> list[float]:
+    return [whole - one for whole, one in zip(total, part, strict=True)]
 
 
-def _sums(records: Sequence[Record]) -> Mapping[Key, _Sums]:
-    """By question, each question weighing the same."""
-    by_question: dict[Key, list[Record]] = {}
-    for record in records:
-        if record.correct is not None and record.valid is not None:
-            by_question.setdefault((record.task, record.problem), []).append(record)
+def _sums(records: Sequence[Record]) -> dict[Key, tuple[float, float, float]]:
+    """Of each decided question 1, the share of valid plans, and of right answers."""
+    found: dict[Key, list[Record]] = {}
+    for one in records:
+        if one.correct is not None and one.valid is not None:
+            found.setdefault((one.task, one.problem), []).append(one)
     return {
-        key: _Sums(1.0, fmean(bool(one.valid) for one in some), fmean(bool(one.correct) for one in some))
-        for key, some in by_question.items()
+        key: (1.0, fmean(bool(r.valid) for r in some), fmean(bool(r.correct) for r in some))
+        for key, some in found.items()
     }
 
 
@@ -203,7 +179,7 @@ class _Rival(NamedTuple):
 
     @property
     def accuracy(self) -> float:
-        return fmean(fmean(of_one) for of_one in self.scores.values())
+        return fmean(map(fmean, self.scores.values()))
 
 
 def effort(by_system: Mapping[str, Sequence[Record]], system: str, best: str, seed: int = 0) -> Effort | None:
@@ -236,7 +212,8 @@ def effort(by_system: Mapping[str, Sequence[Record]], system: str, best: str, se
     else:
         chosen = min(own, key=lambda rival: abs(math.log(rival.cost)))
     lead = difference(scores_by_problem(ours), chosen.scores, seed)
-    return Effort(chosen.name, estimate(chosen.scores), lead, chosen.cost, chosen.votes, base / once, unit)
+    right = statistics.estimate(chosen.scores)
+    return Effort(chosen.name, right, lead, chosen.cost, chosen.votes, base / once, unit)
 
 
 def vote(answers: Sequence[tuple[str | None, float]], times: int) -> float:
@@ -259,31 +236,25 @@ def vote(answers: Sequence[tuple[str | None, float]], times: int) -> float:
 
 
 def _rivals(by_system: Mapping[str, Sequence[Record]], alone: str, unit: str, base: float) -> Iterator[_Rival]:
-    """One worker alone and with a vote; what has no cost, or nothing decided, is left out."""
-    worker = alone.removeprefix(ALONE)
-    found = [
-        (name, 0, scores_by_problem(records), _cost(records, unit))
-        for name, records in by_system.items()
-        if name.partition("?")[0] == f"consensus:{worker}" and (unit == "calls" or _priced(records))
-    ]
-    if unit == "calls" or _priced(by_system[alone]):
-        once = _cost(by_system[alone], unit)
-        found += [(name, votes, scores, votes * once) for name, votes, scores in _votes(by_system[alone], worker)]
-    for name, votes, scores, cost in found:
-        if scores and cost > 0:
-            yield _Rival(name, votes, scores, cost / base)
-
-
-def _votes(alone: Sequence[Record], worker: str) -> Iterator[tuple[str, int, dict[Key, list[float]]]]:
-    """The worker alone, and votes over each number of its repeats that every question with an answer has."""
+    """One worker with a vote and alone; what has no cost, or nothing decided, is left out."""
+    worker, records = alone.removeprefix(ALONE), by_system[alone]
+    for name, some in by_system.items():
+        if name.partition("?")[0] == f"consensus:{worker}" and (unit == "calls" or _priced(some)):
+            scores, cost = scores_by_problem(some), _cost(some, unit)
+            if scores and cost > 0:
+                yield _Rival(name, 0, scores, cost / base)
+    scores, once = scores_by_problem(records), _cost(records, unit)
+    if not scores or once <= 0 or (unit == "dollars" and not _priced(records)):
+        return
+    yield _Rival(f"{worker} alone", 1, scores, once / base)
     said: dict[Key, list[tuple[str | None, float]]] = {}
-    for record in alone:
-        if record.correct is not None:
-            text = record.extracted if record.extracted is not None else record.answer
-            said.setdefault((record.task, record.problem), []).append((text, float(record.correct)))
-    yield f"{worker} alone", 1, scores_by_problem(alone)
-    for times in range(3, min(map(len, said.values()), default=0) + 1):  # a vote of two is the first one's answer
-        yield f"{worker}, a vote of {times}", times, {key: [vote(answers, times)] for key, answers in said.items()}
+    for one in records:
+        if one.correct is not None:
+            text = one.extracted if one.extracted is not None else one.answer
+            said.setdefault((one.task, one.problem), []).append((text, float(one.correct)))
+    for times in range(3, min(map(len, said.values())) + 1):  # a vote of two is the first one's answer
+        votes = {key: [vote(answers, times)] for key, answers in said.items()}
+        yield _Rival(f"{worker}, a vote of {times}", times, votes, times * once / base)
 
 
 def _priced(records: Sequence[Record]) -> bool:
@@ -293,5 +264,4 @@ def _priced(records: Sequence[Record]) -> bool:
 
 def _cost(records: Sequence[Record], unit: str) -> float:
     """What a question costs; what was masked was paid for as well."""
-    costs = [float(one.usage.dollars) if unit == "dollars" else float(one.calls) for one in records]
-    return fmean(costs) if costs else 0.0
+    return fmean(float(one.usage.dollars if unit == "dollars" else one.calls) for one in records)

@@ -9,22 +9,16 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from statistics import fmean
 from typing import get_args
 
+from openconductor.evaluation import statistics
 from openconductor.evaluation.records import Record
-from openconductor.evaluation.statistics import (
-    Estimate,
-    Key,
-    estimate,
-    jackknife_interval,
-    mean_interval,
-    scores_by_problem,
-)
+from openconductor.evaluation.statistics import Estimate, Key
 from openconductor.evaluation.strategies import STRATEGIES, Dependence, routing_dependence, strategy
 from openconductor.measures import Topology, entropy_bits, topology, unused_steps
-from openconductor.plots.estimates import share
+from openconductor.plots.estimates import share, shares_of
 from openconductor.plots.material import in_order
 from openconductor.types import Workflow
 
@@ -91,27 +85,23 @@ def routing(records: Sequence[Record], workers: Mapping[int, str], *, seed: int 
     """
     used = {step.worker for record in records for workflow in record.workflows for step in workflow}
     names = {ordinal: workers.get(ordinal, str(ordinal)) for ordinal in sorted({*workers, *used})}
-    tasks = list(dict.fromkeys(record.task for record in records))
-    order = in_order({record.kind for record in records})
-    kinds = sorted(
-        {(one.task, one.kind) for one in records if one.kind},
-        key=lambda pair: (tasks.index(pair[0]), order.index(pair[1])),
-    )
-    by_task = [_group(task, [one for one in records if one.task == task], names) for task in tasks[1:] and tasks]
-    by_kind = [
-        _group(
-            kind if len(tasks) == 1 else f"{task} / {kind}",
-            [one for one in records if (one.task, one.kind) == (task, kind)],
-            names,
-        )
-        for task, kind in kinds[1:] and kinds
-    ]
+    by_task: dict[str, list[Record]] = {}
+    by_kind: dict[tuple[str, str], list[Record]] = {}
+    for record in records:
+        by_task.setdefault(record.task, []).append(record)
+        if record.kind:
+            by_kind.setdefault((record.task, record.kind), []).append(record)
+    tasks, order = list(by_task), in_order({record.kind for record in records})
+    kinds = sorted(by_kind, key=lambda pair: (tasks.index(pair[0]), order.index(pair[1])))
     flows = _by_question(records)
     unused = {key: (sum(len(unused_steps(flow)) for flow in some), sum(map(len, some))) for key, some in flows.items()}
     return Routing(
         whole=_group("all", records, names),
-        by_task=tuple(by_task),
-        by_kind=tuple(by_kind),
+        by_task=tuple(_group(task, by_task[task], names) for task in tasks[1:] and tasks),
+        by_kind=tuple(
+            _group(kind if len(tasks) == 1 else f"{task} / {kind}", by_kind[task, kind], names)
+            for task, kind in kinds[1:] and kinds
+        ),
         most_bits=math.log2(max(1, len(names))),
         wasted=share(unused),
         dependence=routing_dependence(records, seed=seed),
@@ -127,26 +117,26 @@ def routing_entropy(records: Sequence[Record], workers: int) -> Estimate | None:
         return None
     value = entropy_bits(total.values())
     without = [entropy_bits(total[worker] - counts[worker] for worker in total) for counts in played]
-    _, low, high = jackknife_interval(value, without) if len(played) > 1 else (value, 0.0, math.inf)
+    _, low, high = statistics.jackknife_interval(value, without) if len(played) > 1 else (value, 0.0, math.inf)
     most = math.log2(max(2, workers, len(total)))
     return Estimate(value, max(0.0, min(low, value)), min(most, max(high, value)), len(played))
 
 
 def _group(name: str, records: Sequence[Record], workers: Mapping[int, str]) -> Group:
     """The plans for some questions."""
-    scores, flows = scores_by_problem(records), _by_question(records)
+    scores, flows = statistics.scores_by_problem(records), _by_question(records)
     masked = sum(record.correct is None for record in records)
     means = [fmean(map(len, of_one)) for of_one in flows.values() if of_one]
     longest = float(max((len(flow) for of_one in flows.values() for flow in of_one), default=1))
-    low, high = mean_interval(means) if len(means) > 1 else (1.0, longest)
+    low, high = statistics.mean_interval(means) if len(means) > 1 else (1.0, longest)
     return Group(
         name=name,
         questions=len(flows),
-        accuracy=replace(estimate(scores), masked=masked) if scores else None,
+        accuracy=statistics.estimate(scores, masked) if scores else None,
         steps=Estimate(fmean(means), max(1.0, low), high, len(means)) if means else None,
         workers=_shares(flows, lambda flow: [workers[step.worker] for step in flow], workers.values()),
-        topologies=_shares(flows, lambda flow: [topology(flow)], sorted(get_args(Topology)), absent=False),
-        strategies=_shares(flows, lambda flow: [strategy(flow)], STRATEGIES, absent=False),
+        topologies=_there(_shares(flows, lambda flow: [topology(flow)], sorted(get_args(Topology)))),
+        strategies=_there(_shares(flows, lambda flow: [strategy(flow)], STRATEGIES)),
         entropy=routing_entropy(records, len(workers)),
     )
 
@@ -160,13 +150,12 @@ def _by_question(records: Sequence[Record]) -> dict[Key, list[Workflow]]:
 
 
 def _shares(
-    flows: Mapping[Key, Sequence[Workflow]],
-    things: Callable[[Workflow], Sequence[str]],
-    names: Iterable[str],
-    *,
-    absent: bool = True,
+    flows: Mapping[Key, Sequence[Workflow]], things: Callable[[Workflow], Sequence[str]], names: Iterable[str]
 ) -> dict[str, Estimate]:
     """The share of each name among the things of all workflows, in order; empty where there is no workflow."""
     counts = {key: Counter(thing for flow in some for thing in things(flow)) for key, some in flows.items()}
-    found = {name: share({key: (one[name], one.total()) for key, one in counts.items()}) for name in names}
-    return {name: one for name, one in found.items() if one is not None and (absent or one.value)}
+    return shares_of(counts, names)
+
+
+def _there(shares: Mapping[str, Estimate]) -> dict[str, Estimate]:
+    return {name: one for name, one in shares.items() if one.value}

@@ -29,6 +29,7 @@ from typing import Literal, NamedTuple
 from openconductor.evaluation.headroom import questions_needed
 from openconductor.evaluation.statistics import Difference, Estimate
 from openconductor.report.orchestration import Level, Orchestration
+from openconductor.report.rivals import Change
 from openconductor.report.words import about, points, span
 
 Label = Literal[
@@ -98,14 +99,15 @@ class _Finding(NamedTuple):
 
 def judge(found: Orchestration) -> Verdict:
     """Judge the figures of a report by the rules."""
-    asked: dict[str, _Finding] = {} if found.change is None else {FORMAT: _format_only(found)}
-    asked |= {
+    asked = {
         COLLAPSE: _collapsed(found),
         BEST: _over_best(found),
         EQUAL_COST: _at_equal_cost(found),
         FIXED: _over_fixed(found),
         DEPENDS: _depends(found),
     }
+    if found.change is not None:
+        asked = {FORMAT: _format_only(found.change), **asked}
     label, why = _conclude(asked, found)
     reasons = tuple(finding.reason for finding in asked.values())
     return Verdict(label, f"{label}: {why}", reasons, {name: finding.answer for name, finding in asked.items()})
@@ -115,6 +117,7 @@ def _conclude(asked: dict[str, _Finding], found: Orchestration) -> tuple[Label, 
     """The first rule that fits, and why."""
     form, collapsed = asked.get(FORMAT, _Finding("no", "")), asked[COLLAPSE]
     gain = {name: asked[name] for name in (BEST, EQUAL_COST, FIXED, DEPENDS)}
+    best, equal, fixed, depends = (finding.answer for finding in gain.values())
     if found.accuracy is None:
         return "undecided (too much left out)", f"none of {found.masked:,} answers of {found.system} could be decided"
     if form.answer == "yes":
@@ -124,61 +127,58 @@ def _conclude(asked: dict[str, _Finding], found: Orchestration) -> tuple[Label, 
     if form.answer == "open":
         return "undecided (n too small)", form.reason
     # Plans may differ from question to question and win by what they have in common: one of two must exclude that.
-    own = gain[FIXED].answer == "yes" or (gain[FIXED].answer == "unknown" and _shuffled(found) is not None)
-    better = gain[BEST].answer == "yes" and gain[EQUAL_COST].answer in ("yes", "unknown")
-    if better and own and gain[DEPENDS].answer == "yes":
-        if gain[EQUAL_COST].answer == "yes" and found.effort is not None and found.effort.votes == 1:
+    own = fixed == "yes" or (fixed == "unknown" and _shuffled(found) is not None)
+    if best == "yes" and equal in ("yes", "unknown") and own and depends == "yes":
+        if equal == "yes" and found.effort is not None and found.effort.votes == 1:
             del gain[EQUAL_COST]  # the rival at equal cost is the best worker itself
         return "orchestration gain", "; ".join(finding.reason for finding in gain.values())
-    if gain[BEST].answer == "yes" and gain[EQUAL_COST].answer == "no":
+    if best == "yes" and equal == "no":
         return "gain by more calls only", f"{gain[BEST].reason}, but {gain[EQUAL_COST].reason}"
-    for finding in gain.values():
-        if finding.answer == "no":
-            return "no gain", finding.reason
-    for finding in asked.values():
-        if finding.answer == "left out":
-            return "undecided (too much left out)", finding.reason
-    for finding in asked.values():
-        if finding.answer == "open":
-            return "undecided (n too small)", finding.reason + _how_many(found)
+    said = {finding.answer: finding.reason for finding in reversed(asked.values())}  # the first of each answer
+    if "no" in (best, equal, fixed, depends):
+        return "no gain", next(finding.reason for finding in gain.values() if finding.answer == "no")
+    if "left out" in said:
+        return "undecided (too much left out)", said["left out"]
+    if "open" in said:
+        return "undecided (n too small)", said["open"] + _how_many(found)
     unknown = [finding.reason for finding in gain.values() if finding.answer == "unknown"]
     return "undecided (not enough to compare with)", "; ".join(unknown)
 
 
 # ── the questions ────────────────────────────────────────────────────────────────────────────────────────────────────
-def _format_only(found: Orchestration) -> _Finding:
-    changed = found.change
-    if changed is None or changed.validity is None:
+def _format_only(changed: Change) -> _Finding:
+    if changed.validity is None:
         return _Finding("unknown", "validity before and after cannot be compared: no question was planned by both")
     said = f"validity {_points(changed.validity)} after the training"
     if not _better(changed.validity):
         return _Finding("no", f"{said}: no gain in format")
-    paired = changed.given_valid
-    if paired is not None and paired.problems >= PAIRED:
-        skill, sure = paired, paired.p < SKILL_ALPHA
+    skill = changed.given_valid
+    if skill is not None and skill.problems >= PAIRED:
+        sure = skill.p < SKILL_ALPHA
         said += f", accuracy given valid {_points(skill)} on the {skill.problems} questions with valid plans both times"
-    elif changed.by_skill is not None:
-        skill = changed.by_skill
+    elif (skill := changed.by_skill) is not None:
         sure = skill.value > OF_99 * (skill.high - skill.low) / 2
         said += f"; better plans bring {_points(skill)}"
     else:
         return _Finding("open", f"{said}, but too few valid plans before it to compare skill")
     if skill.low > 0:
-        more = _Finding("no", f"{said}: more than format was learnt")
-        return more if sure else _Finding("open", f"{said}: maybe more than format")
+        return (
+            _Finding("no", f"{said}: more than format was learnt")
+            if sure
+            else _Finding("open", f"{said}: maybe more than format")
+        )
     if skill.high <= 0 or _excluded(skill.value, skill.high):
         return _Finding("yes", said)
-    return _Finding("open", f"{said}: {_doubt(skill)}")
+    return _open(said, skill)
 
 
 def _collapsed(found: Orchestration) -> _Finding:
-    top = found.routing.top
-    if top is None:
+    if found.routing.top is None:
         return _Finding("unknown", "no step was planned")
-    name, share = top
+    name, share = found.routing.top
     said = f"{name} gets {share.value:.0%} of the steps ({share.low:.0%} to {share.high:.0%})"
     if share.problems < FEWEST and share.value >= COLLAPSED:
-        return _Finding("open", f"{said}: {_doubt(share)}")
+        return _open(said, share)
     if share.low < COLLAPSED:
         return _Finding("no", f"{said}: no worker gets nearly all")
     depends, why = _depends(found)
@@ -187,11 +187,9 @@ def _collapsed(found: Orchestration) -> _Finding:
         said += "; it was not asked alone, so nothing shows that the system is better"
         return _Finding("unknown", f"{said}, but {why}") if depends == "yes" else _Finding("yes", said)
     said += f", and the system is {_points(lead)} against that worker alone"
-    if _better(lead):
-        return _Finding("no", said)
-    if _no_gain(lead):
-        return _Finding("yes", said)
-    return _Finding("yes", f"{said}; {why}") if depends == "no" else _Finding("open", f"{said}: {_doubt(lead)}")
+    if _better(lead) or _no_gain(lead):
+        return _Finding("no" if _better(lead) else "yes", said)
+    return _Finding("yes", f"{said}; {why}") if depends == "no" else _open(said, lead)
 
 
 def _over_best(found: Orchestration) -> _Finding:
@@ -199,7 +197,7 @@ def _over_best(found: Orchestration) -> _Finding:
     if seeming is None:
         return _Finding("unknown", "no worker alone has a decided answer, so there is no best worker to compare with")
     if seeming.lead is None:
-        return _Finding("unknown", f"{found.system} and {seeming.system} have no decided question in common")
+        return _nothing_shared(found, seeming)
     said = f"{_points(seeming.lead)} against {seeming.name}, the best worker alone on these questions"
     if _better(seeming.lead):
         if found.unasked:
@@ -212,7 +210,7 @@ def _over_best(found: Orchestration) -> _Finding:
             return _Finding("open", f"{said}: which one counts is not clear")
     if _no_gain(seeming.lead) and (lenient is None or _no_gain(lenient) or seeming.lead.high <= 0):
         return _Finding("no", said)
-    return _Finding("open", f"{said}: {_doubt(seeming.lead)}")
+    return _open(said, seeming.lead)
 
 
 def _at_equal_cost(found: Orchestration) -> _Finding:
@@ -234,7 +232,7 @@ def _over_fixed(found: Orchestration) -> _Finding:
         why = "the evaluation has no best_fixed, so only replays can exclude that a constant plan wins"
         return _Finding("unknown", why)
     if level.lead is None:
-        return _Finding("unknown", f"{found.system} and best_fixed have no decided question in common")
+        return _nothing_shared(found, level)
     said = f"{_points(level.lead)} against the best fixed workflow"
     return _held(level, said) if _better(level.lead) else _not_better(level.lead, said)
 
@@ -245,19 +243,14 @@ def _depends(found: Orchestration) -> _Finding:
     if shuffled is not None and not (_significant(shuffled) and shuffled.high < 0):
         if shuffled.problems >= FEWEST and _excluded(-shuffled.value, -shuffled.low):
             return _Finding("no", f"the system does not need its own workflow for each question{replayed}")
-        said = f"whether the system needs its own workflow for each question{replayed}"
-        return _Finding("open", f"{said}: {_doubt(shuffled)}")
+        return _open(f"whether the system needs its own workflow for each question{replayed}", shuffled)
     if one is None and shuffled is not None:
         return _Finding("yes", f"the workflow is needed by its question{replayed}")
     if one is None:
-        return _Finding(
-            "unknown",
-            "whether the workflow depends on the question cannot be told: no replays, no repeats, and one kind of "
-            "question, or too many",
-        )
-    said = (
-        f"the workflow holds {one.excess:.2f} bits about the {about(one.on)} beyond chance (p = {one.p:.3f}){replayed}"
-    )
+        why = "no replays, no repeats, and one kind of question, or too many"
+        return _Finding("unknown", f"whether the workflow depends on the question cannot be told: {why}")
+    beyond = f"{one.excess:.2f} bits about the {about(one.on)} beyond chance"
+    said = f"the workflow holds {beyond} (p = {one.p:.3f}){replayed}"
     if one.p <= DEPENDENCE_ALPHA and one.excess >= DEPENDENCE_BITS:
         return _Finding("yes", said)
     if one.workflows == 1:
@@ -287,7 +280,13 @@ def _excluded(value: float, high: float) -> bool:
 
 
 def _not_better(one: Difference, said: str) -> _Finding:
-    return _Finding("no", said) if _no_gain(one) else _Finding("open", f"{said}: {_doubt(one)}")
+    return _Finding("no", said) if _no_gain(one) else _open(said, one)
+
+
+def _open(said: str, one: Difference | Estimate) -> _Finding:
+    """Nothing can be said by an interval that may look as if something could."""
+    why = "too wide to tell" if one.problems >= FEWEST else f"too few questions to tell ({one.problems})"
+    return _Finding("open", f"{said}: {why}")
 
 
 def _held(level: Level, said: str) -> _Finding:
@@ -297,13 +296,12 @@ def _held(level: Level, said: str) -> _Finding:
     return _Finding("left out", f"{said}; {_points(level.strict)} where what could not be decided counts as wrong")
 
 
+def _nothing_shared(found: Orchestration, level: Level) -> _Finding:
+    return _Finding("unknown", f"{found.system} and {level.system} have no decided question in common")
+
+
 def _shuffled(found: Orchestration) -> Difference | None:
     return found.counterfactuals.shuffled if found.counterfactuals is not None else None
-
-
-def _doubt(one: Difference | Estimate) -> str:
-    """Why nothing can be said by an interval that may look as if something could."""
-    return "too wide to tell" if one.problems >= FEWEST else f"too few questions to tell ({one.problems})"
 
 
 def _how_many(found: Orchestration) -> str:

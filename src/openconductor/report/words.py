@@ -33,11 +33,11 @@ def share(one: Estimate | None) -> str:
 
 
 def number(one: Estimate | None, digits: int = 2, per: int = 1) -> str:
-    """A number with its interval, ``per`` times as large."""
+    """A number with its interval, ``per`` times as large; what rests on one alone says nothing of how sure it is."""
     if one is None:
         return NOTHING
     value, low, high = (f"{per * end:.{digits}f}" for end in (one.value, one.low, one.high))
-    return f"{value} ({low} to {high})"
+    return f"{value} ({low} to {high})" if one.problems > 1 else value
 
 
 def points(one: Difference | Estimate | None) -> str:

@@ -68,8 +68,7 @@ def test_one_iteration_has_a_level_and_no_interval(tmp_path: Path) -> None:
     figures = orchestration(records)
     report = Report("r", "unconstrained", 0, figures, judge(figures), training=found)
     (part,) = [part for part in sections(report) if part.title == "The training"]
-    assert part.grid is not None
-    assert part.grid.rows[0] == ("valid plans, %", "50.0", "100.0")
+    assert part.rows[0] == ("valid plans, %", "50.0", "100.0")
 
 
 def test_a_folder_without_a_curve_is_an_error(tmp_path: Path) -> None:
