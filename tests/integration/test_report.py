@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from openconductor import cli
-from openconductor.evaluation.counterfactual import Options
+from openconductor.evaluation import counterfactual
 from openconductor.evaluation.records import Results
 from openconductor.journal import JournalReader
 from openconductor.report.replays import replayed
@@ -172,10 +172,13 @@ def replay_calls(folder: Path) -> int:
         return journal.totals().spent.calls
 
 
-async def test_replays_pay_for_new_calls_once_and_for_those_of_the_evaluation_never(paid: Path) -> None:
-    results = Results.load(paid)
-    nothing = Options(kinds=(), shuffle=False)
-    found = await replayed(results, paid, options=nothing)
+async def test_replays_pay_for_new_calls_once_and_for_those_of_the_evaluation_never(
+    paid: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    results, jobs = Results.load(paid), counterfactual._jobs
+    with monkeypatch.context() as patched:  # nothing is edited
+        patched.setattr(counterfactual, "_jobs", lambda *some: (job for job in jobs(*some) if job.what == "unedited"))
+        found = await replayed(results, paid)
     unedited = [one.correct for one in results.of("conductor") if one.workflows]
     assert found.unedited is not None
     refused = sum(one.status == "refused" for one in results.of("conductor"))

@@ -228,7 +228,7 @@ def _level(name: str, theirs: Sequence[Record], ours: Sequence[Record], seed: in
     lead, strict = statistics.difference(scores_by_problem(ours), scores, seed), None
     if lead is not None and any(record.correct is None for record in (*ours, *theirs)):
         first, second = ([replace(one, correct=bool(one.correct)) for one in side] for side in (ours, theirs))
-        strict = statistics.paired_bootstrap(first, second, seed)
+        strict = statistics.difference(scores_by_problem(first), scores_by_problem(second), seed)
     return Level(name, _estimate(scores), lead, strict)
 
 
