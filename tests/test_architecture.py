@@ -36,7 +36,7 @@ BUDGET = {
     "plots": 900,
     "providers": 3_900,
     "report": 1_350,
-    "sandboxes": 1_700,
+    "sandboxes": 1_230,
     "tasks": 1_440,
     "training": 1_200,
 }
