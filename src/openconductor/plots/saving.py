@@ -13,7 +13,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
-from openconductor.config import load_registered
 from openconductor.errors import ConfigError
 from openconductor.evaluation.records import Record
 from openconductor.plots import headroom, training, workers, workflows
