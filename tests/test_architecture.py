@@ -27,7 +27,7 @@ SOURCES = sorted(PACKAGE.rglob("*.py"))
 # Lines of code (without blank lines, comments and docstrings) that a folder of the package may have.
 BUDGET = {
     "": 4_000,  # the modules at the root
-    "baselines": 970,
+    "baselines": 965,
     "cli": 3_100,
     "evaluation": 2_382,
     "graders": 2_090,

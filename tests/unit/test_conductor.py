@@ -139,15 +139,6 @@ async def test_a_planner_that_fails_ends_the_episode_in_that_error() -> None:
     assert episode.rounds[0].completion is None and episode.rounds[0].error is episode.error
 
 
-async def test_a_planner_that_cancels_itself_has_failed() -> None:
-    async def cancels(messages: list[Message]) -> str:
-        raise asyncio.CancelledError
-
-    episode = await Conductor(cancels, pool=pool_of()).ask("Why?")
-    assert isinstance(episode.error, WorkerError)
-    assert [call.outcome for call in episode.rounds[0].calls] == ["failed"]
-
-
 async def test_a_workers_failure_ends_the_episode_in_that_error() -> None:
     episode = await Conductor(Planner(PLAN), pool=pool_of(echo, broken)).ask("Why?")
     assert isinstance(episode.error, RateLimited) and episode.error.worker == "w1"
@@ -388,14 +379,6 @@ async def test_a_question_asked_again_is_answered_from_the_journal_planner_and_n
     assert len(planner.asked) == len(inner_planner.asked) == 1
     calls = [call for result in again.rounds[0].transcript.results for call in result.calls]  # type: ignore[union-attr]
     assert all(call.replayed for call in (*calls, *again.rounds[0].calls))
-
-
-async def test_another_sample_is_not_replayed() -> None:
-    planner, held = Planner(PLAN), Held()
-    conductor = Conductor(planner, pool=pool_of())
-    await conductor.ask("Why?", on_event=held)
-    await conductor.replaying(held).ask("Why?", on_event=held, sample=1)
-    assert len(planner.asked) == 2
 
 
 async def test_an_end_that_cannot_be_made_durable_is_raised_with_the_episode() -> None:

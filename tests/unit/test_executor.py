@@ -354,13 +354,6 @@ async def test_fallback_goes_on_in_ordinal_order_around_the_pool() -> None:
     assert [len(provider.calls) for provider in providers] == [1, 1, 1, 1]
 
 
-async def test_fallback_that_finds_nobody_ends_in_the_last_error() -> None:
-    providers = failing(WorkerError, RateLimited)
-    transcript = await execute(plan([[]]), pool_of(*providers), "Why?", fallback=True)
-    assert isinstance(transcript.error, RateLimited)
-    assert transcript.results[0].worker == 1
-
-
 async def test_a_missing_key_is_not_fallen_back_from() -> None:
     second = Scripted()
     with pytest.raises(AuthFailed):
@@ -382,18 +375,6 @@ async def test_events_tell_what_happens_in_order() -> None:
     assert [event.result for event in events if isinstance(event, StepEnded)] == list(transcript.results)
     assert len({event.episode for event in events}) == 1 and {event.round for event in events} == {0}
     assert [event.at for event in events] == sorted(event.at for event in events)
-
-
-async def test_without_a_sink_nothing_is_streamed() -> None:
-    seen: list[object] = []
-
-    class Curious(Scripted):
-        async def complete(self, messages, sampling, *, call, on_text=None):  # type: ignore[no-untyped-def]
-            seen.append(on_text)
-            return await super().complete(messages, sampling, call=call, on_text=on_text)
-
-    await execute(plan([[]]), pool_of(Curious()), "Why?")
-    assert seen == [None]
 
 
 async def test_each_step_that_started_has_ended_for_the_sink() -> None:

@@ -72,12 +72,6 @@ def test_what_is_equal_has_one_key() -> None:
     assert answer_key("Answer: 50%") != answer_key("Answer: 50")
 
 
-async def test_a_key_of_ones_own_decides_what_is_equal() -> None:
-    said = iter(["apple", "bear", "ant"])
-    pool = planted_pool(a=lambda *_: next(said))
-    assert (await Consensus(pool, 0, n=3, key=lambda text: text[0]).ask("Which?")).answer == "apple"
-
-
 async def test_in_the_gym_an_admitted_failure_has_no_vote() -> None:
     questions = [question.text for question in draw_questions("test", 60, seed=0) if question.kind == "single"]
     alone = await answers(SingleWorker(gym_pool(), "novice"), questions)

@@ -55,23 +55,6 @@ def test_tfidf_knows_only_what_it_was_fitted_on_single_characters_among_it() -> 
         fit_encoder("tfidf", ["", "…"])
 
 
-def test_a_sentence_encoder_asks_its_library_for_unit_rows(monkeypatch: pytest.MonkeyPatch) -> None:
-    class Library:
-        class SentenceTransformer:
-            def __init__(self, model: str) -> None:
-                if model == "absent":
-                    raise OSError("not found")
-
-            def encode(self, texts: list[str], *, normalize_embeddings: bool, show_progress_bar: bool) -> object:
-                assert normalize_embeddings and not show_progress_bar
-                return np.ones((len(texts), 1), dtype=np.float32)
-
-    monkeypatch.setitem(sys.modules, "sentence_transformers", Library)
-    assert fit_encoder("some/model", [])(["a", "b"]).dtype == np.float64
-    with pytest.raises(ConfigError, match="'absent': not found"):
-        fit_encoder("absent", [])
-
-
 # ── one worker ───────────────────────────────────────────────────────────────────────────────────────────────────────
 def knows(topic: int) -> Say:
     return lambda messages, rng: "right" if TOPIC[asked(messages)] == topic else "wrong"
@@ -133,14 +116,6 @@ def test_a_file_that_holds_no_router_is_refused(change: dict[str, object], messa
         RouterDC(experts(), router=path)
     with pytest.raises(ConfigError, match=r"absent\.json"):
         RouterDC(experts(), router=tmp_path / "absent.json")
-
-
-def test_workers_that_do_equally_well_are_not_told_apart_by_their_ordinals() -> None:
-    fools = [f"fool {number}" for number in range(5)]
-    observations = seen(*fools, "sky", "words", of={name: lambda *_: False for name in fools})
-    router = RouterDC(pool_named(*fools, "sky", "words"), observations=observations)
-    right = [router.choose(question) == ("sky", "words")[topic] for question, topic in HELD_OUT]
-    assert np.mean(right) >= 0.95
 
 
 @pytest.mark.parametrize("seed", range(5))

@@ -45,15 +45,6 @@ def part(seen: Observations, rows: range) -> Observations:
 # ── the estimator ────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def test_gaussian_answers_give_their_variances() -> None:
-    rng = np.random.default_rng(0)
-    deviations = np.array([0.1, 0.3, 0.5, 0.7])
-    right = rng.normal(size=(3000, 1, 8))
-    views = right + deviations[:, None] * rng.normal(size=(3000, 4, 8))
-    apart = ((views[:, :, None] - views[:, None]) ** 2).sum(axis=3).mean(axis=0)
-    assert np.allclose(estimate_noise(apart), 8 * deviations**2, rtol=0.1, atol=0.02)
-
-
 def test_answers_that_are_missing_are_left_out() -> None:
     tables = np.array(
         [distances(row, fit_encoder("hashed", [])) for row in (["a b", "a b", None, "c"], ["a b", "c d", "e", None])]
