@@ -98,13 +98,6 @@ def test_a_failed_step_goes_to_the_next_worker_and_what_was_wasted_is_told(run, 
     assert Decimal(episode["ledger"]["total"]["dollars"]) == 2 * CALL
 
 
-def test_without_fallback_a_failed_step_ends_the_episode(run, tmp_path) -> None:  # noqa: F811
-    with serving(plans(Workflow((Step(1, "Work it out."),))), BAD) as server:
-        ran = run(*pool_file(tmp_path, server), "--no-fallback")
-    assert (ran.code, ran.json()["answer"]) == (1, None)
-    assert ran.json()["error"]["worker"] == "ada"
-
-
 def test_the_gyms_draws_of_another_seed_are_not_taken_from_the_journal(run, tmp_path) -> None:  # noqa: F811
     plan = Workflow((Step(3, "sort the list"), Step(1, "make each twice as big", (0,))))
     with serving(plans(plan)) as server:

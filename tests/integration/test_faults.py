@@ -172,29 +172,31 @@ async def test_a_key_that_is_refused_stops_the_episode_whoever_else_is_healthy(t
     assert [record.fate for record in server.records] == ["401"]
 
 
-@pytest.mark.parametrize("seed", [1])
+@pytest.mark.parametrize(("seed", "episodes"), [(1, 60), pytest.param(2, 300, marks=pytest.mark.slow)])
 async def test_a_storm_ends_in_answers_in_time_and_with_bounded_attempts(
-    seed: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    seed: int, episodes: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.undo()  # patient again: as it is delivered
     async with fault_server(storm_script(seed)) as server:
         with Journal(tmp_path / "journal.sqlite") as journal:
-            report = await storm(server.url, seed=seed, episodes=300, in_flight=64, on_event=journal)
+            report = await storm(
+                server.url, seed=seed, episodes=episodes, in_flight=min(64, episodes // 4), on_event=journal
+            )
             totals = journal.totals()
             endings = Counter(episode.outcome for episode in journal.episodes())
-    assert report.episodes == 300 and report.answered == 300
+    assert report.episodes == report.answered == episodes
     assert report.untyped == []
     assert report.latest <= 1.0  # seconds after the deadline
-    assert report.failing >= 0.2
+    assert report.failing >= (0.2 if episodes == 300 else 0.1)
     assert report.most_a_worker <= RETRIES + 1
     assert report.most_a_step <= (RETRIES + 1) * len(NAMES)
     assert report.lies == []
     assert report.misnamed == []
     # The journal has each of these calls, once, and the planner's.
-    assert endings == {"answered": 300}
+    assert endings == {"answered": episodes}
     steps = Counter[str]()
     for (_, outcome), count in report.met.items():
         steps[outcome] += count
     journaled = {outcome: spent.calls for outcome, spent in totals.by_outcome.items()}
     assert journaled == steps + Counter(answered=totals.by_worker["conductor"].calls)
-    assert totals.by_worker["conductor"].calls == 300
+    assert totals.by_worker["conductor"].calls == episodes

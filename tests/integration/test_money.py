@@ -149,7 +149,7 @@ def check(server: FaultServer, books: Books, journal: Journal, inside: Sequence[
         assert totals.by_worker[model].calls == models.count(model), model
 
 
-@pytest.mark.parametrize("seed", [1, 2, 3])
+@pytest.mark.parametrize("seed", [1, *(pytest.param(seed, marks=pytest.mark.slow) for seed in (2, 3))])
 async def test_with_retries_fallbacks_and_an_orchestrator_among_the_workers(seed: int, tmp_path: Path) -> None:
     shares = {"planner": 0.1, "a": 0.5, "b": 0.5, "c": 0.3, "inner": 0.4}
     inner_plan = render_workflow(Workflow((Step(0, "Think."), Step(1, "Answer.", "all"))))

@@ -10,7 +10,7 @@ from typing import Literal
 import pytest
 from pydantic import BaseModel
 
-from openconductor.config import dump_toml, load_registered, load_toml, nearest
+from openconductor.config import dump_toml, load_registered, load_toml
 from openconductor.errors import ConfigError
 
 
@@ -47,10 +47,6 @@ def message(folder: Path, text: str, *overrides: str) -> str:
     with pytest.raises(ConfigError) as caught:
         load(folder, text, *overrides)
     return str(caught.value)
-
-
-def test_an_empty_file_gives_the_defaults(tmp_path: Path) -> None:
-    assert load(tmp_path, "") == Recipe()
 
 
 def test_values_take_their_types_and_nested_tables_their_classes(tmp_path: Path) -> None:
@@ -187,11 +183,6 @@ def test_what_looks_like_a_key_is_refused_and_never_shown(
     said = message(tmp_path, text, *overrides)
     assert "environment" in said
     assert "topsecretvalue" not in said
-
-
-def test_the_nearest_of_nothing_is_none() -> None:
-    assert nearest("x", []) is None
-    assert nearest("lr", ["steps", "optim.lr", "lower"]) == "optim.lr"
 
 
 def test_an_override_below_a_key_does_not_show_the_key(tmp_path: Path) -> None:

@@ -9,8 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from openconductor.conductor import Conductor
-from openconductor.errors import BudgetExceeded, ConnectionLost, RateLimited, WorkerTimeout
-from openconductor.gym.workers import gym_pool
+from openconductor.errors import BudgetExceeded, WorkerTimeout
 from openconductor.ledger import draw_up
 from openconductor.pool import Worker, WorkerPool
 from openconductor.prompt import render_workflow
@@ -123,43 +122,6 @@ def asked(*workers: Worker, steps: tuple[Step, ...] = (Step(0, "Say yes."),), **
     return Conductor(lambda messages: plan, pool=WorkerPool(workers), **options).ask_sync("Yes?")
 
 
-def test_a_retry_is_an_attempt_of_its_own_and_the_failed_one_is_wasted(monkeypatch) -> None:
-    monkeypatch.setattr("openconductor.policies.FIRST_WAIT_S", 0.0)
-    used = Usage(10, output_tokens=1)
-    lost = ConnectionLost("gone", usage=used)
-    moody = Worker(Moody(RateLimited("slow down"), lost), name="moody", price=PRICE, retries=2)
-    ledger = draw_up(asked(moody))
-    planning, step = ledger.entries
-    assert (planning.step, len(planning.attempts)) == (None, 1)
-    assert [(one.number, one.outcome, one.wasted) for one in step.attempts] == [
-        (0, "rate_limited", True),
-        (1, "connection_lost", True),
-        (2, "answered", False),
-    ]
-    assert [one.usage.dollars for one in step.attempts] == [0, Decimal("0.000012"), Decimal("0.000018")]
-    assert step.usage.dollars == Decimal("0.00003")
-    assert ledger.wasted.dollars == Decimal("0.000012")
-    assert ledger.wasted.tokens == 11
-
-
-def test_an_answer_that_another_worker_replaced_is_wasted() -> None:
-    cut = Completion(" ", usage=Usage(10, output_tokens=4), finish_reason="length")
-
-    class Thinker:
-        async def complete(self, messages, sampling, *, call: CallContext, on_text=None) -> Completion:
-            return cut
-
-    thinker, other = Worker(Thinker(), name="thinker", price=PRICE), Worker(Moody(), name="other", price=PRICE)
-    ledger = draw_up(asked(thinker, other, fallback=True))
-    step = ledger.entries[1]
-    assert [(one.worker, one.outcome, one.wasted) for one in step.attempts] == [
-        ("thinker", "cut", True),
-        ("other", "answered", False),
-    ]
-    assert ledger.by_worker["thinker"] == ledger.wasted
-    assert ledger.wasted.dollars == Decimal("0.000018")
-
-
 def test_a_price_that_is_not_known_is_counted_and_is_not_zero() -> None:
     ledger = draw_up(asked(Worker(Moody(), name="plain"), Worker(Moody(WorkerTimeout("slow")), name="slow")))
     assert (ledger.workers.dollars, ledger.workers.unpriced_calls) == (0, 1)
@@ -179,16 +141,6 @@ def test_an_episode_that_had_to_stop_has_its_ledger_too() -> None:
     ledger = draw_up(stopped.value.episode)
     assert ledger.total == stopped.value.episode.usage
     assert [len(entry.attempts) for entry in ledger.entries] == [1, 1, 0]
-
-
-def test_a_conductor_that_could_not_be_reached_is_on_the_bill() -> None:
-    class Deaf:
-        async def complete(self, messages, sampling, *, call: CallContext, on_text=None) -> Completion:
-            raise WorkerTimeout("slow", usage=Usage(7))
-
-    episode = Conductor(Deaf(), pool=gym_pool()).ask_sync("Yes?")
-    [planning] = draw_up(episode).entries
-    assert [(one.outcome, one.wasted, one.usage.input_tokens) for one in planning.attempts] == [("timeout", True, 7)]
 
 
 def test_results_without_calls_on_record_are_one_attempt_each() -> None:

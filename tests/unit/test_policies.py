@@ -117,12 +117,6 @@ async def break_down(server: Server, worker: Worker) -> None:
 
 
 # ── retry ────────────────────────────────────────────────────────────────────────────────────────────────────────────
-def test_a_failure_that_may_heal_is_tried_again_and_each_attempt_has_its_number(in_virtual_time: Runs) -> None:
-    server = Server([FAULT, errors.EmptyResponse("nothing")])
-    assert in_virtual_time(ask(Worker(server, name="w"))) == "hi"
-    assert server.attempts == [0, 1, 2]
-
-
 @pytest.mark.parametrize("retries", [0, 1, 5])
 def test_the_last_failure_comes_out_when_the_attempts_are_used_up(in_virtual_time: Runs, retries: int) -> None:
     faults = [ServerFailed(str(number)) for number in range(9)]
@@ -163,15 +157,6 @@ def test_waits_are_random_below_a_bound_that_doubles_up_to_a_cap(in_virtual_time
     assert random.getstate() == before, "jitter draws nothing from the generator that results depend on"
 
 
-@pytest.mark.parametrize("kind", [RateLimited, ServerFailed])
-def test_the_wait_that_a_server_names_is_honoured(
-    in_virtual_time: Runs, kind: type[RateLimited | ServerFailed]
-) -> None:
-    server = Server([kind("later", retry_after=7.0)])
-    in_virtual_time(ask(Worker(server, name="w")))
-    assert 7.0 <= server.waits[0] <= 7.0 + FIRST_WAIT_S
-
-
 def test_no_wait_goes_beyond_the_questions_deadline(in_virtual_time: Runs) -> None:
     server = Server([RateLimited("later", retry_after=30.0)])
     assert in_virtual_time(ask(Worker(server, name="w"), deadline=29)) == "RateLimited"
@@ -180,21 +165,6 @@ def test_no_wait_goes_beyond_the_questions_deadline(in_virtual_time: Runs) -> No
     assert in_virtual_time(ask(Worker(server, name="w", retries=99), deadline=40)) == "ServerFailed"
     assert 2 <= len(server.times) < 100
     assert max(server.times) <= 40
-
-
-def test_a_cancelled_wait_ends_at_once_and_calls_nobody(in_virtual_time: Runs) -> None:
-    server = Server([RateLimited("later", retry_after=50.0)])
-
-    async def run() -> None:
-        task = asyncio.create_task(ask(Worker(server, name="w")))
-        await asyncio.sleep(5)
-        task.cancel()
-        with pytest.raises(asyncio.CancelledError):
-            await task
-        assert now() == 5
-
-    in_virtual_time(run())
-    assert len(server.times) == 1
 
 
 def test_once_text_has_been_handed_on_a_failure_is_final(in_virtual_time: Runs) -> None:
@@ -232,12 +202,6 @@ def test_a_worker_that_cannot_be_reached_is_asked_again_as_long_as_its_caller_is
     assert in_virtual_time(run(server)) in ("Unreachable", "ServerFailed", "CircuitOpen")
     assert (patience or 10) - COOL_DOWN_S - LOOK_S <= max(server.times) <= (patience or 10) + 10
     assert len(server.times) <= FAILURES + 10 + (patience or 10) / COOL_DOWN_S
-
-
-def test_a_worker_without_retries_is_asked_once(in_virtual_time: Runs) -> None:
-    server = Server(down=(0, 5))
-    assert in_virtual_time(ask(Worker(server, name="w", retries=0))) == "Unreachable"
-    assert server.times == [0]
 
 
 def test_a_short_outage_fails_no_question_of_an_evaluation(in_virtual_time: Runs) -> None:
@@ -301,18 +265,6 @@ def test_with_fallback_nobody_waits_while_another_worker_is_healthy(in_virtual_t
         pool, begun = WorkerPool([Worker(away, name="away"), Worker(Server(says="there"), name="other")]), now()
         assert (await execute(ONE, pool, "Well?", fallback=True)).answer == "there"
         assert (len(away.times), now() - begun <= 3 * FIRST_WAIT_S) == (3, True)
-
-    in_virtual_time(run())
-
-
-@pytest.mark.parametrize("planning", [False, True])
-def test_the_seconds_of_the_question_end_the_wait(in_virtual_time: Runs, planning: bool) -> None:
-    async def run() -> None:
-        closed, healthy = Worker(Server(down=(0, 1e9)), name="closed"), Worker(Server(says="no plan"), name="healthy")
-        planner, worker = (closed, healthy) if planning else (Worker(Server(says=PLAN), name="planner"), closed)
-        asking = Conductor(planner, pool=WorkerPool([worker])).ask("Well?", budget=Budget(seconds=3))
-        assert await outcome(asking) in ("BudgetExceeded", "Unreachable", "CircuitOpen")
-        assert now() <= 3.1
 
     in_virtual_time(run())
 
@@ -423,18 +375,6 @@ def test_a_try_that_comes_to_nothing_leaves_it_usable(in_virtual_time: Runs, how
         server.seconds = 0.0
         assert await ask(worker) == "hi"
         trying.cancel()
-
-    in_virtual_time(run())
-
-
-def test_a_server_that_rejects_a_request_is_alive(in_virtual_time: Runs) -> None:
-    async def run() -> None:
-        server = Server()
-        worker = Worker(server, name="w", retries=0)
-        await break_down(server, worker)
-        await asyncio.sleep(COOL_DOWN_S)
-        server.faults = [RateLimited("slow")]
-        assert [await ask(worker), await ask(worker)] == ["RateLimited", "hi"]
 
     in_virtual_time(run())
 

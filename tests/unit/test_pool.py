@@ -13,17 +13,14 @@ from typing import Any
 import pytest
 
 from openconductor.errors import (
-    CircuitOpen,
     ConfigError,
     EmptyResponse,
     RateLimited,
-    ServerFailed,
     WorkerError,
     WorkerTimeout,
 )
-from openconductor.journal import call_key
 from openconductor.meter import Meter
-from openconductor.policies import Policies, patient
+from openconductor.policies import Policies
 from openconductor.pool import Worker, WorkerPool
 from openconductor.protocols import CallContext, OnText
 from openconductor.providers.openai_compatible import OpenAICompatibleProvider
@@ -140,14 +137,6 @@ async def test_a_deadline_that_has_passed_calls_nobody() -> None:
     assert scripted.most_at_once == 0
 
 
-async def test_a_cancelled_call_is_cancelled_not_timed_out() -> None:
-    task = asyncio.create_task(Worker(Scripted(hangs=True), name="w", timeout_s=9).complete(HELLO, call=CALL))
-    await asyncio.sleep(0)
-    task.cancel()
-    with pytest.raises(asyncio.CancelledError):
-        await task
-
-
 # ── wrappers ─────────────────────────────────────────────────────────────────────────────────────────────────────────
 class Distant(Scripted):
     """A provider behind a network; ``identity`` says what it is."""
@@ -210,48 +199,6 @@ def chain(worker: Worker) -> list[type]:
     return found
 
 
-def test_a_worker_behind_a_network_is_tried_three_times_each_with_its_own_timeout(in_virtual_time: Runs) -> None:
-    distant = Distant(hangs=True)
-
-    async def run() -> float:
-        with pytest.raises(WorkerTimeout, match=r"after 10\.0 s"):
-            await Worker(distant, name="w", timeout_s=10).complete(HELLO, call=CALL)
-        return asyncio.get_running_loop().time() - 1000
-
-    assert 30 <= in_virtual_time(run()) <= 31.5
-    assert distant.attempts == [0, 1, 2]
-
-
-def test_the_deadline_of_the_question_ends_all_attempts(in_virtual_time: Runs) -> None:
-    distant = Distant(hangs=True)
-
-    async def run() -> float:
-        with pytest.raises(WorkerTimeout):
-            await Worker(distant, name="w", timeout_s=10).complete(HELLO, call=CallContext(deadline=1015))
-        return asyncio.get_running_loop().time()
-
-    assert in_virtual_time(run()) == 1015
-    assert distant.attempts == [0, 1]
-
-
-def test_a_worker_that_keeps_failing_is_not_healthy_until_its_circuit_has_cooled_down(in_virtual_time: Runs) -> None:
-    async def run() -> None:
-        worker = Worker(Distant(error=ServerFailed("down")), name="w")
-        for _ in range(2):
-            with pytest.raises(WorkerError):
-                await worker.complete(HELLO, call=CALL)
-        assert not worker.healthy
-        assert not worker.wrapped(lambda chain: chain).healthy
-        assert not worker.replaying(Shelf()).healthy
-        with patient(0), pytest.raises(CircuitOpen) as caught:
-            await worker.complete(HELLO, call=CALL)
-        assert caught.value.worker == "w"
-        await asyncio.sleep(caught.value.retry_after or 0)
-        assert worker.healthy
-
-    in_virtual_time(run())
-
-
 # ── what is shared ───────────────────────────────────────────────────────────────────────────────────────────────────
 async def test_two_workers_of_one_name_for_one_thing_share_limits_and_circuit() -> None:
     distants = [Distant("gpt at x"), Distant("gpt at x")]
@@ -294,31 +241,9 @@ def test_a_shared_state_ends_with_the_last_worker_that_has_it() -> None:
 
 
 # ── replay ───────────────────────────────────────────────────────────────────────────────────────────────────────────
-async def test_a_replaying_pool_keeps_its_ordinals_and_answers_from_the_journal() -> None:
-    pool = WorkerPool([Worker(Scripted(), name=name) for name in "abc"]).subset([1, 2])
-    call = CallContext("id", step=0)
-    said = Completion("from before", usage=TOKENS)
-    shelf = Shelf((call_key("b", "", HELLO, Sampling(), call), said))
-    replaying = pool.replaying(shelf)
-    assert replaying.ordinals == (1, 2)
-    assert await replaying[1].complete(HELLO, call=call) is said
-    assert (await replaying[2].complete(HELLO, call=call)).text == "hi"
-    assert (await pool[1].complete(HELLO, call=call)).text == "hi"
-
-
 # ── numbering ────────────────────────────────────────────────────────────────────────────────────────────────────────
 def workers(*names: str) -> list[Worker]:
     return [Worker(Scripted(), name=name) for name in names]
-
-
-def test_workers_are_numbered_from_zero_in_order() -> None:
-    pool = WorkerPool(workers("a", "b", "c"))
-    assert pool.ordinals == (0, 1, 2)
-    assert len(pool) == 3
-    assert [(ordinal, worker.name) for ordinal, worker in pool] == [(0, "a"), (1, "b"), (2, "c")]
-    assert pool.ordinal_of("b") == 1
-    assert 2 in pool
-    assert 3 not in pool
 
 
 def test_a_subset_keeps_the_ordinals_also_of_a_subset() -> None:
@@ -435,13 +360,6 @@ def test_a_pool_file_gives_every_field_to_its_worker(tmp_path: Path) -> None:
     assert isinstance(gpt.provider, OpenAICompatibleProvider)
     assert gpt.provider.model == "gpt-5"
     assert (gpt.retries, gpt.read_timeout_s) == (4, 60.0)
-
-
-def test_what_a_pool_file_leaves_out_has_its_default(tmp_path: Path) -> None:
-    qwen = from_text(tmp_path, FULL)[1]
-    assert (qwen.price, qwen.tags, qwen.rpm, qwen.timeout_s, qwen.retries) == (None, (), None, None, None)
-    assert isinstance(qwen.provider, OpenAICompatibleProvider)
-    assert qwen.provider.base_url == "http://localhost:8000/v1"
 
 
 def test_a_worker_gives_its_timeouts_to_a_provider_that_it_makes(monkeypatch: pytest.MonkeyPatch) -> None:

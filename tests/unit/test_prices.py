@@ -82,10 +82,6 @@ def test_a_listed_price_is_exact_and_names_its_source() -> None:
     assert find_price("flat", vendor="tokens", at=NOW).price == flat.price
 
 
-def test_without_a_price_of_their_own_cached_tokens_cost_what_input_costs() -> None:
-    assert found("plain").price == Price(Decimal("0.5"), Decimal("1.5"), None)
-
-
 @pytest.mark.parametrize(
     ("name", "reason"),
     [

@@ -35,14 +35,6 @@ async def test_a_sync_function_gets_a_list_of_turns_in_a_thread() -> None:
     assert seen[1] is not threading.main_thread()
 
 
-async def test_an_async_function_is_awaited_on_the_loop() -> None:
-    async def answer(messages: list[Message]) -> str:
-        await asyncio.sleep(0)
-        return threading.current_thread().name
-
-    assert (await call(answer)).text == threading.current_thread().name
-
-
 async def test_partials_async_objects_and_functions_that_return_a_coroutine_are_awaited_too() -> None:
     async def answer(prefix: str, messages: list[Message]) -> str:
         return prefix + messages[0].content
@@ -94,17 +86,6 @@ async def test_the_answer_is_streamed_in_one_piece() -> None:
     provider = FunctionProvider(lambda messages: "hello")
     await provider.complete(TURNS, Sampling(), call=CallContext(), on_text=pieces.append)
     assert pieces == ["hello"]
-
-
-async def test_sync_functions_run_at_the_same_time() -> None:
-    barrier = threading.Barrier(2, timeout=5)
-
-    def answer(messages: list[Message]) -> str:
-        barrier.wait()
-        return "met"
-
-    said = await asyncio.gather(call(answer), call(answer))
-    assert [completion.text for completion in said] == ["met", "met"]
 
 
 def test_a_function_that_hangs_holds_up_neither_other_calls_nor_the_end_of_the_loop() -> None:

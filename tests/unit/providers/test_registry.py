@@ -40,11 +40,6 @@ class FromFolder:
         return None
 
 
-def test_a_provider_is_returned_as_it_is() -> None:
-    provider = OpenAICompatibleProvider("m")
-    assert resolve(provider) is provider
-
-
 def test_a_string_names_a_provider_and_a_model_that_may_hold_colons() -> None:
     provider = resolve("ollama:qwen3:8b", timeout_s=7)
     assert isinstance(provider, OpenAICompatibleProvider)
