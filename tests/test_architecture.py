@@ -29,7 +29,7 @@ BUDGET = {
     "": 4_000,  # the modules at the root
     "baselines": 965,
     "cli": 3_100,
-    "evaluation": 2_382,
+    "evaluation": 2_358,
     "graders": 2_090,
     "gym": 720,
     "journal": 655,

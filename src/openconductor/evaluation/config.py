@@ -218,10 +218,10 @@ def what_differs(before: object, now: object, where: str = "") -> list[str]:
     """What of two plain values differs, in order of its name: ``where: got …, expected …``."""
     if before == now:
         return []
-    if type(before) is not type(now) or not isinstance(now, list | dict):
+    old, new = _parts(before), _parts(now)
+    if old is None or new is None or type(before) is not type(now):
         got, expected = (_short(json.dumps(side, ensure_ascii=False, default=str)) for side in (now, before))
         return [f"{where}: got {got}, expected {expected}"]
-    old, new = _parts(before), _parts(now)
     found: list[str] = []
     for name in sorted({*old, *new}, key=str):
         inner = f"{where} {name}" if isinstance(name, int) else f"{where}: {name}" if where else name
@@ -229,8 +229,11 @@ def what_differs(before: object, now: object, where: str = "") -> list[str]:
     return found
 
 
-def _parts(value: object) -> dict[Any, object]:
-    return dict(enumerate(cast("list[object]", value))) if isinstance(value, list) else cast("dict[Any, object]", value)
+def _parts(value: object) -> dict[Any, object] | None:
+    """What a table, or a list of tables, is made of; None of everything else, which is compared whole."""
+    if isinstance(value, list) and all(isinstance(one, dict) for one in cast("list[object]", value)):
+        return dict(enumerate(cast("list[object]", value)))
+    return cast("dict[Any, object]", value) if isinstance(value, dict) else None
 
 
 def _short(text: str) -> str:

@@ -353,7 +353,7 @@ def test_an_evaluation_of_something_else_does_not_go_into_the_folder(tmp_path: P
     run(sums(tmp_path), folder)
     before = {path.name: path.read_bytes() for path in folder.iterdir()}
     for config, said in (
-        (sums(tmp_path, systems=["worker:bob"]), r'systems 0: got "worker:bob", expected "worker:ada"'),
+        (sums(tmp_path, systems=["worker:bob"]), r'systems: got \["worker:bob"\], expected \["worker:ada"\]'),
         (sums(tmp_path, seed=2), "seed: got 2, expected null"),
     ):
         with pytest.raises(ConfigError, match=said) as caught:
