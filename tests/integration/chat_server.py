@@ -13,6 +13,7 @@ import struct
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
+from typing import Any
 
 from aiohttp import web
 
@@ -27,7 +28,8 @@ class ChatServer:
 
     answers: list[Answer]
     url: str = ""
-    bodies: list[dict[str, object]] = field(default_factory=list)
+    paths: list[str] = field(default_factory=list)
+    bodies: list[dict[str, Any]] = field(default_factory=list)
     headers: list[dict[str, str]] = field(default_factory=list)
     peers: list[object] = field(default_factory=list)
     asked: asyncio.Event = field(default_factory=asyncio.Event)
@@ -42,6 +44,7 @@ class ChatServer:
             transport.abort()
 
     async def handle(self, request: web.Request) -> web.StreamResponse:
+        self.paths.append(request.path_qs)
         self.bodies.append(await request.json())
         self.headers.append({name.lower(): value for name, value in request.headers.items()})
         self.peers.append(request.transport.get_extra_info("peername") if request.transport else None)
@@ -63,7 +66,7 @@ async def chat_server(*answers: Answer, port: int = 0) -> AsyncIterator[ChatServ
     """Serve the answers in order on a port of 127.0.0.1, by default a free one."""
     server = ChatServer(list(answers))
     app = web.Application(client_max_size=64 * 1024 * 1024)
-    app.router.add_post("/v1/chat/completions", server.handle)
+    app.router.add_post("/{path:.*}", server.handle)
     runner = web.AppRunner(app, handler_cancellation=True, shutdown_timeout=0.1)
     await runner.setup()
     try:
@@ -73,6 +76,9 @@ async def chat_server(*answers: Answer, port: int = 0) -> AsyncIterator[ChatServ
         yield server
     finally:
         await runner.cleanup()
+        for transport in server.transports:  # aiohttp leaves one open whose client has gone in the middle of a stream
+            transport.abort()
+        await asyncio.sleep(0)
 
 
 # ── what a script is made of ─────────────────────────────────────────────────────────────────────────────────────────

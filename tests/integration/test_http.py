@@ -298,10 +298,6 @@ async def test_a_name_with_several_addresses_is_reached_where_one_of_them_answer
         assert (await ask(provider)).text == "4"
 
 
-async def test_a_name_that_is_none_is_unreachable() -> None:
-    assert type(await fail("http://no-such-host.invalid/v1", timeout_s=20.0)) in (Unreachable, WorkerTimeout)
-
-
 async def test_many_calls_at_once_look_a_name_up_once(monkeypatch: pytest.MonkeyPatch) -> None:
     loop = asyncio.get_running_loop()
     looked_up: list[object] = []
