@@ -34,7 +34,7 @@ BUDGET = {
     "gym": 720,
     "journal": 655,
     "plots": 900,
-    "providers": 3_900,
+    "providers": 2_150,
     "report": 1_350,
     "sandboxes": 1_230,
     "tasks": 1_440,
