@@ -130,9 +130,10 @@ class Batch:
     def cancel(self) -> None:
         """Make whatever another thread does here fail at once; safe at any time."""
         self._cancelled = True
-        if self._socket is not None:
+        connection = self._socket  # the other thread may be done with it meanwhile
+        if connection is not None:
             try:
-                self._socket.shutdown(socket.SHUT_RDWR)
+                connection.shutdown(socket.SHUT_RDWR)
             except OSError:
                 return  # not connected any more
 
