@@ -377,6 +377,18 @@ async def test_events_tell_what_happens_in_order() -> None:
     assert [event.at for event in events] == sorted(event.at for event in events)
 
 
+async def test_without_a_sink_nothing_is_streamed() -> None:
+    seen: list[object] = []
+
+    class Curious(Scripted):
+        async def complete(self, messages, sampling, *, call, on_text=None):  # type: ignore[no-untyped-def]
+            seen.append(on_text)
+            return await super().complete(messages, sampling, call=call, on_text=on_text)
+
+    await execute(plan([[]]), pool_of(Curious()), "Why?")
+    assert seen == [None]
+
+
 async def test_each_step_that_started_has_ended_for_the_sink() -> None:
     events: list[Event] = []
     provider = Scripted(for_step(s0=WorkerError("down"), s1=never))
