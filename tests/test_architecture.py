@@ -31,14 +31,14 @@ BUDGET = {
     "cli": 3_100,
     "evaluation": 2_358,
     "graders": 2_090,
-    "gym": 720,
+    "gym": 715,
     "journal": 655,
     "plots": 900,
     "providers": 2_150,
     "report": 1_350,
     "sandboxes": 1_230,
     "tasks": 1_440,
-    "training": 1_200,
+    "training": 1_145,
 }
 TEST_LINES = 40_000  # of all kinds, in tests/
 FILE_LINES = 450  # of all kinds, in one file

@@ -93,8 +93,8 @@ def oracle_workflow(question: GymQuestion, offered: Offered = ALL, *, max_steps:
 _ORACLE: dict[tuple[object, ...], tuple[Workflow, float]] = {}
 
 
-def best_part(operations: Sequence[Operation], profiles: Offered) -> tuple[int, str, float]:
-    """Who does a stretch best, told how, and with what chance (of equals, the cheapest)."""
+def best_part(operations: Sequence[Operation], profiles: Offered) -> tuple[int, str]:
+    """Who does a stretch best, and told how (of equals, the cheapest)."""
     ranked: list[tuple[float, float, int, str]] = []
     for ordinal, profile in profiles.items():
         told = [profile.best_phrase(operation) for operation in operations]
@@ -102,8 +102,7 @@ def best_part(operations: Sequence[Operation], profiles: Offered) -> tuple[int, 
         for success, _ in told:
             chance *= success
         ranked.append((chance, -float(profile.price.output), ordinal, ", then ".join(phrase for _, phrase in told)))
-    chance, _, ordinal, subtask = max(ranked)
-    return ordinal, subtask, chance
+    return max(ranked)[2:]
 
 
 def _plans(question: GymQuestion, profiles: Offered, max_steps: int) -> Iterator[Workflow]:
@@ -151,9 +150,7 @@ def _spans(length: int, count: int) -> Iterator[tuple[tuple[int, int], ...]]:
         yield from extend(())
 
 
-def _linked(
-    spans: Sequence[tuple[int, int]], parts: Mapping[tuple[int, int], tuple[int, str, float]]
-) -> Iterator[list[Step]]:
+def _linked(spans: Sequence[tuple[int, int]], parts: Mapping[tuple[int, int], tuple[int, str]]) -> Iterator[list[Step]]:
     """The steps of the stretches, with every way to choose which finished stretch each one goes on from."""
 
     def extend(index: int, steps: list[Step]) -> Iterator[list[Step]]:
@@ -161,7 +158,7 @@ def _linked(
             yield steps
             return
         start, end = spans[index]
-        ordinal, subtask, _ = parts[start, end]
+        ordinal, subtask = parts[start, end]
         sources = [(earlier,) for earlier in range(index) if start and spans[earlier][1] == start] if start else [()]
         for source in sources:
             yield from extend(index + 1, [*steps, Step(ordinal, subtask, source)])

@@ -10,7 +10,7 @@ nothing about when attempts pay and who compares well; a converged policy no lon
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 
 import torch
@@ -37,14 +37,8 @@ Row = tuple[list[int], list[int]]
 """The token ids of a prompt and of its completion, the end included."""
 
 
-def cold_start(
-    model: Qwen2ForCausalLM,
-    tokenizer: PreTrainedTokenizerFast,
-    setup: Setup,
-    *,
-    on_step: Callable[[int, float], None],
-) -> None:
-    """Train the model in place; ``on_step`` gets each step's index and loss (nats a token)."""
+def cold_start(model: Qwen2ForCausalLM, tokenizer: PreTrainedTokenizerFast, setup: Setup) -> None:
+    """Train the model in place, and say how it goes."""
     config, settings, pool = setup.config, setup.config.cold_start, setup.pool
     rng = random.Random(f"cold-start/{config.seed}")
 
@@ -53,11 +47,15 @@ def cold_start(
         workflow = random_workflow(rng, question, pool.ordinals, max_steps=config.rollout.max_steps)
         return _row(tokenizer, write_prompt(tokenizer, question.text, config, pool), workflow, question)
 
-    def rate(step: int) -> float:
-        return settings.learning_rate * min((step + 1) / _WARMUP, 1.0) * max(0.02, 1 - step / settings.steps)
-
-    batches = ([row(index) for index in range(settings.batch)] for _ in range(settings.steps))
-    _imitate(model, batches, pad=pad_id(tokenizer), rate=rate, decay=0.01, on_step=on_step)
+    rates = [
+        settings.learning_rate * min((step + 1) / _WARMUP, 1.0) * max(0.02, 1 - step / settings.steps)
+        for step in range(settings.steps)
+    ]
+    batches = ([row(index) for index in range(settings.batch)] for _ in rates)
+    every = max(1, settings.steps // 10)
+    for step, loss in enumerate(_imitate(model, batches, rates, pad=pad_id(tokenizer), decay=0.01)):
+        if step % every == 0:
+            setup.say(f"cold start: step {step} of {settings.steps}, loss {loss:.3f} nats a token")
 
 
 def widen(model: Qwen2ForCausalLM, tokenizer: PreTrainedTokenizerFast, setup: Setup) -> None:
@@ -78,13 +76,13 @@ def widen(model: Qwen2ForCausalLM, tokenizer: PreTrainedTokenizerFast, setup: Se
             if rng.random() >= KEPT:
                 plan = vary(plan, rng, pool.ordinals, max_steps=max_steps)
             rows.append(_row(tokenizer, prompt, plan, question))
-    starts = [step * settings.batch for step in range(min(settings.steps, len(rows) // settings.batch))]
-    batches = (rows[start : start + settings.batch] for start in starts)
-
-    def rate(step: int) -> float:
-        return settings.learning_rate * max(0.05, 1 - step / settings.steps)
-
-    _imitate(model, batches, pad=pad_id(tokenizer), rate=rate, decay=0.0)
+    rates = [
+        settings.learning_rate * max(0.05, 1 - step / settings.steps)
+        for step in range(min(settings.steps, len(rows) // settings.batch))
+    ]
+    batches = (rows[step * settings.batch : (step + 1) * settings.batch] for step in range(len(rates)))
+    for _ in _imitate(model, batches, rates, pad=pad_id(tokenizer), decay=0.0):
+        pass
 
 
 def vary(plan: Workflow, rng: random.Random, ordinals: Sequence[int], *, max_steps: int) -> Workflow:
@@ -111,20 +109,14 @@ def _row(tokenizer: PreTrainedTokenizerFast, prompt: str, workflow: Workflow, qu
 
 
 def _imitate(
-    model: Qwen2ForCausalLM,
-    batches: Iterable[list[Row]],
-    *,
-    pad: int,
-    rate: Callable[[int], float],
-    decay: float,
-    on_step: Callable[[int, float], None] | None = None,
-) -> None:
-    """One step of supervised learning a batch, on the completions alone."""
-    optimizer = torch.optim.AdamW(model.parameters(), lr=rate(0), betas=(0.9, 0.98), weight_decay=decay)
+    model: Qwen2ForCausalLM, batches: Iterable[list[Row]], rates: Sequence[float], *, pad: int, decay: float
+) -> Iterator[float]:
+    """One step of supervised learning a batch, at its rate, on the completions alone; yields each step's loss."""
+    optimizer = torch.optim.AdamW(model.parameters(), lr=1.0, betas=(0.9, 0.98), weight_decay=decay)
     model.train()
-    for step, rows in enumerate(batches):
+    for rate, rows in zip(rates, batches, strict=True):
         for group in optimizer.param_groups:
-            group["lr"] = rate(step)
+            group["lr"] = rate
         longest = max(len(prompt) + len(completion) for prompt, completion in rows)
         ids = torch.full((len(rows), longest), pad)
         labels = torch.full((len(rows), longest), _IGNORED)
@@ -138,5 +130,4 @@ def _imitate(
         loss.backward()
         torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
         optimizer.step()
-        if on_step is not None:
-            on_step(step, float(loss.item()))
+        yield float(loss.item())

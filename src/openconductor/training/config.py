@@ -202,46 +202,33 @@ class TrainConfig(_Section):
     @model_validator(mode="after")
     def _fits_together(self) -> TrainConfig:
         """Refuse what cannot go together; the gym draws its questions, and goes with itself alone."""
-        data, model, held_out, batch = self.data, self.model, self.held_out, self.rollout.batch
+        data, model, held_out, widened = self.data, self.model, self.held_out, self.widen.steps
         fresh, steps = not model.base, self.cold_start.steps
-        tested = held_out.task or data.task
-        gym, learnt_gym = "gym" in (data.task, tested), data.task == "gym"
+        tested, learnt_gym = held_out.task or data.task, data.task == "gym"
+        gym = learnt_gym or tested == "gym"
         weights = f"{len(KINDS)} weights, one for each of {list(KINDS)}"
         drawn = "none: the gym's questions are drawn"
-        sizes = f"a divisor of rollout.questions x rollout.completions = {batch}"
+        sizes = f"a divisor of rollout.questions x rollout.completions = {self.rollout.batch}"
+        too_long = fresh and self.rollout.max_tokens >= model.positions
         wrong = (
-            ("optim.micro_batch", self.optim.micro_batch, sizes, batch % self.micro_batch),
-            ("model.heads", model.heads, f"a divisor of hidden = {model.hidden}", fresh and model.hidden % model.heads),
-            (
-                "rollout.max_tokens",
-                self.rollout.max_tokens,
-                f"less than model.positions = {model.positions}",
-                fresh and self.rollout.max_tokens >= model.positions,
-            ),
-            (
-                "cold_start.steps",
-                steps,
-                "0 beside model.base: only a fresh model needs a cold start",
-                steps and not fresh,
-            ),
-            ("cold_start.steps", steps, "more without model.base: a fresh model writes nothing", fresh and not steps),
-            (
-                "widen.steps",
-                self.widen.steps,
-                f"0 with task {data.task!r}: only the gym has plans to vary",
-                self.widen.steps and not learnt_gym,
-            ),
-            ("held_out.task", tested, f"the gym for both, beside data.task {data.task!r}", gym and data.task != tested),
-            ("data.path", data.path, drawn, gym and data.path),
-            ("held_out.path", held_out.path, drawn, gym and held_out.path),
-            ("data.split", data.split, "'train' for the gym", gym and data.split != "train"),
-            ("held_out.split", held_out.split, "'test' for the gym", gym and held_out.split != "test"),
-            ("data.easy", data.easy, weights, learnt_gym and _unfit(data.easy)),
-            ("widen.easy", self.widen.easy, weights, learnt_gym and _unfit(self.widen.easy)),
+            ("optim.micro_batch", sizes, self.rollout.batch % self.micro_batch),
+            ("model.heads", f"a divisor of hidden = {model.hidden}", fresh and model.hidden % model.heads),
+            ("rollout.max_tokens", f"less than model.positions = {model.positions}", too_long),
+            ("cold_start.steps", "0 beside model.base: only a fresh model needs a cold start", steps and not fresh),
+            ("cold_start.steps", "more without model.base: a fresh model writes nothing", fresh and not steps),
+            ("widen.steps", f"0 with task {data.task!r}: only the gym has a second act", widened and not learnt_gym),
+            ("held_out.task", f"the gym for both, beside data.task {data.task!r}", gym and data.task != tested),
+            ("data.path", drawn, gym and data.path),
+            ("held_out.path", drawn, gym and held_out.path),
+            ("data.split", "'train' for the gym", gym and data.split != "train"),
+            ("held_out.split", "'test' for the gym", gym and held_out.split != "test"),
+            ("data.easy", weights, learnt_gym and _unfit(data.easy)),
+            ("widen.easy", weights, learnt_gym and _unfit(self.widen.easy)),
         )
-        for key, got, expected, is_wrong in wrong:
+        for key, expected, is_wrong in wrong:
             if is_wrong:
-                raise ValueError(f"{key}: got {got!r}, expected {expected}")
+                section, _, name = key.partition(".")
+                raise ValueError(f"{key}: got {self.model_dump()[section][name]!r}, expected {expected}")
         return self
 
 

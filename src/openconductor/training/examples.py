@@ -18,7 +18,6 @@ from openconductor.pool import WorkerPool
 from openconductor.protocols import Grader
 from openconductor.reward import RewardFunction
 from openconductor.tasks import load_task
-from openconductor.tasks.items import Benchmark
 from openconductor.tasks.paper_mix import MixGrader
 from openconductor.training.config import TrainConfig
 from openconductor.types import Problem
@@ -67,35 +66,27 @@ def load_questions(config: TrainConfig) -> Questions:
     measuring = learning
     if held_out.path or (held_out.task or data.task) != data.task:
         measuring = load_task(held_out.task or data.task, path=held_out.path or None)
-    learnt = _problems(learning, data.split, "data")
-    tested = _problems(measuring, held_out.split, "held_out")
+    loaded: list[Sequence[Problem]] = []
+    for section, task, split in (("data", learning, data.split), ("held_out", measuring, held_out.split)):
+        try:
+            loaded.append(task.load(split))
+        except TaskError as error:
+            raise TaskError(f"{section}: {error}") from error
+        if not loaded[-1]:
+            raise TaskError(f"{section}: task {task.name} has no problems in its split {split!r}")
+    learnt, tested = loaded
     known = {problem.question for problem in learnt}
-    both = [problem for problem in tested if problem.question in known]
-    if both:
+    if both := [problem for problem in tested if problem.question in known]:
         raise TaskError(
             f"held_out: {len(both)} of {len(tested)} questions are learnt from, too, such as {both[0].id!r}; expected "
             "another split, path or task (held_out.split, held_out.path, held_out.task)"
         )
     if learning.name == measuring.name:
         return Questions(learning.grader, learnt, tested)
-    graders = {
-        name: grader
-        for task in (learning, measuring)
-        for name, grader in (
-            task.grader.graders.items() if isinstance(task.grader, MixGrader) else [(task.name, task.grader)]
-        )
-    }
+    graders: dict[str, Grader] = {}
+    for task in (learning, measuring):
+        graders |= task.grader.graders if isinstance(task.grader, MixGrader) else {task.name: task.grader}
     return Questions(MixGrader(graders), learnt, tested)
-
-
-def _problems(task: Benchmark, split: str, section: str) -> Sequence[Problem]:
-    try:
-        problems = task.load(split)
-    except TaskError as error:
-        raise TaskError(f"{section}: {error}") from error
-    if not problems:
-        raise TaskError(f"{section}: task {task.name} has no problems in its split {split!r}")
-    return problems
 
 
 def training_problems(config: TrainConfig, questions: Questions, *, after: int = 0) -> list[Problem]:

@@ -11,7 +11,7 @@ import atexit
 import random
 import shutil
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, cast
@@ -104,7 +104,6 @@ class WorkflowReward:
         *,
         problem: Sequence[int],
         trainer_state: TrainerState,
-        log_metric: Callable[[str, float], None],
         **_: object,
     ) -> list[float | None]:
         """One reward a completion, in order: the true ones, but for the two controls."""
@@ -129,9 +128,6 @@ class WorkflowReward:
                 f"{record['accuracy']:.3f}, validity {record['validity']:.3f}, routing entropy "
                 f"{record['routing_entropy_bits']:.2f} bits"
             )
-        for name in ("validity", "accuracy", "accuracy_given_valid", "routing_entropy_bits"):
-            if record[name] is not None:
-                log_metric(name, float(record[name]))
         rewards = [one.reward for one in scored]
         if config.reward.control == "flipped":
             return [None if reward is None else 1.0 - reward for reward in rewards]

@@ -191,10 +191,10 @@ def _environment() -> dict[str, object]:
 def source_hash() -> str:
     """A hash of the package's code: two runs with the same one were made by the same program."""
     root = Path(openconductor.__file__).parent
-    digest = hashlib.sha256()
-    for path in sorted(root.rglob("*.py")):
-        digest.update(path.relative_to(root).as_posix().encode() + b"\0" + path.read_bytes() + b"\0")
-    return digest.hexdigest()
+    files = (
+        path.relative_to(root).as_posix().encode() + b"\0" + path.read_bytes() for path in sorted(root.rglob("*.py"))
+    )
+    return hashlib.sha256(b"\0".join((*files, b""))).hexdigest()
 
 
 def _starting_point(setup: Setup) -> tuple[PreTrainedModel, PreTrainedTokenizerBase]:
@@ -206,13 +206,7 @@ def _starting_point(setup: Setup) -> tuple[PreTrainedModel, PreTrainedTokenizerB
         return load_model(folder)
     tokenizer = build_tokenizer()
     model = build_model(config.model, tokenizer, seed=config.seed)
-    every = max(1, config.cold_start.steps // 10)
-
-    def report(step: int, loss: float) -> None:
-        if step % every == 0:
-            setup.say(f"cold start: step {step} of {config.cold_start.steps}, loss {loss:.3f} nats a token")
-
-    cold_start(model, tokenizer, setup, on_step=report)
+    cold_start(model, tokenizer, setup)
     save_conductor(model, tokenizer, config, folder)
     return load_model(folder)  # from the folder, where TRL finds the reference model of a KL term
 

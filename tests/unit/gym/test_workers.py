@@ -88,13 +88,6 @@ def test_the_chance_of_a_result(
     assert chances(BY_NAME[worker], instruction, *seen)[result] == pytest.approx(chance)
 
 
-def test_a_mistake_stays_a_mistake_whatever_is_done_to_it() -> None:
-    right = chances(BY_NAME["counter"], "add one to each", RIGHT)
-    wrong = chances(BY_NAME["counter"], "add one to each", WRONG)
-    assert max(right, key=right.__getitem__) == ("5", "10", "18")
-    assert ("5", "10", "18") not in wrong
-
-
 @every_worker
 def test_a_majority_is_taken_even_where_it_is_wrong(profile: Profile) -> None:
     wrong, right = WRONG, RIGHT
@@ -109,27 +102,6 @@ def test_only_a_referee_recognises_the_right_one_of_two_answers() -> None:
     others = [profile for profile in PROFILES if not profile.referee]
     assert all(chances(profile, COMPARE[0], wrong, right)[right] < 0.5 for profile in others)
     assert all(right not in chances(profile, COMPARE[0], wrong) for profile in others)
-
-
-def test_a_smudged_list_is_misread_unnoticed() -> None:
-    smudged = asked("Take the smudged list 4 17 9, sort the list.")
-    found = chances(BY_NAME["lister"], "sort the list", question=smudged)
-    assert found[("4", "9", "17")] < 0.5
-    assert sum(chance for result, chance in found.items() if result not in (None, ("4", "9", "17"))) > 0.4
-
-
-async def test_a_worker_cannot_work_on_a_response_that_is_not_shown_to_it() -> None:
-    first = Step(3, "sort the list")
-    question = "Take 4 17 9, sort the list, then double every number."
-    blind = Workflow((first, Step(1, "make each twice as big")))
-    seeing = Workflow((first, Step(1, "make each twice as big", (0,))))
-    answers = {workflow: set[str | None]() for workflow in (blind, seeing)}
-    for workflow, found in answers.items():
-        for sample in range(60):
-            found.add((await execute(workflow, gym_pool(), question, sample=sample)).answer)
-    assert "8 34 18" in answers[blind]
-    assert "8 18 34" not in answers[blind]
-    assert "8 18 34" in answers[seeing]
 
 
 async def test_a_worker_that_is_sent_only_the_question_does_what_it_asks() -> None:

@@ -58,7 +58,7 @@ async def test_each_completion_is_scored_on_its_own_problem_and_what_is_undecide
     curve = Curve(tmp_path / "curves.jsonl", after=10)
     setup = Setup(config, tmp_path, gym_pool(), None, score, said.append)  # type: ignore[arg-type]
     reward = WorkflowReward(setup, problems, curve, end=9)
-    options: dict[str, Any] = {"trainer_state": SimpleNamespace(global_step=0), "log_metric": lambda name, value: None}
+    options: dict[str, Any] = {"trainer_state": SimpleNamespace(global_step=0)}
     completions = [[{"role": "assistant", "content": "text"}]] * 4
     given = await reward([], completions, [[1, 9], [1, 1], [9], [9]], problem=[0, 0, 1, 1], advantage=[], **options)
     assert given == expected
