@@ -87,7 +87,7 @@ def test_every_programming_row_becomes_a_problem_with_tests_and_a_whole_solution
 
 def test_the_prompt_of_mbpp_holds_one_assertion_and_no_other_expected_value(shared_data: Path) -> None:
     made = task(shared_data, "mbpp")
-    rows = [json.loads(line) for line in made.options.path.read_text("utf-8").splitlines()]  # type: ignore[union-attr]
+    rows = [json.loads(line) for line in made.path.read_text("utf-8").splitlines()]  # type: ignore[union-attr]
     for problem, row in zip(made.load(), rows, strict=True):
         shown = [one for one in row["test_list"] if one.strip() in problem.question]
         assert shown == [one for one in row["test_list"] if one.strip() == row["test_list"][0].strip()]

@@ -88,10 +88,11 @@ class Source:
 
     def record(self) -> dict[str, object]:
         """For a run's record: plain values that JSON can hold."""
+        known = cast("dict[str, object]", plain(self))
+        first = {name: known[name] for name in ("dataset", "split", "revision", "pinned", "licence")}
         left_out = [{"id": name, "why": why} for name, why in self.left_out]
         parts = [part.record() for part in self.parts]
-        known = cast("dict[str, object]", plain(self))
-        return known | {"sha256": self.sha256, "left_out": left_out, "parts": parts}
+        return first | {"sha256": self.sha256} | known | {"left_out": left_out, "parts": parts}
 
 
 @dataclass(frozen=True, slots=True)
