@@ -26,7 +26,7 @@ SOURCES = sorted(PACKAGE.rglob("*.py"))
 
 # Lines of code (without blank lines, comments and docstrings) that a folder of the package may have.
 BUDGET = {
-    "": 4_000,  # the modules at the root
+    "": 2_955,  # the modules at the root
     "baselines": 965,
     "cli": 3_100,
     "evaluation": 2_358,

@@ -12,6 +12,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from decimal import Decimal
+from types import MappingProxyType
 from typing import TYPE_CHECKING, cast
 
 from openconductor.types import Price
@@ -30,7 +31,6 @@ _EXTRAS = {
     "output_audio_mtok": "sound",
     "cache_audio_read_mtok": "sound",
 }
-_NO_BODY: Mapping[str, object] = {}
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +55,7 @@ def find_price(
     *,
     base_url: str | None = None,
     vendor: str | None = None,
-    body: Mapping[str, object] = _NO_BODY,
+    body: Mapping[str, object] = MappingProxyType({}),
     at: datetime | None = None,
 ) -> FoundPrice:
     """Look up what a model costs where it is served.
@@ -77,22 +77,18 @@ def find_price(
 
     if base_url is None and vendor is None:
         return FoundPrice(None, "it is not served by the token")
-    where = base_url or vendor
     snapshot = get_snapshot()
     try:
         seller = snapshot.find_provider(None, None if base_url else vendor, base_url)
     except LookupError:
-        return FoundPrice(None, f"no price list is known for {where}")
+        return FoundPrice(None, f"no price list is known for {base_url or vendor}")
     found = seller.find_model(model, all_providers=snapshot.providers)
     source = f"genai-prices {__version__}, {seller.id}"
     if found is None:
         return FoundPrice(None, f"{model!r} is not on the price list of {seller.id}", source=source)
     moment = at or datetime.now(UTC)
-    reason = _unclear(found, body)
-    if reason:
-        return FoundPrice(None, reason, source=source)
     listed = found.get_prices(moment)
-    price = _read(listed)
+    price = _unclear(found, body) or _read(listed)
     if isinstance(price, str):
         return FoundPrice(None, price, source=source)
     return FoundPrice(price, notes=(*_extras(listed), *_changes(found, listed, moment)), source=source)
@@ -134,11 +130,8 @@ def _unclear(found: ModelInfo, body: Mapping[str, object]) -> str:
     dated = [] if not isinstance(found.prices, list) else [one.constraint for one in found.prices]
     if any(constraint is not None and not isinstance(constraint, StartDateConstraint) for constraint in dated):
         return "it depends on the hour"
-    for variant in found.price_variants or ():
-        named = [name for name in variant.when if name in body]
-        if named:
-            return f"the body's {named[0]} has a price of its own"
-    return ""
+    named = [name for variant in found.price_variants or () for name in variant.when if name in body]
+    return f"the body's {named[0]} has a price of its own" if named else ""
 
 
 def _extras(listed: ModelPrice) -> Iterator[str]:

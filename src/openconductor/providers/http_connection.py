@@ -199,7 +199,7 @@ class Connection(asyncio.BufferedProtocol):
         """Wait for the next bytes, or for the end."""
         if self._fault is not None:
             raise self._fault
-        if self.transport is None or self.transport.is_closing():
+        if self.transport is None:
             raise self._gone(None)
         waiter = self._waiter = self._loop.create_future()
         if self._silence_s is None:

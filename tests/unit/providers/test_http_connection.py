@@ -448,3 +448,14 @@ async def test_a_body_is_bounded_packed_or_not(monkeypatch: pytest.MonkeyPatch) 
         with pytest.raises(MalformedResponse, match="at most 10000") as caught:
             await read(data)
         assert not caught.value.retryable
+
+
+async def test_a_reset_that_is_already_on_its_way_up_is_waited_for_and_named() -> None:
+    """asyncio marks the transport as closing one turn before it says why: a busy loop reads in between."""
+    line = Line(b"HTTP/1.1 200 Sa")
+    line.wire.closing = True
+    answered = asyncio.create_task(line.connection.answered())
+    await asyncio.sleep(0)
+    line.lose(ConnectionResetError("reset by peer"))
+    with pytest.raises(Unreachable, match="reset by peer"):
+        await asyncio.wait_for(answered, 5)
