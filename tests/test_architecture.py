@@ -14,7 +14,7 @@ import subprocess
 import sys
 import tokenize
 import tomllib
-from collections import Counter
+from collections import Counter, defaultdict
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -43,9 +43,15 @@ BUDGET = {
 TEST_LINES = 40_000  # of all kinds, in tests/
 FILE_LINES = 450  # of all kinds, in one file
 FOLDER_FILES = 10  # but in the root, in cli/ and on the shelves
+FOLDED_BELOW = 150  # lines of code: a module with one importer is part of it, unless it is on a shelf
+ASK_MODULES = 30  # of ours, loaded by one ask over an HTTP worker
+EVAL_MODULES = 60  # of ours, loaded by an eval in the gym
+WRAPPERS = 3  # around a call of a worker
 SHELVES = {"", "baselines", "cli", "graders", "plots", "providers", "sandboxes", "tasks"}
 IMPORT_SECONDS = 0.25
 FORBIDDEN_NAMES = {"utils.py", "util.py", "helpers.py", "common.py", "misc.py"}
+
+INNER = ("_chain", "_provider", "provider", "_inner")  # how a wrapper may call what it wraps
 
 LEARNING = {"torch", "transformers", "trl", "accelerate", "datasets"}
 HEAVY = ("torch", "transformers", "trl", "numpy", "pydantic_ai", "matplotlib", "starlette")
@@ -143,6 +149,83 @@ def test_a_source_file_holds_one_idea_and_says_which() -> None:
         assert lines <= FILE_LINES, f"{name} has {lines} lines: split it along its ideas"
         assert path.name not in FORBIDDEN_NAMES, f"{name}: name a file after its noun"
         assert ast.get_docstring(parsed(path)), f"{name} has no docstring"
+
+
+def test_a_folder_can_be_looked_over() -> None:
+    sizes = Counter(path.parent.relative_to(PACKAGE).as_posix() for path in SOURCES)
+    full = {name: files for name, files in sizes.items() if name not in SHELVES | {"."} and files > FOLDER_FILES}
+    assert not full, f"more than {FOLDER_FILES} files: {full}"
+
+
+def test_public_classes_and_files_have_names_of_their_own() -> None:
+    classes: defaultdict[str, list[str]] = defaultdict(list)
+    files: defaultdict[str, list[str]] = defaultdict(list)
+    for path in SOURCES:
+        place = path.relative_to(PACKAGE).as_posix()
+        for node in parsed(path).body:
+            if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
+                classes[node.name].append(place)
+        if path.name != "__init__.py" and (folder(path) == "" or folder(path) not in SHELVES):
+            files[path.name].append(place)
+    twice = {name: places for name, places in [*classes.items(), *files.items()] if len(places) > 1}
+    assert not twice, twice
+
+
+def test_a_small_module_has_more_than_one_importer() -> None:
+    modules = {".".join(("openconductor", *path.relative_to(PACKAGE).with_suffix("").parts)): path for path in SOURCES}
+    importers: defaultdict[str, set[str]] = defaultdict(set)
+    for name, path in modules.items():
+        for node in ast.walk(parsed(path)):
+            if isinstance(node, ast.ImportFrom) and node.module and not node.level:
+                for full in (node.module, *(f"{node.module}.{alias.name}" for alias in node.names)):
+                    importers[full].add(name)
+    shelved = SHELVES - {""}
+    lonely = {
+        name: importers[name]
+        for name, path in modules.items()
+        if len(importers[name]) == 1 and folder(path) not in shelved and code_lines(path) < FOLDED_BELOW
+    }
+    assert not lonely, f"fold each into its one importer: {lonely}"
+
+
+# ── what runs ────────────────────────────────────────────────────────────────────────────────────────────────────────
+def loaded_after(program: str) -> list[str]:
+    """Our modules that a fresh interpreter has loaded after a program."""
+    program += "\nimport sys; print(*sorted(name for name in sys.modules if name.startswith('openconductor')))"
+    ran = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    return ran.stdout.splitlines()[-1].split()
+
+
+def test_one_ask_over_an_http_worker_loads_few_modules(tmp_path: Path) -> None:
+    pool = '[[worker]]\nname = "w"\nmodel = "m"\nbase_url = "http://127.0.0.1:9/v1"\nretries = 0\n'
+    (tmp_path / "pool.toml").write_text(pool, "utf-8")
+    plan = 'model_id = [0]\\nsubtasks = ["Answer."]\\naccess_list = [[]]'
+    loaded = loaded_after(
+        "import openconductor as oc\n"
+        f"pool = oc.WorkerPool.from_toml({str(tmp_path / 'pool.toml')!r})\n"
+        f"episode = oc.Conductor(lambda messages: '{plan}', pool=pool).ask_sync('Say yes.')\n"
+        "assert isinstance(episode.error, oc.Unreachable), episode.error"
+    )
+    assert len(loaded) <= ASK_MODULES, loaded
+
+
+def test_an_eval_in_the_gym_loads_few_modules(tmp_path: Path) -> None:
+    arguments = ["eval", "worker:maven", "random", "--limit", "2", "--out", str(tmp_path / "run"), "--json"]
+    loaded = loaded_after(f"from openconductor.cli import main\nassert main({arguments!r}) == 0")
+    assert len(loaded) <= EVAL_MODULES, loaded
+
+
+def test_few_wrappers_are_around_a_call(tmp_path: Path) -> None:
+    import openconductor as oc
+
+    worker = oc.Worker("openai_compatible:m", name="w", max_concurrency=2, rpm=60)
+    with oc.Journal(tmp_path / "journal.sqlite") as journal:
+        chain: object = worker.replaying(journal)._chain
+        names: list[str] = []
+        while chain is not worker.provider:
+            names.append(type(chain).__name__)
+            chain = next(value for name in INNER if (value := getattr(chain, name, None)) is not None)
+    assert len(names) <= WRAPPERS, names
 
 
 # ── imports ──────────────────────────────────────────────────────────────────────────────────────────────────────────

@@ -41,8 +41,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
 VERBS = ("demo", "ask", "pool", "gym", "task", "grade", "train", "eval", "report", "doctor")
 
 
-def build_app() -> typer.Typer:
-    """The command line as a Typer app; the module of a verb holds a function, or a Typer, of the same name."""
+def build_app(only: str = "") -> typer.Typer:
+    """The command line as a Typer app, of all verbs or of one; its module holds a function or Typer of its name."""
     app = typer.Typer(
         name="openconductor",
         add_completion=False,
@@ -51,7 +51,7 @@ def build_app() -> typer.Typer:
         context_settings={"help_option_names": ["-h", "--help"]},
     )
     app.callback()(_openconductor)
-    for name in VERBS:
+    for name in (only,) if only in VERBS else VERBS:
         verb = getattr(import_module(f"{__name__}.{name}"), "evaluate" if name == "eval" else name)
         if isinstance(verb, typer.Typer):
             app.add_typer(verb)
@@ -81,7 +81,7 @@ def _openconductor(
 
 def _run(arguments: list[str]) -> int:
     # Not by the app's own main: that would print errors, and end the process, by itself.
-    command = typer.main.get_command(build_app())
+    command = typer.main.get_command(build_app(arguments[0] if arguments else ""))
     try:
         with command.make_context("openconductor", arguments) as context:
             command.invoke(context)
