@@ -37,6 +37,7 @@ from openconductor import cli
 from openconductor.errors import ConfigError
 from openconductor.gym.bundled import bundled_folder
 from openconductor.gym.workers import MISREAD
+from openconductor.policies import patient
 from openconductor.prompt import render_workflow
 from openconductor.types import Step, Workflow
 
@@ -269,7 +270,8 @@ def test_a_spent_budget_fails_and_the_json_still_holds_what_was_paid(run) -> Non
 
 
 def test_an_unreachable_conductor_fails_with_one_message(run) -> None:
-    ran = run("ask", QUESTION, "--conductor", "vllm:m", "--conductor-base-url", "http://127.0.0.1:9/v1")
+    with patient(0.2):
+        ran = run("ask", QUESTION, "--conductor", "vllm:m", "--conductor-base-url", "http://127.0.0.1:9/v1")
     assert (ran.code, ran.out) == (1, "")
     assert ran.err.count("error:") == 1
 
