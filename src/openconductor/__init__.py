@@ -4,6 +4,7 @@ The public names are in the stub beside this, ``__init__.pyi``. Each is imported
 so ``import openconductor`` costs next to nothing and brings in nothing heavy.
 """
 
+# pyright: reportMissingTypeStubs=false, reportUnknownVariableType=false
 import lazy_loader
 
 __version__ = "0.1.0"
