@@ -141,7 +141,7 @@ class _Turn:
     at: float | None = None
 
 
-class Limits:
+class CallLimits:
     """What all calls of a worker share, over event loops and threads; they get their turns in order of arrival.
 
     Args:
@@ -261,7 +261,7 @@ class Policies:
         circuit: likewise.
     """
 
-    def __init__(self, provider: Provider, *, retries: int, limits: Limits, circuit: Circuit) -> None:
+    def __init__(self, provider: Provider, *, retries: int, limits: CallLimits, circuit: Circuit) -> None:
         self._provider = provider
         self._retries = retries
         self._limits = limits

@@ -20,7 +20,7 @@ from weakref import WeakValueDictionary
 from openconductor.errors import ConfigError, WorkerError
 from openconductor.events import CallEnded
 from openconductor.meter import Meter, outcome_of
-from openconductor.policies import Circuit, Limits, Policies, most_tokens
+from openconductor.policies import CallLimits, Circuit, Policies, most_tokens
 from openconductor.protocols import CallContext, OnText, Provider
 from openconductor.providers import ProviderLike, resolve
 from openconductor.types import Call, Completion, Message, Price, Sampling, Usage
@@ -99,7 +99,7 @@ class Worker:
         retries = self.retries if self.retries is not None else REMOTE_RETRIES if remote else 0
         chain: Provider = Meter(provider, name=self.name, price=price, timeout_s=self.timeout_s)
         if remote or retries or any(settings):  # else the meter is enough
-            limits = _shared((*thing, *settings), lambda: Limits(*settings))
+            limits = _shared((*thing, *settings), lambda: CallLimits(*settings))
             chain = Policies(chain, retries=retries, limits=limits, circuit=circuit)
         object.__setattr__(self, "_chain", chain)
 

@@ -26,7 +26,7 @@ from openconductor import cli
 from openconductor.errors import SandboxError
 from openconductor.evaluation.config import ConductorTable, EvalConfig, TaskTable
 from openconductor.evaluation.grid import run_grid
-from openconductor.evaluation.tables import Row, make_table
+from openconductor.evaluation.tables import TableRow, make_table
 from openconductor.providers import PROVIDERS
 from openconductor.sandboxes import open_sandbox
 
@@ -137,8 +137,8 @@ def sandbox() -> str:
     return ""
 
 
-def assert_row(row: Mapping[str, object] | Row, expected: Expected, questions: int) -> None:
-    values = row if isinstance(row, Mapping) else {name: getattr(row, name) for name in Row.__slots__}
+def assert_row(row: Mapping[str, object] | TableRow, expected: Expected, questions: int) -> None:
+    values = row if isinstance(row, Mapping) else {name: getattr(row, name) for name in TableRow.__slots__}
     accuracy = expected.right / expected.decided if expected.decided else None
     assert values["accuracy"] == (None if accuracy is None else pytest.approx(accuracy))
     counts = (values["n"], values["unparsed"], values["invalid"], values["masked"], values["failed"])

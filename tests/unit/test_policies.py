@@ -34,8 +34,8 @@ from openconductor.policies import (
     LONGEST_WAIT_S,
     LOOK_S,
     QUIET_S,
+    CallLimits,
     Circuit,
-    Limits,
     most_tokens,
     patient,
 )
@@ -535,7 +535,7 @@ def test_limits_hold_over_event_loops_one_after_the_other(in_virtual_time: Runs)
 
 
 def test_limits_hold_over_threads_and_survive_a_loop_that_died() -> None:
-    limits, at_once, most = Limits(max_concurrency=1), list[int](), list[int]()
+    limits, at_once, most = CallLimits(max_concurrency=1), list[int](), list[int]()
 
     async def one() -> None:
         turn = await limits.take(HELLO, Sampling(), None)

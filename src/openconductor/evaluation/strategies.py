@@ -217,7 +217,7 @@ def _alike(subtasks: Sequence[str]) -> bool:
 
 # ── many workflows ───────────────────────────────────────────────────────────────────────────────────────────────────
 @dataclass(frozen=True, slots=True)
-class Planned:
+class TimedPlan:
     """A workflow that was planned.
 
     Attributes:
@@ -256,9 +256,9 @@ class Diversity:
     accuracy: float | None
 
 
-def first_patterns(planned: Iterable[Planned]) -> tuple[Pattern, ...]:
+def first_patterns(planned: Iterable[TimedPlan]) -> tuple[Pattern, ...]:
     """The first distinct patterns, in the order in which they came, with all workflows of theirs, later ones too."""
-    groups: dict[tuple[str, Strategy], list[Planned]] = {}
+    groups: dict[tuple[str, Strategy], list[TimedPlan]] = {}
     for one in planned:
         key = (pattern(one.workflow), strategy(one.workflow))
         if one.workflow.steps and (key in groups or len(groups) < FIRST_PATTERNS):
@@ -271,9 +271,9 @@ def first_patterns(planned: Iterable[Planned]) -> tuple[Pattern, ...]:
     return tuple(found)
 
 
-def diversity(planned: Iterable[Planned]) -> tuple[Diversity, ...]:
+def diversity(planned: Iterable[TimedPlan]) -> tuple[Diversity, ...]:
     """The diversity at each place, in order."""
-    places: dict[int, list[Planned]] = {}
+    places: dict[int, list[TimedPlan]] = {}
     for one in planned:
         if one.workflow.steps:
             places.setdefault(one.place, []).append(one)
@@ -374,7 +374,7 @@ def _bits(counts: Counter[int]) -> float:
 
 
 # ── a training's journal ─────────────────────────────────────────────────────────────────────────────────────────────
-def journaled_plans(path: Path) -> Iterator[Planned]:
+def journaled_plans(path: Path) -> Iterator[TimedPlan]:
     """Every valid workflow of a journal in the order of its episodes; whether it was right is not known there.
 
     Raises:
@@ -382,4 +382,4 @@ def journaled_plans(path: Path) -> Iterator[Planned]:
     """
     with Journal.reading(path) as journal:
         for number, last, workflow in journal.workflows():
-            yield Planned(workflow, (number - 1) * PLACES // last)
+            yield TimedPlan(workflow, (number - 1) * PLACES // last)

@@ -46,7 +46,7 @@ Cells = Sequence[str]
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class TableRow:
     """One system on one task; what is not known is None.
 
     Attributes:
@@ -120,7 +120,7 @@ class Table:
     setting: str
     repeats: int
     missing: int
-    rows: tuple[Row, ...]
+    rows: tuple[TableRow, ...]
     against: str | None = None
     gaps: tuple[Gap, ...] = ()
     learning: dict[str, object] | None = None
@@ -129,7 +129,7 @@ class Table:
         """The table as plain values; shares are fractions, what is not known is null."""
         return {"differences" if name == "gaps" else name: value for name, value in asdict(self).items()}
 
-    def row(self, system: str, task: str) -> Row:
+    def row(self, system: str, task: str) -> TableRow:
         """One row; KeyError where there is none."""
         return {(row.system, row.task): row for row in self.rows}[system, task]
 
@@ -141,7 +141,7 @@ def make_table(results: Results) -> Table:
         ConfigError: the recipe compares with a system that is not in it.
     """
     by_row, config = results.by_row(), results.config
-    rows: list[Row] = []
+    rows: list[TableRow] = []
     for system in results.systems:
         mine = [make_row(system, task, by_row[system, task], config.repeats) for task in results.tasks]
         rows += [*mine, _average(mine)] if len(mine) > 1 else mine
@@ -159,7 +159,7 @@ def make_table(results: Results) -> Table:
     return Table(*about, tuple(rows), against, gaps, taught if learning else None)
 
 
-def make_row(system: str, task: str, records: Sequence[Record], repeats: int) -> Row:
+def make_row(system: str, task: str, records: Sequence[Record], repeats: int) -> TableRow:
     """One row; without records everything that they would say is None."""
     count = len(records)
     scores = list(scores_by_problem(records).values())
@@ -171,7 +171,7 @@ def make_row(system: str, task: str, records: Sequence[Record], repeats: int) ->
     usage = _used(records)
     dollars = None if usage.unpriced_calls or not count else usage.dollars / count
     status = Counter(str(record.status) for record in records)
-    return Row(
+    return TableRow(
         system=system,
         task=task,
         n=len({record.problem for record in records}),
@@ -193,14 +193,14 @@ def make_row(system: str, task: str, records: Sequence[Record], repeats: int) ->
     )
 
 
-def _average(rows: Sequence[Row]) -> Row:
+def _average(rows: Sequence[TableRow]) -> TableRow:
     """The mean of a system's rows, each task weighing the same; counts are added up.
 
     A number is known only where it is known for every task. The tasks' problems are independent, so the variance of
     the mean is the sum of theirs over the square of their number.
     """
     values: dict[str, Any] = {"system": rows[0].system, "task": AVERAGE, "k": rows[0].k, "se": None, "ci95": None}
-    for name in (one.name for one in fields(Row) if one.name not in values):
+    for name in (one.name for one in fields(TableRow) if one.name not in values):
         each = [getattr(row, name) for row in rows]
         values[name] = sum(each) if name in ("n", "masked", *_REASONS) else None if None in each else fmean(each)
     mean, dollars = values["accuracy"], values["dollars_per_question"]
@@ -208,7 +208,7 @@ def _average(rows: Sequence[Row]) -> Row:
         values["se"] = sqrt(fsum(row.se**2 for row in rows if row.se is not None)) / len(rows)
         values["ci95"] = averaged_interval([(row.accuracy or 0.0, *(row.ci95 or (0.0, 0.0))) for row in rows])
     values["right_per_dollar"] = mean / dollars if mean is not None and dollars else None
-    return Row(**values)
+    return TableRow(**values)
 
 
 def _used(records: Sequence[Record]) -> Usage:
@@ -272,7 +272,7 @@ def _csv(table: Table) -> str:
     """Every row with every column, for programs."""
     out = io.StringIO()
     writer = csv.writer(out, lineterminator="\n")
-    head: list[object] = [one.name for one in fields(Row)]
+    head: list[object] = [one.name for one in fields(TableRow)]
     place = head.index("ci95")
     head[place : place + 1] = ["ci95_low", "ci95_high"]
     writer.writerow(head)
@@ -352,7 +352,7 @@ def comparisons(table: Table) -> tuple[Cells, list[Cells]]:
     return head, rows
 
 
-def _cell(row: Row, head: str) -> str:
+def _cell(row: TableRow, head: str) -> str:
     name, form = _COLUMNS[head]
     value = getattr(row, name)
     if value is None:

@@ -90,7 +90,7 @@ Seen = Value | None
 """What a response is: a value, or (None) no value at all."""
 
 
-class Outcome(NamedTuple):
+class Likely(NamedTuple):
     """One thing that a worker may answer, and its chance; of a mistake, one that stands for the many alike."""
 
     chance: float
@@ -108,7 +108,7 @@ class View:
     step: int
 
 
-def outcomes(profile: Profile, view: View) -> list[Outcome]:
+def outcomes(profile: Profile, view: View) -> list[Likely]:
     """What the worker may answer, each with its chance; the chances add up to 1.
 
     A worker works on the last response that it sees, or on the question's list when it sees none.
@@ -117,46 +117,46 @@ def outcomes(profile: Profile, view: View) -> list[Outcome]:
         return _compare(view, SPOTS, REFEREE) if profile.referee else _compare(view, 0.0, COMPARES)
     operations = find_operations(view.instruction)
     if not operations:
-        return [Outcome(1.0, None)]
+        return [Likely(1.0, None)]
     chance = FURTHER ** (len(operations) - 1)
     for operation, wording in operations:
         chance *= profile.success(operation, wording)
     done = perform((operation for operation, _ in operations), view.seen[-1] if view.seen else view.question.value)
     if done is None:
-        return [Outcome(1.0, None)]
+        return [Likely(1.0, None)]
     if view.seen or not view.question.smudged:
         return _with_failures(chance, done, view)
-    misread = Outcome(MISREAD * chance, mistaken(view), mistake=True)
-    failed = [Outcome(MISREAD * weight, seen, slip) for weight, seen, slip in _with_failures(chance, done, view)[1:]]
+    misread = Likely(MISREAD * chance, mistaken(view), mistake=True)
+    failed = [Likely(MISREAD * weight, seen, slip) for weight, seen, slip in _with_failures(chance, done, view)[1:]]
     return [*_with_failures(chance, done, view, 1 - MISREAD), misread, *failed]
 
 
-def _with_failures(chance: float, done: Value, view: View, weight: float = 1.0) -> list[Outcome]:
+def _with_failures(chance: float, done: Value, view: View, weight: float = 1.0) -> list[Likely]:
     """Success, a failure that is admitted, and one that looks like an answer; ``weight`` is the chance of it all."""
     failed = weight * (1 - chance)
     return [
-        Outcome(weight * chance, done),
-        Outcome(failed * VISIBLE, None),
-        Outcome(failed * (1 - VISIBLE), mistaken(view), mistake=True),
+        Likely(weight * chance, done),
+        Likely(failed * VISIBLE, None),
+        Likely(failed * (1 - VISIBLE), mistaken(view), mistake=True),
     ]
 
 
-def _compare(view: View, spots: float, steady: float) -> list[Outcome]:
+def _compare(view: View, spots: float, steady: float) -> list[Likely]:
     """The majority of the answers if there is one, else the candidate that is recognised, else any that is trusted.
 
     ``spots`` is the chance to recognise what is right and what is wrong, ``steady`` that the work itself succeeds.
     """
     candidates = [candidate for candidate in view.seen if candidate is not None]
     if not candidates:
-        return [Outcome(1.0, None)]
+        return [Likely(1.0, None)]
     ranked = Counter(candidates).most_common(2)
     if ranked[0][1] > (ranked[1][1] if len(ranked) > 1 else 1):
         return _with_failures(steady, ranked[0][0], view)
     right = view.question.answer
     recognised = right if right in candidates else None
-    results: list[Outcome] = []
+    results: list[Likely] = []
     for weight, candidate in [(spots, recognised), *(((1 - spots) / len(candidates), one) for one in candidates)]:
-        results += [Outcome(weight, None)] if candidate is None else _with_failures(steady, candidate, view, weight)
+        results += [Likely(weight, None)] if candidate is None else _with_failures(steady, candidate, view, weight)
     return results
 
 
@@ -203,7 +203,7 @@ class SimulatedWorker:
         replies = tuple(read_value(message.content) for message in messages if message.role == "assistant")
         view = View(question, instruction, replies, step)
         point = int.from_bytes(draw[:8], "big") / 2**64
-        outcome = Outcome(1.0, None)
+        outcome = Likely(1.0, None)
         for outcome in outcomes(self.profile, view):  # the last one stands where rounding leaves a rest
             point -= outcome.chance
             if point < 0:

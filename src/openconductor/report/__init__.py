@@ -5,6 +5,6 @@ with intervals, a verdict of one line with its reasons, as plain values, as text
 """
 
 from openconductor.report.orchestration import Orchestration, orchestration
-from openconductor.report.verdict import Verdict, judge
+from openconductor.report.verdict import Judgement, judge
 
-__all__ = ["Orchestration", "Verdict", "judge", "orchestration"]
+__all__ = ["Judgement", "Orchestration", "judge", "orchestration"]

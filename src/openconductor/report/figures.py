@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from openconductor.evaluation.strategies import Pattern
     from openconductor.report.report import Report, Training
     from openconductor.report.rivals import Change, Effort
-    from openconductor.report.routing import Group, Routing
+    from openconductor.report.routing import Routing, RoutingGroup
 
 EDITS = {
     "drop": "step dropped",
@@ -237,7 +237,7 @@ def _routing(found: Routing) -> Section:
     return Section("Who works, and how", lines, ("", "", "share, %", _INTERVAL), rows, frozenset((0, 1)))
 
 
-def _groups(title: str, groups: Iterable[Group], figures: Sequence[str] = ()) -> Section:
+def _groups(title: str, groups: Iterable[RoutingGroup], figures: Sequence[str] = ()) -> Section:
     rows = [
         (
             one.name,

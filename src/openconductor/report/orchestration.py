@@ -24,7 +24,7 @@ from openconductor.evaluation.counterfactual import Counterfactuals
 from openconductor.evaluation.headroom import BestSingle, best_single, corrected_oracle, naive_oracle
 from openconductor.evaluation.records import MASKED, Record, Status
 from openconductor.evaluation.statistics import Difference, Estimate, Scores, scores_by_problem
-from openconductor.evaluation.strategies import Pattern, Planned, first_patterns
+from openconductor.evaluation.strategies import Pattern, TimedPlan, first_patterns
 from openconductor.report.rivals import Change, Effort, change, effort, validity_by_problem
 from openconductor.report.routing import Routing, routing
 
@@ -217,7 +217,7 @@ def orchestration(
         routing=routing(mine, workers, seed=seed),
         change=change(before, mine, workers=len(workers), seed=seed) if before else None,
         patterns=first_patterns(
-            Planned(flow, 0, one.correct, f"{one.task}/{one.problem}") for one in mine for flow in one.workflows
+            TimedPlan(flow, 0, one.correct, f"{one.task}/{one.problem}") for one in mine for flow in one.workflows
         ),
         counterfactuals=counterfactuals,
     )

@@ -25,7 +25,7 @@ from openconductor.evaluation.statistics import Association, Estimate, associati
 from openconductor.evaluation.strategies import Diversity, Pattern, diversity, first_patterns, journaled_plans
 from openconductor.plots.iterations import read_curve, window_of
 from openconductor.report.orchestration import Orchestration, orchestration
-from openconductor.report.verdict import Verdict, judge
+from openconductor.report.verdict import Judgement, judge
 from openconductor.storage import make_folder, write_whole
 
 _WORKER = ("ordinal", "name", "identity", "sampling")
@@ -93,7 +93,7 @@ class Report:
     setting: str
     missing: int
     orchestration: Orchestration
-    verdict: Verdict
+    verdict: Judgement
     headroom: Headroom | None = None
     training: Training | None = None
 

@@ -24,7 +24,7 @@ from openconductor.types import Workflow
 
 
 @dataclass(frozen=True, slots=True)
-class Group:
+class RoutingGroup:
     """A system's plans for some of the questions.
 
     Attributes:
@@ -61,9 +61,9 @@ class Routing:
         dependence: whether the workflow depends on the question; None where that cannot be told.
     """
 
-    whole: Group
-    by_task: tuple[Group, ...]
-    by_kind: tuple[Group, ...]
+    whole: RoutingGroup
+    by_task: tuple[RoutingGroup, ...]
+    by_kind: tuple[RoutingGroup, ...]
     most_bits: float
     wasted: Estimate | None
     dependence: Dependence | None
@@ -122,14 +122,14 @@ def routing_entropy(records: Sequence[Record], workers: int) -> Estimate | None:
     return Estimate(value, max(0.0, min(low, value)), min(most, max(high, value)), len(played))
 
 
-def _group(name: str, records: Sequence[Record], workers: Mapping[int, str]) -> Group:
+def _group(name: str, records: Sequence[Record], workers: Mapping[int, str]) -> RoutingGroup:
     """The plans for some questions."""
     scores, flows = statistics.scores_by_problem(records), _by_question(records)
     masked = sum(record.correct is None for record in records)
     means = [fmean(map(len, of_one)) for of_one in flows.values() if of_one]
     longest = float(max((len(flow) for of_one in flows.values() for flow in of_one), default=1))
     low, high = statistics.mean_interval(means) if len(means) > 1 else (1.0, longest)
-    return Group(
+    return RoutingGroup(
         name=name,
         questions=len(flows),
         accuracy=statistics.estimate(scores, masked) if scores else None,

@@ -1,6 +1,6 @@
 """The verdict: did a Conductor gain by orchestrating? One line and its reasons, by rules written down beforehand.
 
-In: an Orchestration. Out: a Verdict. The rules and their reasons stand in ``docs/report.md``; in short, the first that
+In: an Orchestration. Out: a Judgement. The rules and their reasons stand in ``docs/report.md``; in short, the first that
 fits:
 
 1. ``format gain only``: with the untrained Conductor's records: validity rose, accuracy given valid did not.
@@ -74,7 +74,7 @@ DEPENDS = "depends on the question"
 
 
 @dataclass(frozen=True, slots=True)
-class Verdict:
+class Judgement:
     """What the figures say.
 
     Attributes:
@@ -97,7 +97,7 @@ class _Finding(NamedTuple):
     reason: str
 
 
-def judge(found: Orchestration) -> Verdict:
+def judge(found: Orchestration) -> Judgement:
     """Judge the figures of a report by the rules."""
     asked = {
         COLLAPSE: _collapsed(found),
@@ -110,7 +110,7 @@ def judge(found: Orchestration) -> Verdict:
         asked = {FORMAT: _format_only(found.change), **asked}
     label, why = _conclude(asked, found)
     reasons = tuple(finding.reason for finding in asked.values())
-    return Verdict(label, f"{label}: {why}", reasons, {name: finding.answer for name, finding in asked.items()})
+    return Judgement(label, f"{label}: {why}", reasons, {name: finding.answer for name, finding in asked.items()})
 
 
 def _conclude(asked: dict[str, _Finding], found: Orchestration) -> tuple[Label, str]:

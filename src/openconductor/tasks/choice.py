@@ -14,7 +14,7 @@ import re
 from collections.abc import Sequence
 
 from openconductor.graders.choice import LETTERS, ChoiceGrader, choice_prompt, shuffled
-from openconductor.tasks.dataset import DatasetSpec, Place, Shape
+from openconductor.tasks.dataset import DatasetSpec, RowPlace, Shape
 from openconductor.tasks.hub import HubDataset, HubFile, parquet
 from openconductor.tasks.items import Item
 from openconductor.tasks.rows import Row
@@ -43,27 +43,27 @@ def letter_at(row: Row, field: str, count: int) -> str:
     return value.strip()
 
 
-def _with_choices(row: Row, place: Place) -> Item:
+def _with_choices(row: Row, place: RowPlace) -> Item:
     return _listed(row, place, "choices", row.text_or("subject", row.text_or("type")))
 
 
-def _with_options(row: Row, place: Place) -> Item:
+def _with_options(row: Row, place: RowPlace) -> Item:
     return _listed(row, place, "options", row.text_or("category"))
 
 
-def _listed(row: Row, place: Place, field: str, subject: str) -> Item:
+def _listed(row: Row, place: RowPlace, field: str, subject: str) -> Item:
     choices = row.choices(field)
     return _item(row.text("question"), choices, letter_at(row, "answer", len(choices)), subject, place, place.seed)
 
 
-def _gpqa(row: Row, place: Place) -> Item:
+def _gpqa(row: Row, place: RowPlace) -> Item:
     columns = ("Correct Answer", "Incorrect Answer 1", "Incorrect Answer 2", "Incorrect Answer 3")
     choices = [row.text(column).strip() for column in columns]
     subject = row.text_or("High-level domain", row.text_or("Subdomain"))
     return _item(row.text("Question"), choices, "A", subject, place, place.seed or 0)
 
 
-def _item(question: str, choices: Sequence[str], letter: str, subject: str, place: Place, seed: int | None) -> Item:
+def _item(question: str, choices: Sequence[str], letter: str, subject: str, place: RowPlace, seed: int | None) -> Item:
     if seed is not None and not any(_OF_OTHERS.search(choice) for choice in choices):
         choices, places = shuffled(choices, f"{seed} {place.id}")
         letter = LETTERS[places.index(LETTERS.index(letter))]

@@ -11,7 +11,7 @@ import re
 
 from openconductor.graders.code import CodeGrader
 from openconductor.graders.code_tests import CodeTests, from_asserts, from_rows
-from openconductor.tasks.dataset import DatasetSpec, Place, Shape
+from openconductor.tasks.dataset import DatasetSpec, RowPlace, Shape
 from openconductor.tasks.hub import HubDataset, parquet
 from openconductor.tasks.items import Item
 from openconductor.tasks.prompts import fenced, function_prompt, program_prompt
@@ -41,28 +41,28 @@ def asserted(row: Row, field: str, source: str, entry_point: str | None) -> Code
         return from_asserts(source, entry_point)
 
 
-def _local(row: Row, place: Place) -> Item:
+def _local(row: Row, place: RowPlace) -> Item:
     tests, question, solution = row_tests(row), row.text("question"), row.text_or("solution")
     starter = row.text_or("starter_code")
     text = function_prompt(question, starter=starter) if tests.entry_point else program_prompt(question)
     return place.item(text, tests, fenced(solution) if solution.strip() else None, row.text_or("subject"))
 
 
-def _humaneval(row: Row, place: Place) -> Item:
+def _humaneval(row: Row, place: RowPlace) -> Item:
     tests = asserted(row, "test", row.text("test"), row.text("entry_point"))
     return _completed(row, place, row.text("prompt"), tests)
 
 
-def _bigcodebench(row: Row, place: Place) -> Item:
+def _bigcodebench(row: Row, place: RowPlace) -> Item:
     tests = CodeTests((), row.text("entry_point"), row.text("test"))
     return _completed(row, place, row.text("complete_prompt"), tests)
 
 
-def _completed(row: Row, place: Place, prompt: str, tests: CodeTests) -> Item:
+def _completed(row: Row, place: RowPlace, prompt: str, tests: CodeTests) -> Item:
     return place.item(function_prompt("", starter=prompt), tests, fenced(prompt + row.text("canonical_solution")))
 
 
-def _mbpp(row: Row, place: Place) -> Item:
+def _mbpp(row: Row, place: RowPlace) -> Item:
     asserts = row.texts("test_list")
     if not asserts:
         raise row.wrong("test_list", [], "a list of assertions, of at least one")

@@ -27,7 +27,7 @@ from openconductor.types import Problem
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class RowPlace:
     """What an adapter needs to know beside its row: whose problem it makes, under which id, and the seed."""
 
     task: str
@@ -50,7 +50,7 @@ class Shape:
     """
 
     fields: tuple[str, ...]
-    item: Callable[[Row, Place], Item]
+    item: Callable[[Row, RowPlace], Item]
     id: str | None = None
 
 
@@ -131,7 +131,7 @@ class DatasetTask(Benchmark):
             seen[name] = row.where
             if drawn is None or name in drawn:
                 try:
-                    items.append(self._shape(row).item(row, Place(self.name, name, self.seed)))
+                    items.append(self._shape(row).item(row, RowPlace(self.name, name, self.seed)))
                 except Unusable as error:
                     left_out.append((name, str(error)))
         if not items:

@@ -26,7 +26,7 @@ from openconductor.graders.code import CodeGrader
 from openconductor.graders.code_tests import CodeTests, IoTest, from_json_lines
 from openconductor.serialisation import load
 from openconductor.tasks.code import LOCAL
-from openconductor.tasks.dataset import DatasetSpec, Place, Shape
+from openconductor.tasks.dataset import DatasetSpec, RowPlace, Shape
 from openconductor.tasks.hub import HubDataset, HubFile
 from openconductor.tasks.items import Item
 from openconductor.tasks.prompts import function_prompt, program_prompt
@@ -97,7 +97,7 @@ class _Test:
     output: str
 
 
-def _published(row: Row, place: Place) -> Item:
+def _published(row: Row, place: RowPlace) -> Item:
     tests = [*_tests(row, "public_test_cases"), *_tests(row, "private_test_cases")]
     kinds = {test.testtype for test in tests}
     inputs, outputs = [test.input for test in tests], [test.output for test in tests]

@@ -11,19 +11,19 @@ from dataclasses import replace
 
 from openconductor.graders.extraction import find_boxed
 from openconductor.graders.math import MathGrader
-from openconductor.tasks.dataset import DatasetSpec, Place, Shape
+from openconductor.tasks.dataset import DatasetSpec, RowPlace, Shape
 from openconductor.tasks.hub import HubDataset, HubFile, parquet
 from openconductor.tasks.items import Item
 from openconductor.tasks.prompts import boxed, boxed_prompt
 from openconductor.tasks.rows import Row, Unusable
 
 
-def _answered(row: Row, place: Place) -> Item:
+def _answered(row: Row, place: RowPlace) -> Item:
     """A row that gives its answer."""
     return _item(row, place, row.text("problem"), row.text_or_number("answer"))
 
 
-def _solved(row: Row, place: Place) -> Item:
+def _solved(row: Row, place: RowPlace) -> Item:
     """A row whose solution boxes the answer."""
     solution = row.text("solution")
     found = find_boxed(solution)
@@ -32,7 +32,7 @@ def _solved(row: Row, place: Place) -> Item:
     return replace(_item(row, place, row.text("problem"), found.text), canonical=solution)
 
 
-def _marked(row: Row, place: Place) -> Item:
+def _marked(row: Row, place: RowPlace) -> Item:
     """A row whose answer ends with a line that begins with ####."""
     solution = row.text("answer")
     _, mark, answer = solution.rpartition("#### ")
@@ -41,7 +41,7 @@ def _marked(row: Row, place: Place) -> Item:
     return _item(row, place, row.text("question"), answer.strip())
 
 
-def _item(row: Row, place: Place, problem: str, answer: str) -> Item:
+def _item(row: Row, place: RowPlace, problem: str, answer: str) -> Item:
     """The level is 1 to 5, or "Level 1" to "Level 5"; else ("Level ?") there is none, and the subject is the kind."""
     item = place.item(boxed_prompt(problem), answer, boxed(answer), row.text_or("subject", row.text_or("type")))
     level = re.fullmatch(r"(?:Level )?([1-5])", str(row.values.get("level")))

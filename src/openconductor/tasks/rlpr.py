@@ -10,7 +10,7 @@ from typing import cast, get_args
 
 from openconductor.graders.choice import LETTERS
 from openconductor.graders.freeform import FreeFormAnswer, FreeFormGrader, Kind, kind_of
-from openconductor.tasks.dataset import DatasetSpec, Place, Shape
+from openconductor.tasks.dataset import DatasetSpec, RowPlace, Shape
 from openconductor.tasks.hub import HubDataset, HubFile
 from openconductor.tasks.items import Item
 from openconductor.tasks.prompts import boxed, boxed_prompt
@@ -35,12 +35,12 @@ def free_form_answer(row: Row, field: str) -> FreeFormAnswer:
     return FreeFormAnswer(text, cast("Kind | None", kind), tolerance)
 
 
-def _local(row: Row, place: Place) -> Item:
+def _local(row: Row, place: RowPlace) -> Item:
     subject = row.text_or("subject", row.text_or("category"))
     return _item(row.text("question"), free_form_answer(row, "answer"), subject, place)
 
 
-def _published(row: Row, place: Place) -> Item:
+def _published(row: Row, place: RowPlace) -> Item:
     turns = [turn for turn in row.objects("prompt") if turn.get("role") == "user"]
     question = turns[-1].get("content") if turns else None
     if not isinstance(question, str) or not question.strip():
@@ -52,7 +52,7 @@ def _published(row: Row, place: Place) -> Item:
     return _item(question, FreeFormAnswer(answer), row.text_or("ability"), place)
 
 
-def _item(question: str, answer: FreeFormAnswer, subject: str, place: Place) -> Item:
+def _item(question: str, answer: FreeFormAnswer, subject: str, place: RowPlace) -> Item:
     text = answer.text.strip()
     if (answer.kind or kind_of(text)) == "choice":
         text = text.strip("().")

@@ -11,8 +11,8 @@ import pytest
 from openconductor.conductor import Conductor
 from openconductor.evaluation.records import Record, RoundRecord
 from openconductor.evaluation.strategies import (
-    Planned,
     Strategy,
+    TimedPlan,
     dependence,
     diversity,
     first_patterns,
@@ -173,11 +173,11 @@ CHECK = Workflow([Step(0, "Sort."), Step(1, "Check it.", (0,))])
 
 def test_patterns_come_in_the_order_of_their_first_workflow_with_all_that_are_like_it() -> None:
     planned = [
-        Planned(TWO, 1, True, "a"),
-        Planned(ONE, 2),
-        Planned(SAME, 3),
-        Planned(CHECK, 4),
-        Planned(TWO, 5, False, "b"),
+        TimedPlan(TWO, 1, True, "a"),
+        TimedPlan(ONE, 2),
+        TimedPlan(SAME, 3),
+        TimedPlan(CHECK, 4),
+        TimedPlan(TWO, 5, False, "b"),
     ]
     found = first_patterns(planned)
     assert [(one.pattern, one.strategy, one.count, one.first) for one in found] == [
@@ -196,7 +196,7 @@ def test_no_more_than_the_first_fifty_are_opened_but_later_ones_of_theirs_count(
         """A chain of seven steps by two workers: 64 different ones, the first step being A."""
         return Workflow([Step(0, "x"), *(Step(bits >> place & 1, "x", "all") for place in range(6))])
 
-    planned = [Planned(alternating(bits), bits) for bits in (*range(64), 0, 63)]
+    planned = [TimedPlan(alternating(bits), bits) for bits in (*range(64), 0, 63)]
     found = first_patterns(planned)
     assert len(found) == 50
     assert found[0].count == 2
@@ -205,11 +205,11 @@ def test_no_more_than_the_first_fifty_are_opened_but_later_ones_of_theirs_count(
 
 def test_diversity_is_the_effective_number_of_kinds_at_each_place() -> None:
     planned = [
-        Planned(ONE, 0, True),
-        Planned(TWO, 0, False),
-        Planned(ONE, 1),
-        Planned(SAME, 1),
-        Planned(Workflow([]), 2),
+        TimedPlan(ONE, 0, True),
+        TimedPlan(TWO, 0, False),
+        TimedPlan(ONE, 1),
+        TimedPlan(SAME, 1),
+        TimedPlan(Workflow([]), 2),
     ]
     first, second = diversity(planned)
     assert (first.place, first.workflows, first.strategies, first.patterns, first.accuracy) == (0, 2, 2.0, 2.0, 0.5)

@@ -22,7 +22,7 @@ from openconductor.plots import Picture
 from openconductor.report.figures import sections
 from openconductor.report.page import render
 from openconductor.report.report import Report, chosen, make_report
-from openconductor.report.verdict import Verdict
+from openconductor.report.verdict import Judgement
 
 pytest.importorskip("jinja2")
 Make = Callable[..., Results]
@@ -219,7 +219,7 @@ def test_the_verdict_comes_first_and_its_reasons_with_their_answers_below(report
 def test_a_verdict_has_a_tone_beside_its_words(report: Report, results: Make, page_of: PageOf) -> None:
     tones = {"orchestration gain": "good", "format gain only": "bad", "collapse": "bad", "no gain": "bad"}
     for label in (*tones, "undecided (n too small)", "a label of tomorrow"):
-        verdict = Verdict(label, f"{label}: because", ("because",), {"asked": "yes"})  # type: ignore[arg-type]
+        verdict = Judgement(label, f"{label}: because", ("because",), {"asked": "yes"})  # type: ignore[arg-type]
         (banner,) = page_of(results(), replace(report, verdict=verdict)).with_class("verdict")
         assert banner.attributes["class"] == f"verdict {tones.get(label, 'open')}"
         assert banner.text == f"{label} because"
