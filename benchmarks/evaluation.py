@@ -44,7 +44,7 @@ from typing import Any, ClassVar
 
 import aiohttp
 
-from openconductor.evaluation.config import make_eval_config
+from openconductor.evaluation.eval_config import make_eval_config
 from openconductor.evaluation.grid import Progress, run_grid
 from openconductor.journal import JournalReader
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from openconductor.evaluation.config import KINDS, PLANNER, WORKER, WORKERS, load_eval_config, read_spec
+from openconductor.evaluation.eval_config import KINDS, PLANNER, WORKER, WORKERS, load_eval_config, read_spec
 from openconductor.evaluation.grid import run_grid
 from openconductor.evaluation.systems import ABLATIONS
 from openconductor.evaluation.tables import make_table

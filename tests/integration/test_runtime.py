@@ -22,8 +22,8 @@ from openconductor.protocols import CallContext  # noqa: E402
 from openconductor.providers.tiny import Checkpoint, TinyProvider  # noqa: E402
 from openconductor.training import checkpoint as saving  # noqa: E402
 from openconductor.training.checkpoint import build_model, build_tokenizer, load_model, save_conductor  # noqa: E402
-from openconductor.training.config import ModelConfig, TrainConfig  # noqa: E402
 from openconductor.training.rollout import complete  # noqa: E402
+from openconductor.training.train_config import ModelConfig, TrainConfig  # noqa: E402
 from openconductor.types import Sampling  # noqa: E402
 
 pytestmark = pytest.mark.train

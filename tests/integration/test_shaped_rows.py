@@ -24,7 +24,7 @@ from shaped_rows import SHAPES, write_run
 
 from openconductor import cli
 from openconductor.errors import SandboxError
-from openconductor.evaluation.config import ConductorTable, EvalConfig, TaskTable
+from openconductor.evaluation.eval_config import ConductorTable, EvalConfig, TaskTable
 from openconductor.evaluation.grid import run_grid
 from openconductor.evaluation.tables import TableRow, make_table
 from openconductor.providers import PROVIDERS

@@ -6,7 +6,7 @@ import pytest
 
 pytest.importorskip("trl", reason="needs the extra 'train': pip install 'openconductor[train]'")
 
-from openconductor.training.config import TrainConfig
+from openconductor.training.train_config import TrainConfig
 
 
 @pytest.fixture(scope="session")

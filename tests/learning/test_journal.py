@@ -15,7 +15,7 @@ from openconductor.errors import AuthFailed
 from openconductor.gym.bundled import bundled_folder
 from openconductor.journal import Journal
 from openconductor.training import run
-from openconductor.training.config import TrainConfig
+from openconductor.training.train_config import TrainConfig
 
 pytestmark = [pytest.mark.train, pytest.mark.timeout(300)]
 

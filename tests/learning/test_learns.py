@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 
 from openconductor.gym.bundled import bundled_folder
-from openconductor.training.config import TrainConfig, load_train_config
 from openconductor.training.run import train
+from openconductor.training.train_config import TrainConfig, load_train_config
 
 pytestmark = [pytest.mark.train, pytest.mark.slow, pytest.mark.timeout(900)]
 

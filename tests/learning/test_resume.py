@@ -17,7 +17,7 @@ import pytest
 from openconductor.errors import ConfigError, JournalError
 from openconductor.gym.bundled import bundled_folder
 from openconductor.training import run
-from openconductor.training.config import TrainConfig, dump_train_config
+from openconductor.training.train_config import TrainConfig, dump_train_config
 
 pytestmark = [pytest.mark.train, pytest.mark.timeout(600)]
 

@@ -32,7 +32,7 @@ from openconductor.cli.runs import (
 from openconductor.errors import BudgetExceeded, ConfigError
 
 if TYPE_CHECKING:
-    from openconductor.evaluation.config import EvalConfig
+    from openconductor.evaluation.eval_config import EvalConfig
     from openconductor.evaluation.grid import Regraded
     from openconductor.evaluation.records import Results
 
@@ -124,7 +124,7 @@ class _Tasks:
 
 def _recipe(given: Mapping[str, object], overrides: Sequence[str], path: Path | None, asked: _Tasks) -> EvalConfig:
     """The recipe: of a file, or of the command line alone; what the command line says wins."""
-    from openconductor.evaluation.config import load_eval_config, make_eval_config, plain_config
+    from openconductor.evaluation.eval_config import load_eval_config, make_eval_config, plain_config
 
     if path is None:
         if overrides:

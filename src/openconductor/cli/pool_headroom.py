@@ -41,7 +41,7 @@ def headroom(  # noqa: PLR0913, PLR0917 - the options of a command
 
     Every worker is asked alone. Exits with 1 where the budget was spent first; what was asked is kept and shown.
     """
-    from openconductor.evaluation.config import GYM, make_eval_config
+    from openconductor.evaluation.eval_config import GYM, make_eval_config
     from openconductor.evaluation.headroom import headroom as measure
     from openconductor.evaluation.headroom import outcome_matrix
     from openconductor.evaluation.records import Results

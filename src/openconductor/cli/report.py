@@ -42,7 +42,7 @@ def report(
 
     Of a recipe everything is done by this one command: it evaluates (or goes on with what is in --out), then reports.
     """
-    from openconductor.evaluation.config import load_eval_config
+    from openconductor.evaluation.eval_config import load_eval_config
     from openconductor.evaluation.records import Results
     from openconductor.report.figures import heading, sections
     from openconductor.report.report import chosen, make_report, same_questions, write_report
@@ -79,7 +79,7 @@ def _replay(
     """Replay the plans of so many questions; None where nothing is to be replayed."""
     import asyncio
 
-    from openconductor.evaluation.config import GYM
+    from openconductor.evaluation.eval_config import GYM
     from openconductor.report.replays import replayed
 
     if limit is None:

@@ -15,7 +15,7 @@ from openconductor.cli import console
 from openconductor.errors import ConfigError
 
 if TYPE_CHECKING:
-    from openconductor.evaluation.config import EvalConfig
+    from openconductor.evaluation.eval_config import EvalConfig
     from openconductor.evaluation.grid import Progress
     from openconductor.evaluation.records import Results
     from openconductor.report.figures import Section

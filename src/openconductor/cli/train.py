@@ -16,7 +16,7 @@ from openconductor.cli.runs import AsJson, new_folder
 from openconductor.errors import ConfigError
 
 if TYPE_CHECKING:
-    from openconductor.training.config import TrainConfig
+    from openconductor.training.train_config import TrainConfig
 
 Record = Mapping[str, object]
 
@@ -39,7 +39,7 @@ def train(
     as_json: AsJson = False,
 ) -> None:
     """Train a Conductor by a recipe (needs the extra train)."""
-    from openconductor.training.config import load_train_config
+    from openconductor.training.train_config import load_train_config
 
     config = load_train_config(recipe, overrides or ())
     if study is not None:

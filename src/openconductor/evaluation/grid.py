@@ -28,7 +28,7 @@ from openconductor.baselines.observed import text_of
 from openconductor.budget import BudgetMeter, PaidCall, check_price
 from openconductor.errors import BudgetExceeded, ConfigError
 from openconductor.evaluation import Outcome, at_once, records, systems, tables
-from openconductor.evaluation.config import (
+from openconductor.evaluation.eval_config import (
     HINDSIGHT,
     WORKER,
     EvalConfig,

@@ -23,7 +23,7 @@ from openconductor.baselines.planned import PlannedOrchestrator, RandomWorkflows
 from openconductor.baselines.single import SingleWorker
 from openconductor.errors import ConfigError
 from openconductor.evaluation import Outcome, evaluate
-from openconductor.evaluation.config import ALONE, GYM, ORACLE
+from openconductor.evaluation.eval_config import ALONE, GYM, ORACLE
 from openconductor.evaluation.records import Record, record_of
 from openconductor.evaluation.statistics import (
     Difference,

@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING, Any, Literal, Self, cast
 from openconductor.baselines.observed import Observations, oracle_observed
 from openconductor.errors import ConfigError, JournalError, WorkflowError, caused_by_plan
 from openconductor.evaluation import Outcome
-from openconductor.evaluation.config import (
+from openconductor.evaluation.eval_config import (
     ALONE,
     HINDSIGHT,
     MOST_REPEATS,

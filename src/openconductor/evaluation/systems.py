@@ -22,7 +22,7 @@ from openconductor.baselines.rewired import ablated
 from openconductor.conductor import Conductor
 from openconductor.config import nearest
 from openconductor.errors import ConfigError, TaskError
-from openconductor.evaluation.config import (
+from openconductor.evaluation.eval_config import (
     CONDUCTOR,
     CONSTRAINED_TOKENS,
     GYM,

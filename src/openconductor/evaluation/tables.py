@@ -20,7 +20,7 @@ from math import fsum, sqrt
 from statistics import fmean, quantiles
 from typing import Any
 
-from openconductor.evaluation.config import HINDSIGHT, against_in
+from openconductor.evaluation.eval_config import HINDSIGHT, against_in
 from openconductor.evaluation.records import MASKED, Record, Results
 from openconductor.evaluation.statistics import (
     Difference,

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from openconductor.evaluation.config import ALONE, ORACLE
+from openconductor.evaluation.eval_config import ALONE, ORACLE
 from openconductor.evaluation.headroom import corrected_oracle, naive_oracle
 from openconductor.evaluation.statistics import Estimate, Scores, scores_by_problem
 from openconductor.plots.estimates import accuracy_of, difference_of

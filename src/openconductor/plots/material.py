@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from functools import cache, cached_property
 from typing import Any
 
-from openconductor.evaluation.config import ALONE, CONDUCTOR, HINDSIGHT, ORACLE
+from openconductor.evaluation.eval_config import ALONE, CONDUCTOR, HINDSIGHT, ORACLE
 from openconductor.evaluation.records import Record
 from openconductor.gym.questions import KINDS
 from openconductor.plots.iterations import Iteration

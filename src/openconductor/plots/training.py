@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from statistics import fmean
 from typing import TYPE_CHECKING
 
-from openconductor.evaluation.config import ALONE
+from openconductor.evaluation.eval_config import ALONE
 from openconductor.evaluation.statistics import Estimate
 from openconductor.plots.estimates import accuracy
 from openconductor.plots.iterations import Iteration, smoothed, window_of

@@ -12,7 +12,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from openconductor.evaluation.config import ALONE
+from openconductor.evaluation.eval_config import ALONE
 from openconductor.evaluation.records import Record
 from openconductor.evaluation.statistics import Estimate, wilson_interval
 from openconductor.measures import worker_shares

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from openconductor.evaluation.config import HINDSIGHT
+from openconductor.evaluation.eval_config import HINDSIGHT
 from openconductor.report import words as say
 from openconductor.report.orchestration import Level, Orchestration
 from openconductor.report.words import NOTHING, counted, percent, points, span

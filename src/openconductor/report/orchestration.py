@@ -19,8 +19,8 @@ from typing import Any, get_args
 
 from openconductor.errors import ConfigError
 from openconductor.evaluation import statistics
-from openconductor.evaluation.config import ALONE
 from openconductor.evaluation.counterfactual import Counterfactuals
+from openconductor.evaluation.eval_config import ALONE
 from openconductor.evaluation.headroom import BestSingle, best_single, corrected_oracle, naive_oracle
 from openconductor.evaluation.records import MASKED, Record, Status
 from openconductor.evaluation.statistics import Difference, Estimate, Scores, scores_by_problem

@@ -18,7 +18,7 @@ from importlib.resources import files
 from typing import TYPE_CHECKING
 
 from openconductor.errors import ConfigError
-from openconductor.evaluation.config import dump_eval_config
+from openconductor.evaluation.eval_config import dump_eval_config
 from openconductor.evaluation.records import MASKED, Results
 from openconductor.evaluation.statistics import Difference, Estimate
 from openconductor.evaluation.tables import latency, make_table

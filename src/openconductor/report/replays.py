@@ -14,7 +14,6 @@ from pathlib import Path
 
 from openconductor.budget import BudgetMeter, PaidCall
 from openconductor.errors import ConfigError
-from openconductor.evaluation.config import GYM
 from openconductor.evaluation.counterfactual import (
     Counterfactuals,
     Options,
@@ -23,6 +22,7 @@ from openconductor.evaluation.counterfactual import (
     exact_replay,
     pool_replay,
 )
+from openconductor.evaluation.eval_config import GYM
 from openconductor.evaluation.grid import give_back, open_purse
 from openconductor.evaluation.records import JOURNAL, Record, Results, sample_number
 from openconductor.evaluation.systems import load_pool, load_sheets

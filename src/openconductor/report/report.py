@@ -17,8 +17,8 @@ from statistics import fmean
 from typing import Any, cast
 
 from openconductor.errors import ConfigError
-from openconductor.evaluation.config import CONDUCTOR
 from openconductor.evaluation.counterfactual import Counterfactuals
+from openconductor.evaluation.eval_config import CONDUCTOR
 from openconductor.evaluation.headroom import Headroom, headroom
 from openconductor.evaluation.records import JOURNAL, Results, read_folder
 from openconductor.evaluation.statistics import Association, Estimate, association, mean_interval

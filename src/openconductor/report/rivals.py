@@ -22,7 +22,7 @@ from statistics import fmean
 from typing import NamedTuple
 
 from openconductor.evaluation import statistics
-from openconductor.evaluation.config import ALONE
+from openconductor.evaluation.eval_config import ALONE
 from openconductor.evaluation.records import MASKED, Record
 from openconductor.evaluation.statistics import Difference, Estimate, Key, Scores, difference, scores_by_problem
 from openconductor.report.routing import routing_entropy

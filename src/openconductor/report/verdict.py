@@ -1,6 +1,6 @@
 """The verdict: did a Conductor gain by orchestrating? One line and its reasons, by rules written down beforehand.
 
-In: an Orchestration. Out: a Judgement. The rules and their reasons stand in ``docs/report.md``; in short, the first that
+In: an Orchestration. Out: a Judgement. The rules and their reasons are in ``docs/report.md``; in short, the first that
 fits:
 
 1. ``format gain only``: with the untrained Conductor's records: validity rose, accuracy given valid did not.

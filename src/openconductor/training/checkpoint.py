@@ -35,7 +35,7 @@ from openconductor.gym.questions import JOINERS, LARGEST, OPENERS, SMUDGED
 from openconductor.gym.sampling import REMARK
 from openconductor.gym.world import COMPARE, OPERATIONS, WORDINGS
 from openconductor.providers.tiny import PLAIN_CHAT, Checkpoint
-from openconductor.training.config import ModelConfig, TrainConfig
+from openconductor.training.train_config import ModelConfig, TrainConfig
 
 COMPLETE = "complete"
 """The file that marks a folder as whole; it is written last."""

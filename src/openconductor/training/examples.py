@@ -19,7 +19,7 @@ from openconductor.protocols import Grader
 from openconductor.reward import RewardFunction
 from openconductor.tasks import load_task
 from openconductor.tasks.paper_mix import MixGrader
-from openconductor.training.config import TrainConfig
+from openconductor.training.train_config import TrainConfig
 from openconductor.types import Problem
 
 HELD_OUT_SEED = 2_000_000  # no training draws with it

@@ -26,10 +26,10 @@ from trl.trainer.utils import shutdown_event_loop_in_daemon
 
 from openconductor.errors import JournalError
 from openconductor.training.checkpoint import COMPLETE, storing
-from openconductor.training.config import TrainConfig
 from openconductor.training.curves import Curve, measure
 from openconductor.training.examples import Setup
 from openconductor.training.rollout import completion_of, render_chat, score_all
+from openconductor.training.train_config import TrainConfig
 from openconductor.types import Problem
 
 

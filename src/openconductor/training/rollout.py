@@ -17,7 +17,7 @@ from openconductor.pool import WorkerPool
 from openconductor.prompt import render_prompt
 from openconductor.reward import RewardFunction, Scored
 from openconductor.training.checkpoint import end_id, pad_id
-from openconductor.training.config import TrainConfig
+from openconductor.training.train_config import TrainConfig
 from openconductor.types import Completion, Problem, Question, Usage
 
 _BATCH = 100

@@ -45,11 +45,11 @@ from openconductor.training.checkpoint import (
     save_conductor,
 )
 from openconductor.training.cold_start import cold_start, widen
-from openconductor.training.config import TrainConfig, differences, dump_train_config, load_train_config
 from openconductor.training.curves import Curve, Record, measure
 from openconductor.training.examples import Setup, held_out_problems, load_questions, training_problems
 from openconductor.training.grpo import WorkflowReward, run_grpo
 from openconductor.training.rollout import complete, score_all, write_prompt
+from openconductor.training.train_config import TrainConfig, differences, dump_train_config, load_train_config
 
 _PACKAGES = ("openconductor", "torch", "transformers", "trl", "accelerate", "tokenizers", "datasets")
 

@@ -20,10 +20,10 @@ from openconductor.errors import ConfigError, OpenConductorError
 from openconductor.gym.levels import reference_levels
 from openconductor.gym.questions import draw_questions
 from openconductor.storage import write_whole
-from openconductor.training.config import TrainConfig, differences, dump_train_config, load_train_config
 from openconductor.training.curves import Record
 from openconductor.training.examples import HELD_OUT_SEED
 from openconductor.training.run import keep_quiet
+from openconductor.training.train_config import TrainConfig, differences, dump_train_config, load_train_config
 
 CONTROLS = ("shuffled", "flipped")
 _POLL = 0.5  # seconds

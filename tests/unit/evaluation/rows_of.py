@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from decimal import Decimal
 from typing import Any
 
-from openconductor.evaluation.config import EvalConfig, TaskTable
+from openconductor.evaluation.eval_config import EvalConfig, TaskTable
 from openconductor.evaluation.records import Record, Results, RoundRecord, Status
 from openconductor.types import Step, Usage, Workflow
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from openconductor.errors import ConfigError
-from openconductor.evaluation.config import (
+from openconductor.evaluation.eval_config import (
     EvalConfig,
     LearnTable,
     Spec,

@@ -31,7 +31,7 @@ from openconductor.errors import (
     TaskError,
 )
 from openconductor.evaluation import grid, systems
-from openconductor.evaluation.config import EvalConfig, make_eval_config
+from openconductor.evaluation.eval_config import EvalConfig, make_eval_config
 from openconductor.evaluation.grid import Move, OnProgress, Progress, Regraded, regrade
 from openconductor.evaluation.records import Results, holds, read_folder, sample_number
 from openconductor.graders.math import MathGrader

@@ -20,7 +20,7 @@ from openconductor.baselines.routers import RouterDC
 from openconductor.conductor import Conductor
 from openconductor.errors import ConfigError, TaskError
 from openconductor.evaluation import systems
-from openconductor.evaluation.config import EvalConfig, Spec, make_eval_config, read_spec
+from openconductor.evaluation.eval_config import EvalConfig, Spec, make_eval_config, read_spec
 from openconductor.evaluation.systems import (
     Lessons,
     System,

@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 import pytest
 
-from openconductor.evaluation.config import EvalConfig, TaskTable
+from openconductor.evaluation.eval_config import EvalConfig, TaskTable
 from openconductor.evaluation.records import Record, Results
 from openconductor.evaluation.statistics import scores_by_problem, wilson_interval
 from openconductor.evaluation.tables import AVERAGE, make_table

@@ -9,7 +9,7 @@ from html.parser import HTMLParser
 
 import pytest
 
-from openconductor.evaluation.config import EvalConfig, TaskTable
+from openconductor.evaluation.eval_config import EvalConfig, TaskTable
 from openconductor.evaluation.records import Record, Results, RoundRecord, Status
 from openconductor.plots import Picture
 from openconductor.report.report import Report, make_report

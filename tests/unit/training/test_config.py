@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from openconductor.errors import ConfigError
-from openconductor.training.config import TrainConfig, differences, dump_train_config, load_train_config
+from openconductor.training.train_config import TrainConfig, differences, dump_train_config, load_train_config
 
 RECIPES = Path(__file__).parents[3] / "recipes"
 TRAININGS = [path for path in sorted(RECIPES.glob("*.toml")) if "systems" not in tomllib.loads(path.read_text("utf-8"))]

@@ -10,10 +10,10 @@ import pytest
 
 from openconductor.gym.workers import gym_pool
 from openconductor.reward import Scored
-from openconductor.training.config import TrainConfig, load_train_config
 from openconductor.training.curves import Curve
 from openconductor.training.examples import Setup
 from openconductor.training.grpo import WorkflowReward, grpo_arguments
+from openconductor.training.train_config import TrainConfig, load_train_config
 from openconductor.types import Completion, Episode, Grade, Problem, Usage
 
 RECIPE = Path(__file__).parents[3] / "recipes" / "gym.toml"
