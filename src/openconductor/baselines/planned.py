@@ -13,7 +13,6 @@ from openconductor.baselines.observed import Observations
 from openconductor.baselines.pools import Baseline, check_count, ordinal_in
 from openconductor.episode import Stage
 from openconductor.errors import ConfigError
-from openconductor.gym.levels import BEST_FIXED, fixed_workflow
 from openconductor.gym.questions import read_question
 from openconductor.gym.sampling import random_workflow
 from openconductor.parser import validate_workflow
@@ -123,6 +122,8 @@ class BestFixed(Baseline):
         """The constant; the gym's has subtasks that depend on the question."""
         if self._workflow is not None:
             return self._workflow
+        from openconductor.gym.levels import BEST_FIXED, fixed_workflow
+
         asked = in_gym(question)
         if asked is None:
             raise ConfigError("BestFixed: outside the gym, expected observations of a selection split, or a workflow")

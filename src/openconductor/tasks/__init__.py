@@ -13,7 +13,6 @@ from typing import cast
 
 from openconductor.config import load_registered, nearest, shorten
 from openconductor.errors import ConfigError
-from openconductor.tasks.dataset import DatasetSpec, DatasetTask
 from openconductor.tasks.items import Benchmark
 
 TASKS: dict[str, str] = {
@@ -50,7 +49,12 @@ def load_task(name: str, **options: object) -> Benchmark:
             nearest.
     """
     made = load_registered(TASKS, name, what="task")
-    make = cast("Callable[..., Benchmark]", partial(DatasetTask, made) if isinstance(made, DatasetSpec) else made)
+    if isinstance(made, type):
+        make = cast("Callable[..., Benchmark]", made)
+    else:
+        from openconductor.tasks.dataset import DatasetSpec, DatasetTask
+
+        make = partial(DatasetTask, cast("DatasetSpec", made))
     known = list(inspect.signature(make).parameters)
     given = {option: value for option, value in options.items() if value is not None}
     for option, value in given.items():

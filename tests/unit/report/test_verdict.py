@@ -17,7 +17,7 @@ from planted_records import WORKERS, Plan, Player, alone, always, by_kind, flat,
 from openconductor.evaluation.counterfactual import Counterfactuals
 from openconductor.evaluation.records import Record
 from openconductor.evaluation.statistics import Difference, cautious_mean, difference, scores_by_problem
-from openconductor.report import Verdict, judge, orchestration
+from openconductor.report import Judgement, judge, orchestration
 from openconductor.report.rivals import vote
 from openconductor.report.verdict import BEST, COLLAPSE, DEPENDS, EQUAL_COST
 
@@ -37,7 +37,7 @@ def conductor(skill: float, plan: Plan = ROUTED, **changes: object) -> dict[str,
     return {"conductor": Player(flat(skill), plan, planned=True, **changes)}  # pyright: ignore[reportArgumentType]
 
 
-def verdict(records: Sequence[Record], **more: object) -> Verdict:
+def verdict(records: Sequence[Record], **more: object) -> Judgement:
     return judge(orchestration(records, workers=WORKERS, **more))  # pyright: ignore[reportArgumentType]
 
 
