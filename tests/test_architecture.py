@@ -24,23 +24,24 @@ ROOT = Path(__file__).resolve().parent.parent
 PACKAGE = ROOT / "src" / "openconductor"
 SOURCES = sorted(PACKAGE.rglob("*.py"))
 
-# Lines of code (without blank lines, comments and docstrings) that a folder of the package may have.
+# Lines of code (without blank lines, comments and docstrings) that a folder of the package may have. The sum is to come
+# down to 16,000, and TEST_LINES to 20,000.
 BUDGET = {
-    "": 2_955,  # the modules at the root
+    "": 2_950,  # the modules at the root
     "baselines": 965,
-    "cli": 3_100,
-    "evaluation": 2_358,
-    "graders": 2_090,
-    "gym": 715,
-    "journal": 655,
+    "cli": 2_315,
+    "evaluation": 2_355,
+    "graders": 1_970,
+    "gym": 710,
+    "journal": 650,
     "plots": 900,
-    "providers": 2_150,
-    "report": 1_350,
+    "providers": 2_145,
+    "report": 1_330,
     "sandboxes": 1_230,
-    "tasks": 1_440,
-    "training": 1_155,
+    "tasks": 1_330,
+    "training": 1_145,
 }
-TEST_LINES = 40_000  # of all kinds, in tests/
+TEST_LINES = 33_900  # of all kinds, in tests/
 FILE_LINES = 450  # of all kinds, in one file
 FOLDER_FILES = 10  # but in the root, in cli/ and on the shelves
 FOLDED_BELOW = 150  # lines of code: a module with one importer is part of it, unless it is on a shelf

@@ -14,7 +14,7 @@ from openconductor import cli
 from openconductor.evaluation import counterfactual
 from openconductor.evaluation.records import Results
 from openconductor.journal import JournalReader
-from openconductor.report.replays import replayed
+from openconductor.report.report import replayed
 
 pytest.importorskip("numpy")
 pytest.importorskip("safetensors")
@@ -163,7 +163,7 @@ def test_what_is_not_there_is_said(run: Path, tmp_path: Path, root: Path, capsys
 @pytest.fixture
 def paid(run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A copy of the run whose replays go to the workers, as those of any other pool do, and not to exact chances."""
-    monkeypatch.setattr("openconductor.report.replays.GYM", "nowhere")
+    monkeypatch.setattr("openconductor.report.report.GYM", "nowhere")
     return Path(shutil.copytree(run, tmp_path / "paid"))
 
 

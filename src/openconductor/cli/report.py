@@ -80,7 +80,7 @@ def _replay(
     import asyncio
 
     from openconductor.evaluation.eval_config import GYM
-    from openconductor.report.replays import replayed
+    from openconductor.report.report import replayed
 
     if limit is None:
         free = results.config.pool == GYM and all(table.name == GYM for table in results.config.task)

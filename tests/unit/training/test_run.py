@@ -8,7 +8,7 @@ import pytest
 
 from openconductor.gym.world import asks_to_compare
 from openconductor.parser import validate_workflow
-from openconductor.training.cold_start import vary
+from openconductor.training.run import vary
 from openconductor.types import Step, Workflow
 
 pytestmark = pytest.mark.train
