@@ -276,7 +276,7 @@ def check_price(meter: BudgetMeter | None, worker: Worker) -> None:
 def _check(budget: Budget) -> None:
     for name in (field.name for field in fields(budget)):
         value, good = getattr(budget, name), False
-        with suppress(TypeError, ArithmeticError):  # a text; a Decimal that is no number cannot even be compared
+        with suppress(TypeError, ArithmeticError):  # a text; a Decimal that is not a number cannot even be compared
             good = value is None or (not isinstance(value, bool) and value >= 0)
         if not good:
             raise ConfigError(f"Budget.{name}: got {value!r}, expected a number of at least 0, or None for no limit")

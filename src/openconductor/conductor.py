@@ -42,7 +42,7 @@ class Conductor:
         pool: the workers on offer.
         max_steps: the most steps that one workflow may have.
         max_rounds: how often the planner is called for a question, an accepting call included; 1 is no recursion, None
-            goes on until the planner accepts or the budget ends, and then needs a budget that workers do use up.
+            continues until the planner accepts or the budget ends, and then needs a budget that workers do use up.
         prompt: how the planner is asked; default: the checkpoint's, else ``PromptOptions()``.
         sampling: how the planner samples; default: the checkpoint's, else at most 1,024 tokens.
         timeout_s: the total deadline of one planner call.

@@ -1,8 +1,7 @@
 """Strict TOML, for pool files and recipes, and the names on shelves. In: a file and overrides, or a name. Out: a value.
 
-Nothing is guessed: an unknown key or name is a ConfigError that names the nearest known one, a string is no number, and
-whatever looks like an API key is refused (keys come from the environment only). pydantic is imported when a file is
-read.
+Nothing is guessed: an unknown key or name is a ConfigError that names the nearest known one, a string is not a number.
+What looks like an API key is refused (keys come from the environment only). pydantic is imported when a file is read.
 """
 
 from __future__ import annotations
@@ -150,7 +149,7 @@ def validate(data: Mapping[str, object], model: type[T], *, where: str) -> T:
     _refuse_keys(data, where)
     adapter = TypeAdapter(model)
     # By way of JSON, because that is pydantic's strict mode in which an array is a tuple and a string a path or a
-    # Decimal, but "4" is no number and true is no 1.
+    # Decimal, but "4" is not a number and true is not 1.
     document = json.dumps(data, default=str)
     try:
         return adapter.validate_json(document, strict=True, extra="forbid")
@@ -197,7 +196,7 @@ def _toml_value(text: str) -> object:
 
 
 def _refuse_keys(node: object, where: str, path: str = "") -> None:
-    """Raise where an API key seems to stand in the file; the message never shows it."""
+    """Raise where an API key seems to be in the file; the message never shows it."""
     if isinstance(node, Mapping):
         items = list(cast("Mapping[object, object]", node).items())
     else:

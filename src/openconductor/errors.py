@@ -2,7 +2,7 @@
 
     OpenConductorError
     ├─ ConfigError(ValueError)             stop         wrong recipe, flag, pool file, missing key or extra
-    ├─ WorkflowError(ValueError)           data         the text is no workflow: reward 0
+    ├─ WorkflowError(ValueError)           data         the text is not a workflow: reward 0
     ├─ WorkerError(RuntimeError)           retry, data  a worker (or the Conductor's model) failed
     │  ├─ RateLimited                      retry        429, quota
     │  ├─ WorkerTimeout(TimeoutError)      retry        the total deadline or a read's passed
@@ -48,7 +48,7 @@ class ConfigError(OpenConductorError, ValueError):
 
 
 class WorkflowReason(StrEnum):
-    """Why a text is no workflow."""
+    """Why a text is not a workflow."""
 
     MISSING_LIST = "missing_list"
     NOT_A_LITERAL = "not_a_literal"
@@ -64,7 +64,7 @@ class WorkflowReason(StrEnum):
 
 
 class WorkflowError(OpenConductorError, ValueError):
-    """The Conductor's text is no workflow; ``.reason`` says which rule it broke."""
+    """The Conductor's text is not a workflow; ``.reason`` says which rule it broke."""
 
     def __init__(self, reason: WorkflowReason, message: str) -> None:
         super().__init__(reason, message)

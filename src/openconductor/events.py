@@ -43,7 +43,7 @@ class CallEnded(Moment):
 
 @dataclass(frozen=True, slots=True)
 class Planned(Moment):
-    """The Conductor wrote its completion; ``workflow`` is None where that is no workflow (then ``error`` is set)."""
+    """The Conductor wrote its completion; ``workflow`` is None where that is not a workflow (then ``error`` is set)."""
 
     completion: Completion
     workflow: Workflow | None

@@ -82,7 +82,7 @@ def step_context(
 
 
 def find_fault(completion: Completion) -> WorkerError | None:
-    """Why a completion is no answer: filtered (Refused) or blank (EmptyResponse); None where it is one.
+    """Why a completion is not an answer: filtered (Refused) or blank (EmptyResponse); None where it is one.
 
     A text cut at its token limit is an answer. One that was cut before any text came (all of it went into reasoning) is
     an EmptyResponse that is not retryable: the plan chose that worker, so the reward grades it.

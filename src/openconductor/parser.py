@@ -137,7 +137,7 @@ def validate_workflow(workflow: Workflow, workers: Iterable[int], *, max_steps: 
 
 @dataclass(frozen=True, slots=True)
 class _List:
-    """One list as it stands in the text: where, and either its source or why it cannot be a literal."""
+    """One list as it is in the text: where, and either its source or why it cannot be a literal."""
 
     name: str
     start: int

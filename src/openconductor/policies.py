@@ -39,7 +39,7 @@ LOOK_S = 0.5
 
 FAILURES = 5
 QUIET_S = 1.0
-"""So many failures in a row open a circuit, where nothing has succeeded for so long: of many calls in flight the slow
+"""This many failures in a row open a circuit, where nothing has succeeded for so long: of many calls in flight the slow
 failures end in a row."""
 
 COOL_DOWN_S = 3.0
@@ -207,7 +207,7 @@ class CallLimits:
             self._wake_next()
 
     def pause(self, seconds: float) -> None:
-        """Send nothing for so many seconds, because the server said so; too long a pause is none."""
+        """Send nothing for this many seconds, because the server said so; too long a pause is none."""
         if seconds <= LONGEST_RETRY_AFTER_S:
             self._paused_until = max(self._paused_until, asyncio.get_running_loop().time() + seconds)
 

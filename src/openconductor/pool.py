@@ -126,7 +126,7 @@ _PROVIDER_KEYS = ("base_url", "api_key_env", "command", "url", "env", "argument"
 # ── the pool file ────────────────────────────────────────────────────────────────────────────────────────────────────
 @dataclass(frozen=True, slots=True)
 class SamplingTable:
-    """``sampling = {...}`` of a pool file; what goes beyond these stands in ``body``."""
+    """``sampling = {...}`` of a pool file; what goes beyond these is in ``body``."""
 
     temperature: float | None = None
     max_tokens: int | None = None

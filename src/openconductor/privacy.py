@@ -17,7 +17,7 @@ from urllib.parse import quote, quote_plus
 from openconductor.errors import JournalError
 
 MARK = "[key]"
-"""What stands in the place of a secret."""
+"""What is in the place of a secret."""
 
 _NAMES = re.compile("KEY|TOKEN|SECRET|PASSWORD", re.IGNORECASE)
 _SHORTEST = 8  # characters; a shorter value is a word

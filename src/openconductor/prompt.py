@@ -355,7 +355,7 @@ They show the form. Which workers and how many steps are best depends on the que
 
 
 def _later_round(previous: Round, options: PromptOptions) -> str:
-    """What the Conductor is told of the round before, and what it may do now."""
+    """What the Conductor is told about the round before, and what it may do now."""
     lines = ["---", "You have already written a plan for this question."]
     answer = previous.transcript.answer if previous.transcript is not None else None
     if previous.workflow is None:

@@ -170,7 +170,7 @@ class RewardFunction:
 
         Args:
             problem: the question and its reference answer.
-            completion: what the Conductor wrote; one whose ``finish_reason`` is ``length`` is no workflow.
+            completion: what the Conductor wrote; one whose ``finish_reason`` is ``length`` is not a workflow.
             sample: the rollout's index in its group.
             pool: the workers that this question offered; default: all.
             previous: the round before, in recursion: three empty lists then accept its answer, where it has one.
@@ -210,7 +210,7 @@ async def grade_answer(
         grader: the judge.
         problem: what was asked.
         answer: what was answered.
-        timeout_s: after so many seconds the verdict is undecided; None is no limit.
+        timeout_s: after this many seconds the verdict is undecided; None is no limit.
 
     Raises:
         ConfigError, TaskError, AuthFailed, BudgetExceeded, JournalError: nothing that follows can be graded.

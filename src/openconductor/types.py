@@ -130,7 +130,7 @@ class Call:
         price: the price that it was billed at; None is not known, or not needed.
         started: seconds since the episode began.
         identity: what the worker is behind its name (``"openai_compatible gpt-5 https://..."``).
-        nested: whether the worker is an orchestrator, whose own calls are told of beside this one.
+        nested: whether the worker is an orchestrator, whose own calls are reported beside this one.
         replayed: whether the completion came out of a journal: paid for before, and not again.
     """
 

@@ -1,7 +1,7 @@
 """What baselines tell workers, where a baseline's definition needs more than the question.
 
 In: a question. Out: an instruction. A question of the gym gets one in the gym's own few words, for its workers
-understand no others; the same words could stand in a Conductor's subtask.
+understand no others; the same words could are in a Conductor's subtask.
 """
 
 from __future__ import annotations

@@ -4,7 +4,7 @@ In: a Conductor and what to take away from it. Out: an Orchestrator with the Con
 
 *Rewired* plans are the planner's own, with one thing changed; so what is lost is what that thing was worth in these
 plans (a planner that had been trained without it might make up for it: the paper's own ablations train anew). What the
-planner wrote stands in its call, in journal and ledger; the round's completion is the changed plan. A text that is no
+planner wrote is in its call, in journal and ledger; the round's completion is the changed plan. A text that is no
 workflow stays what it is, so validity is not touched. Prompt ablations (``examples``, and ``subtasks`` and ``access``
 where the template knows them) ask the planner itself for less.
 """
@@ -114,8 +114,8 @@ def ablated(
             or two of each (``mixed``); default: the Conductor's own.
         access: ``binary`` or ``index``: what the planner is asked for, where its template can say that; else ``index``
             keeps its lists and ``binary`` widens them. ``none`` and ``all`` change the plans. Default: the Conductor's.
-        rounds: the most rounds, an accepting one included: a recursion depth of d is ``rounds=d+1``. None goes on until
-            the planner accepts or the budget ends. Default: the Conductor's own.
+        rounds: the most rounds, an accepting one included: a recursion depth of d is ``rounds=d+1``. With None it ends
+            when the planner accepts or the budget is spent. Default: the Conductor's own.
         sequential: whether the workers of one question work one at a time.
 
     Raises:

@@ -108,7 +108,7 @@ def _show_problem(problem: Exception) -> None:
     if context is None:
         console.show_error(message)
         return
-    if message.startswith("Missing command"):  # a group's name alone: what stands in it, but this is no result
+    if message.startswith("Missing command"):  # a group's name alone: what is in it, but this is not a result
         with redirect_stdout(sys.stderr):
             print(context.get_help())
         return

@@ -152,7 +152,7 @@ def progress_bar(what: str) -> Generator[Advance]:
 
 
 def say(line: str) -> None:
-    """Print a line that is no result."""
+    """Print a line that is not a result."""
     print(printable(line), file=sys.stderr, flush=True)
 
 

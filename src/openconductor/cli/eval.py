@@ -1,6 +1,6 @@
 """``openconductor eval``: systems x tasks x repeats, in a folder that it can be resumed from; or its answers regraded.
 
-In: systems and tasks, or a recipe with ``key=value`` overrides, or a folder to go on with. Out: the table on stdout
+In: systems and tasks, or a recipe with ``key=value`` overrides, or a folder to continue with. Out: the table on stdout
 (``--json``: its values with latencies), the folder with the table in all forms; progress on stderr.
 """
 

@@ -1,7 +1,7 @@
 """``openconductor grade``: grade answers from elsewhere.
 
 In: JSON lines on stdin, each with a reference (or tests) and an answer. Out: a JSON line of each on stdout, in the
-order in which they came and as soon as that order allows; so it can stand in a pipe.
+order in which they came and as soon as that order allows; so it can are in a pipe.
 """
 
 from __future__ import annotations

@@ -21,11 +21,11 @@ if TYPE_CHECKING:
     from openconductor.evaluation.records import Results
 
 FREE = 200
-"""Of so many questions plans are replayed where that is free, if nothing else is said: in the gym."""
+"""Of this many questions plans are replayed where that is free, if nothing else is said: in the gym."""
 REPLAYS = f"""Replay the plans of N questions with one thing taken away at a time; earlier calls are free
 (default: {FREE} in the gym, where it is free; else 0)."""
 HIDDEN = ("Patterns", "What was counted")
-"""The sections that stand in the page and in report.json alone."""
+"""The sections that are in the page and in report.json alone."""
 
 
 def report(
@@ -40,7 +40,7 @@ def report(
 ) -> None:
     """Say whether orchestrating gained anything, with a page and plots.
 
-    Of a recipe everything is done by this one command: it evaluates (or goes on with what is in --out), then reports.
+    Of a recipe everything is done by this one command: it evaluates (or continues with what is in --out), then reports.
     """
     from openconductor.evaluation.eval_config import load_eval_config
     from openconductor.evaluation.records import Results
@@ -76,7 +76,7 @@ def report(
 def _replay(
     results: Results, folder: Path, system: str, limit: int | None, dollars: Decimal | None
 ) -> Counterfactuals | None:
-    """Replay the plans of so many questions; None where nothing is to be replayed."""
+    """Replay the plans of this many questions; None where nothing is to be replayed."""
     import asyncio
 
     from openconductor.evaluation.eval_config import GYM

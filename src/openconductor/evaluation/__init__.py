@@ -80,7 +80,7 @@ async def evaluate(
 
 
 async def at_once(items: Iterable[T], work: Callable[[T], Awaitable[None]], most: int) -> None:
-    """Do the work on every item, at most so many at once; its first error cancels what runs and comes out as it is."""
+    """Do the work on every item, at most ``most`` at once; its first error cancels what runs and comes out as it is."""
     waiting = iter(items)
 
     async def lane() -> None:

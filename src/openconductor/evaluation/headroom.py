@@ -89,7 +89,7 @@ class Headroom:
         complementary: [row][column] is the share of questions that the row's worker gets and the column's does not.
         patterns: which workers get a question, and how many questions are like that.
         needed: (gain, low, middle, high): questions to see the gain, over the workers that the best is paired with.
-        visible: the smallest gain that so many questions as these show.
+        visible: the smallest gain that as many questions as these show.
     """
 
     questions: int
@@ -213,7 +213,7 @@ def questions_needed(gain: float, spread: float, *, power: float = 0.8) -> int:
 
 
 def visible_gain(questions: int, spread: float) -> float | None:
-    """The smallest gain, in whole thousandths, that so many questions show with 80 % power; None where none does."""
+    """The smallest gain, in whole thousandths, that this many questions show with 80 % power; None where none does."""
     return next((mark / 1000 for mark in range(1, 1001) if questions_needed(mark / 1000, spread) <= questions), None)
 
 

@@ -135,7 +135,7 @@ def bootstrap_mean(values: Sequence[float], *, seed: int = 0, resamples: int = R
 
     The plain interval is too narrow by sqrt((n - 1) / n) and has normal tails instead of Student's; its percentiles are
     moved out by that (T. C. Hesterberg, The American Statistician 69, 2015, section 3.3). Where no draw is beyond 0 the
-    p-value is that of Student's t, if smaller: one in so many draws would leave nothing of a table after Holm.
+    p-value is that of Student's t, if smaller: one in that many draws would leave nothing of a table after Holm.
     """
     import numpy as np
     from scipy.special import ndtr
@@ -340,7 +340,7 @@ def difference(first: Scores, second: Scores, seed: int = 0, *, resamples: int =
     """The mean of first - second, paired by problem; None where no problem was decided by both.
 
     Pairing takes the problems' own difficulty out of the interval: the wider of the bootstrap's and of
-    ``cautious_mean``'s, with the larger p-value. Where all differences are the same, it is what so many equal problems
+    ``cautious_mean``'s, with the larger p-value. Where all differences are the same, it is what as many equal problems
     leave open (Clopper and Pearson, 1934).
     """
     # Rounded, so that two thirds less a third are what one less two thirds are.

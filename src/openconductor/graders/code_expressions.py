@@ -29,7 +29,7 @@ ALLOWED = (
     *(ast.BoolOp, ast.boolop, ast.Compare, ast.cmpop, ast.IfExp, ast.Subscript, ast.Slice, ast.keyword),
 )
 METHODS = {"join", "lower", "split", "strip", "upper"}
-"""Of a text that stands in the expression."""
+"""Of a text that is in the expression."""
 
 
 class NotPlainExpression(ValueError):

@@ -1,4 +1,4 @@
-r"""Where the answer stands in a reply. In: a worker's reply. Out: what it marks as its answer, or why nothing is.
+r"""Where the answer is in a reply. In: a worker's reply. Out: what it marks as its answer, or why nothing is.
 
 Thoughts are stripped first. Then the first of these that is there decides, and nothing falls through to the next:
 
@@ -172,7 +172,7 @@ def _sentence(rest: str) -> str:
 
 
 def _first_sentence(text: str) -> str:
-    """Up to the first full stop or line's end that stands in no formula."""
+    """Up to the first full stop or line's end that is in no formula."""
     place = 0
     for formula in _MATH.finditer(text):
         if (end := _SENTENCE_END.search(text, place, formula.start())) is not None:

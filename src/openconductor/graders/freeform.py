@@ -5,7 +5,7 @@ In: a problem whose reference is a FreeFormAnswer, or a text. Out: right, wrong,
 ======  ==================================================================================================
 choice  the letter, as ``choice`` reads it
 number  the value; units are converted, and an answer rounds to as many digits as the reference has, unless
-        a tolerance is given; a number that is coarser than the reference is undecided, what is no number is wrong
+        a tolerance is given; a number that is coarser than the reference is undecided, what is not a number is wrong
 math    as ``math`` compares it, exactly unless a tolerance is given
 text    the same words, case, articles and punctuation aside; other words are undecided, for they may mean the same
 ======  ==================================================================================================
@@ -105,7 +105,7 @@ class FreeFormGrader:
         """Grade one answer.
 
         Raises:
-            GradingError: the reference is no answer of a known kind, or the math workers failed.
+            GradingError: the reference is not an answer of a known kind, or the math workers failed.
             ConfigError: math-verify is needed and not installed.
             AuthFailed: the judge's key is missing or wrong.
         """

@@ -102,7 +102,7 @@ read_gold = lru_cache(maxsize=1024)(read)
 
 
 def _outside(text: str) -> list[re.Match[str]]:
-    """The marks of a text that stand in no brackets, closing ones included."""
+    """The marks of a text that are in no brackets, closing ones included."""
     marks, depth = [], 0
     for found in _MARK.finditer(text):
         depth += (found[0] in _OPENING) - (found[0] in _CLOSING)
@@ -111,7 +111,7 @@ def _outside(text: str) -> list[re.Match[str]]:
 
 
 def _pieces(text: str, mark: str) -> list[str]:
-    """A text, parted at a mark that stands in no brackets; the commas of thousands part nothing."""
+    """A text, parted at a mark that is in no brackets; the commas of thousands part nothing."""
     numbers = [found.span() for found in _THOUSANDS.finditer(text)] if mark == "," else []
     pieces, start = [], 0
     for found in _outside(text):
@@ -364,12 +364,12 @@ def main() -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # who started this process ends it
     logging.disable(logging.CRITICAL)
     warnings.simplefilter("ignore")
-    sys.set_int_max_str_digits(0)  # a number of 5,000 digits is no error, and the CPU time is limited
+    sys.set_int_max_str_digits(0)  # a number of 5,000 digits is not an error, and the CPU time is limited
 
     def say(word: str) -> None:
         pipe.send_bytes(word.encode())
 
-    # The first formulas cost a hundred times what later ones do, which is no answer's fault.
+    # The first formulas cost a hundred times what later ones do, which is not an answer's fault.
     for warm in (r"\frac{1}{2}x+\sqrt{2}", r"(1,\pi]\cup\{3\}", r"x=\begin{pmatrix}1\\2\end{pmatrix}", "2<x<3"):
         judge(warm, [warm + "+1", warm.replace("2", "3")], None)
     say("ready")

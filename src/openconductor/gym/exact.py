@@ -151,7 +151,7 @@ def _spans(length: int, count: int) -> Iterator[tuple[tuple[int, int], ...]]:
 
 
 def _linked(spans: Sequence[tuple[int, int]], parts: Mapping[tuple[int, int], tuple[int, str]]) -> Iterator[list[Step]]:
-    """The steps of the stretches, with every way to choose which finished stretch each one goes on from."""
+    """The steps of the stretches, with every way to choose which finished stretch each one continues from."""
 
     def extend(index: int, steps: list[Step]) -> Iterator[list[Step]]:
         if index == len(spans):

@@ -83,7 +83,7 @@ class _Frame:
 
     Attributes:
         steps: the steps that do something; all others are told nothing.
-        compares: for each of these, whether it compares; else it goes on from the one response that it uses, or from
+        compares: for each of these, whether it compares; else it continues from the one response that it uses, or from
             the question.
         uses: for each, the places (in ``steps``) of the responses that it uses.
     """
@@ -101,7 +101,7 @@ def _frames(access: Visible) -> tuple[_Frame, ...]:
         active = [mode != "-" for mode in modes]
         uses: dict[int, tuple[int, ...]] = {}
         for index, mode in enumerate(modes):
-            # A worker goes on from the last response that it sees, whatever that is.
+            # A worker continues from the last response that it sees, whatever that is.
             seen = access[index] if mode == "c" else access[index][-1:]
             uses[index] = tuple(earlier for earlier in seen if active[earlier])
             dead = not uses[index] if mode == "c" else len(uses[index]) < len(seen)
@@ -152,7 +152,7 @@ class _Model:
         # From this step on the responses are only candidates for the last step, and are kept as a bag.
         bag = 1 + max((index for index in range(last) if uses[index]), default=-1) if compares[last] else last + 1
         final_use = [max((later for later in range(last + 1) if i in uses[later]), default=i) for i in range(last + 1)]
-        goes_on = [False] * (last + 1)  # whether work may go on from this step's response
+        goes_on = [False] * (last + 1)  # whether work may continue from this step's response
         for index in reversed(range(last + 1)):
             for earlier in uses[index]:
                 goes_on[earlier] |= goes_on[index] or not compares[index]

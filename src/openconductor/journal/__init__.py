@@ -110,7 +110,7 @@ class Journal(JournalReader):
 
     @classmethod
     def reading(cls, path: str | Path) -> JournalReader:
-        """Open a journal only to read it; its writer may go on meanwhile.
+        """Open a journal only to read it; its writer may continue meanwhile.
 
         Raises:
             JournalError: it cannot be opened, is no journal, or is of another version.
@@ -197,7 +197,7 @@ class Journal(JournalReader):
         """Have the waiter woken when what was handed over before is on the disk, or never will be."""
         if self._process != os.getpid():
             raise JournalError(f"journal {self.path}: opened by process {self._process}, of which this one is a copy")
-        with self._gate:  # so that none comes in after the last were told of the end
+        with self._gate:  # so that none comes in after the last were told about the end
             self._check(self._end)
             self._queue.put(waiter)
 

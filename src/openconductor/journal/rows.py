@@ -117,7 +117,7 @@ class BatchWriter:
             self._rows[_ROUNDS].append(self._round(item))
             transcript = item.outcome.transcript
             for index, result in enumerate(transcript.results if transcript is not None else ()):
-                if result.completion is None and result.error is None:  # not reached, or nobody was told of its end
+                if result.completion is None and result.error is None:  # not reached, or nobody was told about its end
                     self._rows[_STEPS].append(self._step(item.episode, item.round, index, result))
         elif isinstance(item, Answered):
             one = item.outcome

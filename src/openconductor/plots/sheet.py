@@ -127,7 +127,7 @@ def in_rows(panel: Axes, names: Sequence[str]) -> None:
 
 
 def aside(panel: Axes, end: float, heading: str, texts: Sequence[str]) -> None:
-    """A column of short texts to the right of the panel's rows, which ends so many points from the panel's edge."""
+    """A column of short texts to the right of the panel's rows, which ends some points from the panel's edge."""
     own: Look = {"textcoords": "offset points", "ha": "right", "fontsize": _SMALL}
     panel.annotate(heading, (1.0, 1.0), xycoords="axes fraction", xytext=(end, 2), va="bottom", color=GREY, **own)
     for place, text in enumerate(texts):

@@ -52,7 +52,7 @@ _SMALL = str.maketrans(ascii_uppercase, ascii_lowercase)
 class Secret:
     """A key that prints as nothing, and that takes itself out of what a server says.
 
-    ``Secret("")`` is no key and hides nothing.
+    ``Secret("")`` is no key, and hides nothing.
     """
 
     __slots__ = ("_value",)

@@ -37,7 +37,7 @@ NAMES_SECONDS = 10.0
 NEXT_ADDRESS_SECONDS = 0.25  # before the next address is tried beside one that takes long
 
 _PORTS = {"http": 80, "https": 443}
-_PLAIN = "/%:@!$&'()*+,;=~"  # what may stand in a path beside letters, digits and "_.-"
+_PLAIN = "/%:@!$&'()*+,;=~"  # what may are in a path beside letters, digits and "_.-"
 
 Addresses = list[tuple[int, int, int, str, tuple[object, ...]]]
 """As ``socket.getaddrinfo`` gives them."""

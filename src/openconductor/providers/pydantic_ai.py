@@ -180,7 +180,7 @@ class PydanticAIProvider(http.Closing):
         options = {name: value for name, value in given.items() if value is not None and name in taken}
         try:
             return infer_model(f"{self.vendor}:{self.model}", lambda _: self._class(**options)), client
-        except faults.UserError as error:  # there is no key, says the library
+        except faults.UserError as error:  # the library says that there is no key
             words = excerpt(str(error))
         raise errors.AuthFailed(words)
 

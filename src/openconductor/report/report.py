@@ -321,7 +321,7 @@ async def replayed(
         folder: the run's; new calls are journaled there in ``counterfactual.sqlite``, so that a second replay is free.
         system: whose plans.
         options: what is taken away.
-        limit: the plans of so many questions only, evenly spread.
+        limit: the plans of this many questions only, evenly spread.
         dollars: what all replays may cost; None is no limit.
         on_progress: told how many replays are done, of how many.
 
@@ -367,7 +367,7 @@ async def replayed(
 
 
 def _some(records: tuple[Record, ...], limit: int | None) -> list[Record]:
-    """The records of so many questions, evenly spread over all."""
+    """The records of this many questions, evenly spread over all."""
     keys = list(dict.fromkeys((record.task, record.problem) for record in records))
     if limit is None or limit >= len(keys):
         return list(records)

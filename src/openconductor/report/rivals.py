@@ -135,7 +135,7 @@ class Effort:
     """A single worker with a vote, at about the system's cost.
 
     Attributes:
-        name: what it is: a system of the evaluation, or a vote over so many repeats of a worker.
+        name: what it is: a system of the evaluation, or a vote over this many repeats of a worker.
         accuracy: its share of right answers.
         lead: the system's accuracy less its; None where no question was decided by both.
         cost: what it costs, the system's cost being 1.

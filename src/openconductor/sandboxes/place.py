@@ -51,7 +51,7 @@ class Place:
     def clear(self) -> bool:
         """Remove everything in the folder, however deep: what a folder holds is moved up before it is removed.
 
-        False where that failed, or where another folder stands in its place: nothing should be run here again.
+        False where that failed, or where another folder is in its place: nothing should be run here again.
         """
         try:
             named, ours = os.lstat(self.folder), os.fstat(self._descriptor)

@@ -289,7 +289,7 @@ def cores() -> int:
 
 
 def ended(process: subprocess.Popen[bytes], seconds: float) -> bool:
-    """Whether a process ends within so many seconds."""
+    """Whether a process ends within this many seconds."""
     try:
         process.wait(seconds)
     except subprocess.TimeoutExpired:

@@ -39,7 +39,7 @@ CHUNK = 1 << 16
 STARVED_FACTOR = 4
 """However busy the machine, a run ends after this many times its wall guard."""
 LOOKS_AT_MEMORY = 3
-"""So many looks in a row must find too much of it."""
+"""This many looks in a row must find too much of it."""
 TICKS_A_SECOND = os.sysconf("SC_CLK_TCK")
 PAGE = os.sysconf("SC_PAGE_SIZE")
 TYPE_CHECKING = False
@@ -78,7 +78,7 @@ def received(control: int) -> dict[str, Any] | None:
 
 
 def taken(descriptor: int, count: int) -> bytes:
-    """So many bytes, or what there was until the end."""
+    """This many bytes, or what there was until the end."""
     parts: list[bytes] = []
     while count and (part := os.read(descriptor, min(count, 1 << 20))):
         parts.append(part)

@@ -36,7 +36,7 @@ def row_tests(row: Row) -> CodeTests:
 
 
 def asserted(row: Row, field: str, source: str, entry_point: str | None) -> CodeTests:
-    """The tests of a program of assertions that stands in a field."""
+    """The tests of a program of assertions that is in a field."""
     with row.of_field(field):
         return from_asserts(source, entry_point)
 

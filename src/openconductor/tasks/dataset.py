@@ -5,7 +5,7 @@ A spec says where the data are, which shapes its rows may have, and who judges. 
 ``path``      local data instead: a file, which stands for every split, or a folder of ``<split>.jsonl``
 ``revision``  another commit of the data set than the pinned one
 ``split``     what ``load()`` loads
-``limit``     so many problems only, drawn by ``seed`` and kept in their order
+``limit``     this many problems only, drawn by ``seed`` and kept in their order
 ``seed``      draws for ``limit``, and draws the order of choices; None leaves choices in their published order
 ``sha256``    what the bytes must hash to (``Source.sha256``)
 """

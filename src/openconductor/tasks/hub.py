@@ -4,7 +4,7 @@ Files are fetched one by one and checked against their SHA-256 before anything r
 ever run. Fetching takes the extra ``tasks`` (``datasets`` and the hub client below it); what was fetched before is read
 from the client's cache, also without a network.
 
-A commit or digest stands in a task's data only where independent public records agree on it (docs/tasks.md lists
+A commit or digest is in a task's data only where independent public records agree on it (docs/tasks.md lists
 them). Where none could be had, the revision is None: the newest commit is taken, with a warning, and recorded.
 """
 
@@ -83,7 +83,7 @@ def fetch(dataset: HubDataset, split: str, *, task: str, revision: str | None) -
         The files, their commit, and whether they are pinned by a full commit hash.
 
     Raises:
-        TaskError: they cannot be had, or are not what they were. Says how to go on with a local file.
+        TaskError: they cannot be had, or are not what they were. Says how to continue with a local file.
         ConfigError: the extra is not installed.
     """
     commit = revision or dataset.revision or ""

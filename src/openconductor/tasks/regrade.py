@@ -113,7 +113,7 @@ async def regrade(
     def ended(task: asyncio.Task[Verdict | None]) -> None:
         running.discard(task)
         if not task.cancelled():
-            task.exception()  # seen: should nobody wait for it any more, that is no fault
+            task.exception()  # seen: should nobody wait for it any more, that is not a fault
 
     def arrive(line: bytes, number: int) -> None:
         if not stopped.is_set():

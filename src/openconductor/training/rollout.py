@@ -82,7 +82,7 @@ def complete(
 async def score_all(score: RewardFunction, asked: Iterable[tuple[Problem, Completion, int]]) -> list[Scored]:
     """Play and judge completions at the same time; each comes with its problem and its sample's number.
 
-    Where one raises, which stops a run, the others are ended: nothing may go on after it.
+    Where one raises, which stops a run, the others are ended: nothing may continue after it.
     """
     played = [asyncio.ensure_future(score(problem, said, sample=sample)) for problem, said, sample in asked]
     try:

@@ -3,7 +3,7 @@
 In: a TrainConfig and a folder. Out: in that folder ``config.toml``, ``environment.json``, ``cold_start/``,
 ``checkpoints/``, ``curves.jsonl``, ``conductor/`` (what ``Conductor`` loads) and ``results.json``; of a second act
 ``widened/`` and ``checkpoints_widened/``. Every file appears whole or not at all; a checkpoint counts only when its
-mark of completeness is there. Over a pool file, what the workers said and cost stands in ``journal.sqlite``.
+mark of completeness is there. Over a pool file, what the workers said and cost is in ``journal.sqlite``.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ def train(
     Args:
         config: the recipe.
         folder: where the run is written; it must be new or empty, unless ``resume``.
-        resume: go on from the last whole checkpoint; the curve is the one of an uninterrupted run, and no call that
+        resume: continue from the last whole checkpoint; the curve is the one of an uninterrupted run, and no call that
             the run's journal holds is paid for again.
         on_progress: gets lines for people.
 
@@ -276,7 +276,7 @@ def _measure(
 KEPT = 0.3
 """Share of the Conductor's own workflows that stay as they are."""
 _WARMUP = 50  # steps
-_SPARE = 20  # one more question in so many, for plans that cannot be read
+_SPARE = 20  # one more question in this many, for plans that cannot be read
 _IGNORED = -100  # the label of a token that is not learnt
 
 Row = tuple[list[int], list[int]]

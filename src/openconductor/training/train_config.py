@@ -77,7 +77,7 @@ class ColdStartConfig(_Section):
 
 
 class WidenConfig(_Section):
-    """A second act, for a tiny Conductor in the gym: its plans are varied at random, then GRPO goes on from there.
+    """A second act, for a tiny Conductor in the gym: its plans are varied at random, then GRPO continues from there.
 
     Attributes:
         steps: supervised steps on its own plans, most of them varied (0: there is no second act).
@@ -166,7 +166,7 @@ class HeldOutConfig(_Section):
         task: the task; "" is the one that is learnt from.
         path: as in ``data``; "" is the same path for the same task, else where the task is published.
         split: of which split.
-        questions: so many of them; all where the task has fewer.
+        questions: at most this many; all where the task has fewer.
         start_repeats: workflows a question of the start, which is right so seldom that one of each says little.
     """
 
