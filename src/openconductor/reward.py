@@ -46,6 +46,7 @@ def episode_correct(episode: Episode, grade: Grade | None) -> bool | None:
     A text that is not a workflow and what a plan caused (a refusal, its budget spent) count as wrong. A failure of
     transport, provider or grader does not count. The scale of the reward plays no part.
 
+    >>> from openconductor.types import Usage
     >>> episode = Episode("What is 6 * 7?", (), "42", None, Usage(), 0.0)
     >>> episode_correct(episode, Grade(True)), episode_correct(episode, Grade(False)), episode_correct(episode, None)
     (True, False, None)
@@ -66,6 +67,7 @@ def episode_reward(episode: Episode, grade: Grade | None) -> float | None:
     Returns:
         0.0, 0.5 or 1.0; None where it is masked.
 
+    >>> from openconductor.types import Usage
     >>> episode = Episode("What is 6 * 7?", (), "42", None, Usage(), 0.0)
     >>> episode_reward(episode, Grade(True)), episode_reward(episode, Grade(False)), episode_reward(episode, None)
     (1.0, 0.5, None)

@@ -225,7 +225,7 @@ def test_a_file_that_is_no_pool_is_a_wrong_setting(run, tmp_path, text, said) ->
 @pytest.mark.parametrize(
     ("changed", "said"),
     [
-        ("price = { input = -1, output = 2 }", "price -1, expected US dollars"),
+        ("price = { input = -1, output = 2 }", "expected US dollars a million tokens, from 0"),
         ("timeout_s = -5", "timeout_s: got -5.0, expected seconds above 0"),
         ('provider = "vlm"', "'vllm'"),
     ],
