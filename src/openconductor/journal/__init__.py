@@ -214,7 +214,7 @@ class Journal(JournalReader):
             while self._write_next(writer, waiting):
                 pass
         except (sqlite3.Error, OSError) as error:
-            end = f"could not be written: {explanation(error)}; what was acknowledged before stands in it", error
+            end = f"could not be written: {explanation(error)}; what was acknowledged before is in it", error
         except JournalError as error:
             end = str(error), error
         except BaseException as error:  # a fault of ours, or an event that no orchestrator sends
