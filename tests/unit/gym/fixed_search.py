@@ -11,9 +11,8 @@ from functools import lru_cache
 from itertools import combinations, product
 
 from openconductor.gym.exact import ALL
-from openconductor.gym.levels import BEST_FIXED, Constant, fixed_accuracy
+from openconductor.gym.levels import BEST_FIXED, Constant, Shape, fixed_accuracy, shape_of
 from openconductor.gym.questions import KINDS, OPENERS, SMUDGED, SPLITS, GymQuestion, compositions, read_question
-from openconductor.gym.subtasks import Shape, shape_of
 from openconductor.gym.world import OPERATIONS
 
 MAX_STEPS = 5

@@ -1,21 +1,41 @@
-"""The reference levels: the world is honest, and leaves room to learn."""
+"""The reference levels: the world is honest and leaves room to learn, and the fixed workflow is the best constant."""
 
 from __future__ import annotations
 
-from openconductor.gym.exact import oracle_workflow
-from openconductor.gym.levels import reference_levels
-from openconductor.gym.questions import KINDS, draw_questions
+import random
+import sys
+from itertools import product
+from pathlib import Path
+
+import pytest
+
+sys.path.insert(0, str(Path(__file__).parent))
+from fixed_search import mean_accuracy, neighbours
+
+from openconductor.gym.exact import expected_accuracy, oracle_workflow
+from openconductor.gym.levels import (
+    BEST_FIXED,
+    BEST_FIXED_ACCURACY,
+    NOTHING,
+    Constant,
+    fixed_accuracy,
+    fixed_workflow,
+    reference_levels,
+)
+from openconductor.gym.questions import KINDS, draw_questions, read_question
+from openconductor.gym.world import COMPARE, WORDINGS, find_operations
+from openconductor.types import Step, Workflow
 
 QUESTIONS = draw_questions("test", 120, seed=0)
-LEVELS = reference_levels(QUESTIONS, draws=10)
 
 
 def test_the_oracle_is_above_every_other_level_and_leaves_room_between() -> None:
-    assert 0.01 <= LEVELS.random < LEVELS.best_worker == LEVELS.workers["jack"]
-    assert 0.75 <= LEVELS.oracle <= 0.98
-    assert LEVELS.best_worker + 0.30 <= 0.8 * LEVELS.oracle
-    assert LEVELS.best_fixed + 0.15 <= 0.8 * LEVELS.oracle
-    assert 3 * LEVELS.random <= 0.8 * LEVELS.oracle
+    levels = reference_levels(QUESTIONS, draws=10)
+    assert 0.01 <= levels.random < levels.best_worker == levels.workers["jack"]
+    assert 0.75 <= levels.oracle <= 0.98
+    assert levels.best_worker + 0.30 <= 0.8 * levels.oracle
+    assert levels.best_fixed + 0.15 <= 0.8 * levels.oracle
+    assert 3 * levels.random <= 0.8 * levels.oracle
 
 
 def test_kinds_stand_from_easy_to_hard() -> None:
@@ -24,3 +44,45 @@ def test_kinds_stand_from_easy_to_hard() -> None:
         of_kind = [oracle_workflow(question)[1] for question in QUESTIONS if question.kind == kind]
         means.append(sum(of_kind) / len(of_kind))
     assert means == sorted(means, reverse=True)
+
+
+def test_the_recorded_accuracy_is_that_of_the_recorded_constant() -> None:
+    found = mean_accuracy(BEST_FIXED)
+    assert found == pytest.approx(BEST_FIXED_ACCURACY, abs=5e-5), "run python tests/unit/gym/fixed_search.py"
+
+
+@pytest.mark.slow
+def test_no_single_change_improves_the_best_fixed_workflow() -> None:
+    best = mean_accuracy(BEST_FIXED)
+    better = [change for change in neighbours(BEST_FIXED) if mean_accuracy(change, at_least=best) > best + 1e-9]
+    assert not better, "run python tests/unit/gym/fixed_search.py"
+
+
+def test_the_fixed_workflow_keeps_workers_and_access_and_writes_subtasks_for_the_question() -> None:
+    subtasks: set[tuple[str, ...]] = set()
+    for question in QUESTIONS[:24]:
+        workflow = fixed_workflow(question)
+        assert Constant(tuple(s.worker for s in workflow), tuple(s.access for s in workflow)) == BEST_FIXED
+        assert expected_accuracy(question, workflow) == pytest.approx(fixed_accuracy(question))
+        subtasks.add(tuple(step.subtask for step in workflow))
+    assert len(subtasks) > 4
+
+
+@pytest.mark.parametrize(
+    "text", ["44 17 93 8, spell every digit", "44 17 93 8, sort and double", "the smudged list 4 17 8, add one to each"]
+)
+def test_no_other_subtasks_do_better(text: str) -> None:
+    """Against every combination of texts, for patterns of up to three steps."""
+    text = text.replace("sort and double", "put it in order and then double every number")
+    question, rng = read_question(f"Take {text}."), random.Random(4)
+    assert question is not None
+    texts = [operation.phrase(wording) for operation, _ in question.operations for wording in WORDINGS]
+    texts += [", then ".join(pair) for pair in product(texts, texts)] if len(question.operations) > 1 else []
+    for size in (1, 2, 2, 3):
+        workers = tuple(rng.choice((4, rng.randrange(8))) for _ in range(size))
+        access = tuple(tuple(seen for seen in range(index) if rng.random() < 0.6) for index in range(size))
+        accuracy = fixed_accuracy(question, Constant(workers, access))
+        for subtasks in product((*texts[: 8 if size == 3 else None], COMPARE[0], NOTHING), repeat=size):
+            workflow = Workflow(tuple(map(Step, workers, subtasks, access)))
+            assert expected_accuracy(question, workflow) <= accuracy + 1e-9, workflow
+    assert not find_operations(NOTHING)
