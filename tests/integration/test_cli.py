@@ -136,7 +136,12 @@ def verbs(command: Any, *path: str) -> Iterator[tuple[tuple[str, ...], Any]]:
         yield from verbs(below, *path, name)
 
 
-VERBS = dict(verbs(typer.main.get_command(cli.build_app())))
+def command(verb: str) -> Any:
+    return typer.main.get_command(cli.build_app(verb))
+
+
+BELOW = [one for verb in cli.VERBS for one in verbs(command(verb).commands[verb], verb)]
+VERBS = {(): command(""), **dict(BELOW)}
 
 
 @pytest.mark.parametrize("path", VERBS, ids=" ".join)
@@ -529,12 +534,16 @@ def test_ask_goes_to_the_bundled_conductor_by_default(run) -> None:
 
 
 # ── processes: imports, pipes, signals, terminals ────────────────────────────────────────────────────────────────────
-def test_the_command_line_imports_what_a_verb_needs_only_when_it_runs() -> None:
-    program = "import sys; from openconductor.cli import build_app; build_app(); print(*sys.modules)"
+def test_only_the_module_of_the_verb_that_is_asked_for_is_imported() -> None:
+    program = "import sys; from openconductor.cli import main; main([]); main(['doctr']); print(*sys.modules)"
     output = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True).stdout
-    heavy = {"aiohttp", "pydantic", "asyncio", "numpy", "safetensors", "torch", "openconductor.conductor"}
-    assert "openconductor.cli.train" in output.split()
-    assert not heavy & set(output.split())
+    heavy = {"aiohttp", "numpy", "safetensors", "torch", "openconductor.conductor"}
+    assert not (heavy | {f"openconductor.cli.{verb}" for verb in cli.VERBS}) & set(output.split())
+
+
+def test_the_list_of_verbs_says_what_their_own_help_says() -> None:
+    for verb, about in cli.VERBS.items():
+        assert command(verb).commands[verb].help.startswith(about)
 
 
 def test_a_reader_who_has_seen_enough_is_no_error() -> None:

@@ -1,21 +1,35 @@
 """The command line: one file a verb. In: arguments. Out: results on stdout, all else on stderr, and an exit code.
 
 0 is done, 1 failed, 2 wrong usage or settings, 130 interrupted. Every error of this package is one message and no
-traceback. Verbs import what they need when they run, so that ``--help`` is quick.
+traceback. Only the module of the verb that is asked for is imported.
 """
 
 from __future__ import annotations
 
 import sys
 from collections.abc import Mapping, Sequence
-from contextlib import redirect_stdout
 from importlib import import_module
 from typing import Annotated, cast
 
 import typer
 
 from openconductor.cli import console
-from openconductor.errors import OpenConductorError
+from openconductor.config import nearest
+from openconductor.errors import ConfigError, OpenConductorError
+
+VERBS = {
+    "demo": "Watch a trained Conductor at work in the gym: no key, no GPU.",
+    "ask": "Ask one question: a Conductor plans, workers answer.",
+    "pool": "Draft a pool file, check its workers, measure its headroom.",
+    "gym": "Look at the gym: questions, workers, best workflows.",
+    "task": "List benchmarks, look at their problems, check their graders.",
+    "grade": "Grade answers from elsewhere: JSON lines in, verdicts out.",
+    "train": "Train a Conductor by a recipe (needs the extra train).",
+    "eval": "Evaluate systems on tasks, with intervals and costs; resumable.",
+    "report": "Say whether orchestrating gained anything, with a page and plots.",
+    "doctor": "Say what works, and what would install the rest.",
+}
+"""What ``--help`` lists. The module of a verb holds a function or a Typer of its name."""
 
 # Typer used to stand on click and now brings a copy of its own: the errors of usage are found by way of a child.
 _UsageProblem = cast("type[Exception]", typer.BadParameter.__bases__[0])
@@ -23,10 +37,9 @@ _UsageProblem = cast("type[Exception]", typer.BadParameter.__bases__[0])
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run a command; ``arguments`` are those of the process by default. Returns the exit code."""
-    given = list(sys.argv[1:] if arguments is None else arguments)
     console.prepare_streams()
     try:
-        code = _run(given)
+        code = _run(list(sys.argv[1:] if arguments is None else arguments))
         sys.stdout.flush()
     except BrokenPipeError:  # the reader has seen enough
         console.let_go(sys.stdout)
@@ -38,11 +51,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return code
 
 
-VERBS = ("demo", "ask", "pool", "gym", "task", "grade", "train", "eval", "report", "doctor")
-
-
-def build_app(only: str = "") -> typer.Typer:
-    """The command line as a Typer app, of all verbs or of one; its module holds a function or Typer of its name."""
+def build_app(verb: str = "") -> typer.Typer:
+    """The command line as a Typer app; of all verbs but the one that is named it knows no more than ``VERBS``."""
     app = typer.Typer(
         name="openconductor",
         add_completion=False,
@@ -51,13 +61,17 @@ def build_app(only: str = "") -> typer.Typer:
         context_settings={"help_option_names": ["-h", "--help"]},
     )
     app.callback()(_openconductor)
-    for name in (only,) if only in VERBS else VERBS:
-        verb = getattr(import_module(f"{__name__}.{name}"), "evaluate" if name == "eval" else name)
-        if isinstance(verb, typer.Typer):
-            app.add_typer(verb)
+    for name, about in VERBS.items():
+        command = getattr(import_module(f"{__name__}.{name}"), name) if name == verb else _not_imported
+        if isinstance(command, typer.Typer):
+            app.add_typer(command, name=name, help=about)
         else:
-            app.command(name)(verb)
+            app.command(name, short_help=about)(command)
     return app
+
+
+def _not_imported() -> None:
+    """Stand for a verb that is only listed."""
 
 
 def _version(wanted: bool) -> None:
@@ -89,36 +103,28 @@ def _run(arguments: list[str]) -> int:
         return asked.exit_code
     except OpenConductorError as error:
         console.show_error(error)
-        return console.exit_code(error)
+        return console.USAGE if isinstance(error, ConfigError) else console.FAILED
     except _UsageProblem as problem:
-        _show_problem(problem)
+        _show_problem(problem, cast("typer.Context", getattr(problem, "ctx", None)))
         return console.USAGE
     except (KeyboardInterrupt, typer.Abort):
         return console.INTERRUPTED
     return console.OK
 
 
-def _show_problem(problem: Exception) -> None:
+def _show_problem(problem: Exception, context: typer.Context) -> None:
     """A wrong command line: what is wrong, the nearest that would be right, and where to read on."""
-    from openconductor.config import nearest
-
-    context = cast("typer.Context | None", getattr(problem, "ctx", None))
     message = cast("str", getattr(problem, "message", "")) or str(problem)
-    option = cast("str | None", getattr(problem, "option_name", None))
-    if context is None:
-        console.show_error(message)
-        return
     if message.startswith("Missing command"):  # a group's name alone: what is in it, but this is not a result
-        with redirect_stdout(sys.stderr):
-            print(context.get_help())
+        print(context.get_help(), file=sys.stderr)
         return
-    if type(problem).__name__ == "NoSuchOption" and option is not None:
+    if type(problem).__name__ == "NoSuchOption":
+        wrong = cast("str", getattr(problem, "option_name", ""))
         known = [name for parameter in context.command.params for name in parameter.opts if name.startswith("--")]
-        known.append("--help")
-        message = f"no option {option!r}; the nearest is {nearest(option, known)!r}"
+        message = f"no option {wrong!r}; the nearest is {nearest(wrong, [*known, '--help'])!r}"
     elif message.startswith("No such command"):
-        verbs = cast("Mapping[str, object]", getattr(context.command, "commands", {}))
         wrong = message.split("'")[1]
+        verbs = cast("Mapping[str, object]", getattr(context.command, "commands", {}))
         message = f"no command {wrong!r}; the nearest is {nearest(wrong, verbs)!r}"
     else:
         message = cast("str", getattr(problem, "format_message", lambda: message)())

@@ -8,27 +8,34 @@ from __future__ import annotations
 
 import sys
 from contextlib import nullcontext
+from decimal import Decimal
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
 from openconductor.cli import console
-from openconductor.cli.runs import AsJson, BaseUrl, KeyEnv, PlannerName, dollars_of
+from openconductor.cli.live import EpisodeView, bill, filling_in
+from openconductor.cli.options import AsJson, BaseUrl, KeyEnv, PlannerName, PoolFile, check_dollars
+from openconductor.conductor import Conductor
+from openconductor.episode import FanOut
 from openconductor.errors import ConfigError, OpenConductorError, WorkflowError
-
-if TYPE_CHECKING:
-    from openconductor.conductor import Conductor
-    from openconductor.journal import Journal
-    from openconductor.pool import WorkerPool
-    from openconductor.types import Budget, Episode
+from openconductor.evaluation.eval_config import find_planner
+from openconductor.gym.questions import read_question
+from openconductor.gym.workers import gym_pool
+from openconductor.journal import Journal
+from openconductor.ledger import draw_up
+from openconductor.pool import WorkerPool
+from openconductor.prompt import QUESTION_LIMIT, check_question
+from openconductor.serialisation import episode_json
+from openconductor.types import Budget, Episode
 
 EXAMPLE = "Take 4 17 9, sort the list, then double every number."
 
 
 def ask(  # noqa: PLR0913, PLR0917 - the options of a command
     question: Annotated[str, typer.Argument(help="The question; - reads it from stdin.", show_default=False)],
-    pool: Annotated[Path | None, typer.Option("--pool", help="A pool file (TOML).", show_default="the gym's")] = None,
+    pool: PoolFile = None,
     conductor: PlannerName = None,
     base_url: BaseUrl = None,
     key_env: KeyEnv = None,
@@ -36,7 +43,9 @@ def ask(  # noqa: PLR0913, PLR0917 - the options of a command
     rounds: Annotated[int, typer.Option("--rounds", min=1, help="The most rounds; 1 is no revision.")] = 1,
     calls: Annotated[int | None, typer.Option("--budget-calls", min=0, help="The most calls, plans too.")] = None,
     tokens: Annotated[int | None, typer.Option("--budget-tokens", min=0, help="The most tokens, both ways.")] = None,
-    dollars: Annotated[str | None, typer.Option("--budget-dollars", help="The most US dollars.")] = None,
+    dollars: Annotated[
+        str | None, typer.Option("--budget-dollars", callback=check_dollars, help="The most US dollars.")
+    ] = None,
     seconds: Annotated[float | None, typer.Option("--budget-seconds", min=0, help="The most seconds.")] = None,
     seed: Annotated[int | None, typer.Option("--seed", help="Draws the gym's answers (default 0).")] = None,
     fallback: Annotated[bool, typer.Option(help="Give a failed step to the next healthy worker.")] = True,
@@ -45,15 +54,8 @@ def ask(  # noqa: PLR0913, PLR0917 - the options of a command
     as_json: AsJson = False,
 ) -> None:
     """Ask one question: a Conductor plans, workers answer."""
-    from openconductor.conductor import Conductor
-    from openconductor.evaluation.systems import find_planner
-    from openconductor.journal import Journal
-    from openconductor.serialisation import episode_json
-    from openconductor.types import Budget
-
     text = _read(question)
-    limits = (calls, tokens, dollars_of(dollars), seconds)
-    budget = None if limits == (None, None, None, None) else Budget(*limits)
+    budget = Budget(calls, tokens, None if dollars is None else Decimal(dollars), seconds)
     if fresh and journal is None:
         raise ConfigError("--fresh: makes calls anew that a journal holds; expected --journal beside it")
     workers = _pool(text, pool, seed)
@@ -86,8 +88,6 @@ def ask(  # noqa: PLR0913, PLR0917 - the options of a command
 
 def _read(question: str) -> str:
     """The question, from the command line or from stdin (its last line break is no part of it)."""
-    from openconductor.prompt import QUESTION_LIMIT, check_question
-
     if question == "-":
         most = 4 * QUESTION_LIMIT  # bytes; no character of UTF-8 has more than four
         data = sys.stdin.buffer.read(most + 1)
@@ -104,14 +104,9 @@ def _read(question: str) -> str:
 def _pool(question: str, pool_file: Path | None, seed: int | None) -> WorkerPool:
     """The workers: those of the pool file, or the gym's, who must be able to read the question."""
     if pool_file is not None:
-        from openconductor.pool import WorkerPool
-
         if seed is not None:
             raise ConfigError("--seed: draws the gym's answers, got a pool file beside it; expected one of them")
         return WorkerPool.from_toml(pool_file)
-    from openconductor.gym.questions import read_question
-    from openconductor.gym.workers import gym_pool
-
     if read_question(question) is None:
         console.fail(
             "the gym cannot read this question: its simulated workers know only lists of numbers and a small English, "
@@ -122,26 +117,22 @@ def _pool(question: str, pool_file: Path | None, seed: int | None) -> WorkerPool
     return gym_pool(seed or 0)
 
 
-def _ask(
-    conductor: Conductor, question: str, budget: Budget | None, journal: Journal | None, *, simulated: bool
-) -> Episode:
+def _ask(conductor: Conductor, question: str, budget: Budget, journal: Journal | None, *, simulated: bool) -> Episode:
     """Ask, with the live picture and the bill where stderr is a terminal."""
-    messages = console.messages()
-    if not messages.is_interactive:
+    screen = console.messages()
+    if not screen.is_interactive:
         return conductor.ask_sync(question, budget=budget, on_event=journal)
-    from openconductor.cli.live import EpisodeView, bill, filling_in
-    from openconductor.episode import FanOut
-    from openconductor.ledger import draw_up
-
-    view = EpisodeView(question, conductor.pool, show_answer=False, simulated=simulated)
-    ended: list[Episode] = []
+    view = EpisodeView(question, conductor.pool, simulated=simulated)
+    stopped: Episode | None = None
     try:
-        with filling_in(view, messages):
+        with filling_in(view, screen):
             sink = view if journal is None else FanOut(journal, view)
-            ended.append(conductor.ask_sync(question, budget=budget, on_event=sink))
+            episode = stopped = conductor.ask_sync(question, budget=budget, on_event=sink)
+            return episode
     except OpenConductorError as error:
-        ended += [error.episode] if error.episode is not None and error.episode.rounds else []
+        stopped = error.episode if error.episode is not None and error.episode.rounds else None
         raise
     finally:
-        messages.print(*(bill(draw_up(one)) for one in ended), "", sep="\n")
-    return ended[0]
+        if stopped is not None:
+            screen.print(bill(draw_up(stopped)))
+        screen.print()

@@ -9,20 +9,18 @@ from __future__ import annotations
 import json
 import os
 import sys
-from collections.abc import Collection, Generator, Sequence
+from collections.abc import Callable, Collection, Generator, Sequence
 from contextlib import contextmanager, suppress
 from io import TextIOWrapper
-from itertools import zip_longest
-from typing import IO, TYPE_CHECKING, NoReturn, Protocol, cast
+from typing import IO, NoReturn, cast
 
 import typer
-
-from openconductor.errors import ConfigError, OpenConductorError
-
-if TYPE_CHECKING:
-    from rich.console import Console, RenderableType
-    from rich.table import Table
-    from rich.text import Text
+from rich import box
+from rich.cells import cell_len
+from rich.console import Console, RenderableType
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.table import Table
+from rich.text import Text
 
 OK, FAILED, USAGE, INTERRUPTED = 0, 1, 2, 130
 """The exit codes."""
@@ -33,6 +31,9 @@ WIDEST_WORD = 26  # in a table; a longer one (the name of a system) may be broke
 GAP = 2  # cells from one column of a table to the next
 
 _CONTROLS = {code: "\N{REPLACEMENT CHARACTER}" for code in (*range(32), *range(127, 160)) if chr(code) not in "\n\t"}
+
+Advance = Callable[..., None]
+"""Tells a bar how many are done, of how many, and what is said beside it."""
 
 
 def results() -> Console:
@@ -46,23 +47,20 @@ def messages() -> Console:
 
 
 def _console(*, stderr: bool) -> Console:
-    from rich.console import Console
-
     console = Console(stderr=stderr, highlight=False, markup=False, emoji=False)
     width = console.width if console.is_terminal or os.environ.get("COLUMNS", "").isdecimal() else PIPED
     console.width = min(width, WIDEST)
     return console
 
 
-def show(renderable: RenderableType) -> None:
-    """Print a result for people."""
-    results().print(renderable)
+# ── results ──────────────────────────────────────────────────────────────────────────────────────────────────────────
+def show(*renderables: RenderableType) -> None:
+    """Print results for people, one below the other."""
+    results().print(*renderables, sep="\n")
 
 
 def labelled(label: str, content: RenderableType) -> Table:
     """A label and what it stands for, in two columns."""
-    from rich.table import Table
-
     grid = Table.grid(padding=(0, 2, 0, 0))
     grid.add_column(width=9, no_wrap=True, style="bold")
     grid.add_column(overflow="fold")
@@ -76,7 +74,7 @@ def show_table(
     *,
     words: Collection[int] = (0,),
     names: int = 1,
-    styles: Sequence[str | None] = (),
+    marked: int | None = None,
 ) -> None:
     """Print a table as a result. Where the room is too narrow, its columns follow below each other in several tables.
 
@@ -85,75 +83,40 @@ def show_table(
         rows: the cells of each line.
         words: the columns to the left, whose cells fold; all others are figures and are never cut.
         names: this many first columns name a row, and are in every table.
-        styles: of the lines, from the first.
+        marked: the line that stands out.
     """
-    from rich import box
-    from rich.cells import cell_len
-    from rich.table import Table
-
-    texts = [[head[place], *(str(cells[place]) for cells in rows)] for place in range(len(head))]
-    most = [max(map(cell_len, column)) for column in texts]
-    least = [_least(column, place in words) for place, column in enumerate(texts)]
     screen = results()
+    columns = [[title, *(str(cells[place]) for cells in rows)] for place, title in enumerate(head)]
+    widest = [max(map(cell_len, column)) for column in columns]
+    least = [_least(column, place in words) for place, column in enumerate(columns)]
+
+    def spare(part: list[int]) -> int:
+        return screen.width + GAP - sum(least[place] + GAP for place in part)
+
     parts = [list(range(names))]
     for place in range(names, len(head)):
-        if len(parts[-1]) > names and sum(least[one] + GAP for one in (*parts[-1], place)) - GAP > screen.width:
+        if len(parts[-1]) > names and spare([*parts[-1], place]) < 0:
             parts.append(list(range(names)))
         parts[-1].append(place)
     for number, part in enumerate(parts):
         table = Table(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False, padding=(0, 1, 0, 0))
-        spare = max(0, screen.width - sum(least[place] + GAP for place in part) + GAP)
+        room = max(0, spare(part))
         for place in part:
-            more = min(spare, most[place] - least[place])
-            spare -= more
+            more = min(room, widest[place] - least[place])
+            room -= more
             justify = "left" if place in words else "right"
             table.add_column(head[place], justify=justify, width=least[place] + more, overflow="fold")
-        for cells, style in zip_longest(rows, styles[: len(rows)]):
-            table.add_row(
-                *(printable(one) if isinstance(one := cells[place], str) else one for place in part), style=style
-            )
+        for line, cells in enumerate(rows):
+            shown = [printable(cell) if isinstance(cell, str) else cell for cell in (cells[place] for place in part)]
+            table.add_row(*shown, style="bold" if line == marked else None)
         screen.print(*([""] if number else []), table, sep="\n")
 
 
 def _least(column: Sequence[str], words: bool) -> int:
-    """The cells that a column needs: its longest figure, or word; a long word may be broken."""
-    from rich.cells import cell_len
-
-    longest = max(cell_len(word) for text in column for word in (text.split() or ("",)))
-    return min(longest, WIDEST_WORD) if words else max(longest, *map(cell_len, column[1:]), 0)
-
-
-class Advance(Protocol):
-    """Tells a bar how many are done, of how many, and what is said beside it."""
-
-    def __call__(self, done: int, total: int, more: str = "", /) -> None:
-        """Move the bar."""
-
-
-@contextmanager
-def progress_bar(what: str) -> Generator[Advance]:
-    """A bar with the time left on stderr, gone at the end; nothing where stderr is no terminal."""
-    screen = messages()
-    if not screen.is_interactive:
-        yield lambda done, total, more="": None  # noqa: ARG005
-        return
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
-
-    columns = (TextColumn(what), BarColumn(None), MofNCompleteColumn(), TextColumn("{task.description}"))
-    with Progress(*columns, TimeRemainingColumn(), console=screen, transient=True, expand=True) as bar:
-        task = bar.add_task("", total=None)
-
-        def advance(done: int, total: int, more: str = "", /) -> None:
-            if bar.tasks[0].total is None:  # what was done before this command began tells nothing about its speed
-                bar.reset(task, completed=max(0, done - 1), total=total)
-            bar.update(task, completed=done, total=total, description=more)
-
-        yield advance
-
-
-def say(line: str) -> None:
-    """Print a line that is not a result."""
-    print(printable(line), file=sys.stderr, flush=True)
+    """The cells that a column needs: its longest word, or figure; a very long word may be broken, a title folds."""
+    pieces = " ".join(column).split() if words else [*column[0].split(), *column[1:]]
+    longest = max(map(cell_len, pieces), default=0)
+    return min(longest, WIDEST_WORD) if words else longest
 
 
 def show_json(value: object, *, indent: int | None = 2) -> None:
@@ -176,13 +139,40 @@ def printable(text: str) -> str:
     return text.translate(_CONTROLS)
 
 
-def show_error(error: OpenConductorError | str, *, hint: str = "") -> None:
-    """Print one clear message to stderr."""
-    from rich.text import Text
+def counted(count: int, one: str) -> str:
+    """How many of what: ``1 answer``, ``2,400 answers``."""
+    return f"{count:,} {one if count == 1 else one + 's'}"
 
+
+# ── everything else ──────────────────────────────────────────────────────────────────────────────────────────────────
+@contextmanager
+def progress_bar(what: str) -> Generator[Advance]:
+    """A bar with the time left on stderr, gone at the end; nothing where stderr is no terminal."""
+    screen = messages()
+    if not screen.is_interactive:
+        yield lambda *_: None
+        return
+    columns = (TextColumn(what), BarColumn(None), MofNCompleteColumn(), TextColumn("{task.description}"))
+    with Progress(*columns, TimeRemainingColumn(), console=screen, transient=True, expand=True) as bar:
+        task = bar.add_task("", total=None)
+
+        def advance(done: int, total: int, more: str = "") -> None:
+            if bar.tasks[0].total is None:  # what was done before this command began tells nothing about its speed
+                bar.reset(task, completed=max(0, done - 1), total=total)
+            bar.update(task, completed=done, total=total, description=more)
+
+        yield advance
+
+
+def say(line: str) -> None:
+    """Print a line that is not a result."""
+    print(printable(line), file=sys.stderr, flush=True)
+
+
+def show_error(error: Exception | str, *, hint: str = "") -> None:
+    """Print one clear message to stderr."""
     console = messages()
-    line = Text.assemble(("error: ", "bold red"), printable(str(error)))
-    console.print(line, soft_wrap=True)
+    console.print(Text.assemble(("error: ", "bold red"), printable(str(error))), soft_wrap=True)
     if hint:
         console.print(Text(printable(hint), style="dim"), soft_wrap=True)
 
@@ -191,11 +181,6 @@ def fail(message: str, *, hint: str = "") -> NoReturn:
     """End the command as failed."""
     show_error(message, hint=hint)
     raise typer.Exit(FAILED)
-
-
-def exit_code(error: OpenConductorError) -> int:
-    """2 where the user's settings are wrong, 1 where something failed."""
-    return USAGE if isinstance(error, ConfigError) else FAILED
 
 
 def prepare_streams() -> None:

@@ -6,34 +6,32 @@ In: a number of held-out questions and a seed. Out: the picture of one episode o
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
+from rich.text import Text
 
 from openconductor.cli import console
-from openconductor.cli.runs import AsJson
-
-if TYPE_CHECKING:
-    from rich.table import Table
-    from rich.text import Text
-
-    from openconductor.conductor import Planner
-    from openconductor.evaluation.headroom import GymTable
-    from openconductor.gym.questions import GymQuestion
-    from openconductor.protocols import CallContext, OnText, Provider
-    from openconductor.types import Completion, Message, Sampling
+from openconductor.cli.console import labelled
+from openconductor.cli.live import COLOURS, EpisodeView, filling_in
+from openconductor.cli.options import AsJson
+from openconductor.conductor import Conductor, Planner
+from openconductor.evaluation.eval_config import find_planner
+from openconductor.evaluation.headroom import GymTable, gym_table
+from openconductor.gym.questions import draw_questions
+from openconductor.gym.workers import PROFILES, gym_pool
+from openconductor.pool import Worker, WorkerPool
+from openconductor.protocols import CallContext, OnText, Provider
+from openconductor.providers import resolve
+from openconductor.types import Completion, Message, Sampling
 
 PACE = 0.3  # a simulated second lasts so long in the live picture
 LOOKED_AT = 100  # questions among which the live one is sought
 BAR, SHORTEST_BAR = 30, 6  # cells of a bar of 100 %, where there is room; below the latter it shows nothing
-LEVELS = {
-    "oracle": ("oracle: the best workflow of each question", "bold"),
-    "conductor": ("Conductor", "bold green"),
-    "best_fixed": ("best fixed workflow", ""),
-}
 
 
 def demo(
@@ -44,13 +42,6 @@ def demo(
     as_json: AsJson = False,
 ) -> None:
     """Watch a trained Conductor at work in the gym: no key, no GPU."""
-    import asyncio
-
-    from openconductor.conductor import Conductor
-    from openconductor.evaluation.headroom import gym_table
-    from openconductor.evaluation.systems import find_planner
-    from openconductor.gym.workers import gym_pool
-
     pool = gym_pool(seed)
     playing = Conductor(find_planner(None if conductor is None else str(conductor), pool), pool=pool)
     if not quick and not as_json:
@@ -75,42 +66,20 @@ class PacedWorker:
         self, messages: Sequence[Message], sampling: Sampling, *, call: CallContext, on_text: OnText | None = None
     ) -> Completion:
         """Wait, then answer."""
-        import asyncio
-
         await asyncio.sleep(self.seconds)
         return await self.provider.complete(messages, sampling, call=call, on_text=on_text)
 
 
-def live_question(seed: int) -> GymQuestion:
-    """The question that is shown: the first smudged one, for there steps run side by side and a check pays."""
-    from openconductor.gym.questions import draw_questions
-
-    drawn = draw_questions("test", LOOKED_AT, seed=seed)
-    return next((question for question in drawn if question.smudged), drawn[0])
-
-
 def _play_one(planner: Planner, seed: int) -> None:
-    from openconductor.cli.live import EpisodeView, filling_in
-    from openconductor.conductor import Conductor
-    from openconductor.gym.workers import PROFILES, gym_pool
-    from openconductor.pool import Worker, WorkerPool
-    from openconductor.providers import resolve
-
-    workers = [worker for _, worker in gym_pool(seed)]
-    pool = WorkerPool(
-        [
-            Worker(PacedWorker(resolve(worker.provider), PACE * profile.seconds), name=worker.name, price=worker.price)
-            for worker, profile in zip(workers, PROFILES, strict=True)
-        ]
-    )
-    question = live_question(seed)
-    expected = " ".join(question.answer)
-
-    def judge(answer: str) -> tuple[bool, str]:
-        return answer.split() == list(question.answer), expected
-
-    view = EpisodeView(question.text, pool, judge=judge, simulated=True)
-    screen = console.messages()
+    """Show the first smudged question of the seed, for there steps run side by side and a check pays."""
+    drawn = draw_questions("test", LOOKED_AT, seed=seed)
+    question = next((one for one in drawn if one.smudged), drawn[0])
+    paced = [
+        Worker(PacedWorker(resolve(worker.provider), PACE * profile.seconds), name=worker.name, price=worker.price)
+        for (_, worker), profile in zip(gym_pool(seed), PROFILES, strict=True)
+    ]
+    pool, screen = WorkerPool(paced), console.messages()
+    view = EpisodeView(question.text, pool, expected=" ".join(question.answer), simulated=True)
     screen.print(
         f"One question first. The workers are simulated; their seconds pass {1 / PACE:.0f} times as fast here.\n"
     )
@@ -122,85 +91,69 @@ def _play_one(planner: Planner, seed: int) -> None:
 # ── the table ────────────────────────────────────────────────────────────────────────────────────────────────────────
 def show_gym_table(table: GymTable) -> None:
     """Print who is right how often, how the Conductor works, and what its lead is."""
-    from rich.text import Text
-
-    from openconductor.cli.live import COLOURS
-    from openconductor.gym.workers import PROFILES
-
-    screen, labelled = console.results(), console.labelled
-    head = (f"{table.questions:,} held-out questions of the gym", "bold")
-    screen.print(Text.assemble(head, f", seed {table.seed}, in {table.seconds:.1f} s"))
-    screen.print(_accuracies(table, screen.width), "")
-    given = table.accuracy_given_valid
-    valid = f"{table.validity:.1%} are valid{'' if given is None else f'; of the valid, {given:.1%} are right'}"
+    best = max(table.workers, key=lambda name: table.workers[name])
+    title = (f"{table.questions:,} held-out questions of the gym", "bold")
+    console.show(Text.assemble(title, f", seed {table.seed}, in {table.seconds:.1f} s"))
+    _show_accuracies(table, best)
+    given = "" if table.accuracy_given_valid is None else f"; of the valid, {table.accuracy_given_valid:.1%} are right"
     masked = f"; {table.masked} could not be decided and are left out" if table.masked else ""
-    screen.print(labelled("Workflows", valid + masked))
     kinds = " → ".join(f"{kind} {_steps(count)}" for kind, count in table.mean_steps_by_kind.items())
-    screen.print(labelled("Steps", f"{_steps(table.mean_steps)} on average; {kinds}"))
     shapes = sorted(table.topology_share.items(), key=lambda entry: -entry[1])
-    screen.print(labelled("Shapes", ", ".join(f"{name} {share:.0%}" for name, share in shapes) or "none"))
-    colours = {profile.name: COLOURS[ordinal % len(COLOURS)] for ordinal, profile in enumerate(PROFILES)}
     asked = sorted(((name, share) for name, share in table.worker_share.items() if share > 0), key=lambda one: -one[1])
+    colours = {profile.name: COLOURS[ordinal % len(COLOURS)] for ordinal, profile in enumerate(PROFILES)}
     shares = Text(", ").join(Text.assemble((name, colours.get(name, "")), f" {share:.0%}") for name, share in asked)
-    screen.print(labelled("Workers", Text.assemble(shares, " of the steps") if asked else Text("none")))
     bits = f"{table.routing_entropy_bits:.2f} bits of entropy over the workers (all to one: 0, an even spread: 3)"
-    screen.print(labelled("Routing", bits))
     used, dollars = table.usage, float(table.usage.dollars)
     tokens = f"{used.input_tokens:,} tokens read, {used.output_tokens:,} written"
     each = f"${dollars:.4f} in all: ${dollars / max(1, table.questions):.6f} a question, at the gym's prices"
-    screen.print(labelled("Cost", Text(f"{tokens}, {each}")), "")
-    screen.print(labelled("In short", _verdict(table)))
+    console.show(
+        "",
+        labelled("Workflows", f"{table.validity:.1%} are valid{given}{masked}"),
+        labelled("Steps", f"{_steps(table.mean_steps)} on average; {kinds}"),
+        labelled("Shapes", ", ".join(f"{name} {share:.0%}" for name, share in shapes) or "none"),
+        labelled("Workers", Text.assemble(shares, " of the steps") if asked else "none"),
+        labelled("Routing", bits),
+        labelled("Cost", f"{tokens}, {each}"),
+        "",
+        labelled("In short", _verdict(table, best)),
+    )
 
 
-def _accuracies(table: GymTable, room: int) -> Table:
-    """Who is right how often. No figure is cut off: in a narrow room bars are shorter or left out, and names fold."""
-    from rich import box
-    from rich.table import Table
-
-    best = _best_worker(table)
-    rows = [(name, table.levels[key].value, key, style) for key, (name, style) in LEVELS.items()]
-    for name, share in sorted(table.workers.items(), key=lambda entry: -entry[1]):
-        note = " alone, the best worker" if name == best else " alone"
-        rows.append((name + note, share, "best_worker" if name == best else "", "" if name == best else "dim"))
-    rows.append(("random workflows", table.levels["random"].value, "random", ""))
-    cells = min(BAR, room - max(len(name) for name, *_ in rows) - len("100.0%95 % interval") - 9)
-    made = Table(box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False)
-    made.add_column("", overflow="fold")
-    made.add_column("right", justify="right", no_wrap=True, min_width=len("right") + 1)
-    made.add_column("95 % interval", justify="right", no_wrap=True, min_width=len("95 % interval"))
-    if cells >= SHORTEST_BAR:
-        made.add_column("", no_wrap=True)
-    for name, share, key, style in rows:
-        level = table.levels[key] if key else None
+def _show_accuracies(table: GymTable, best: str) -> None:
+    """Who is right how often. In a narrow room bars are shorter or left out, and names fold."""
+    alone = sorted(table.workers.items(), key=lambda entry: -entry[1])
+    rows = [
+        ("oracle: the best workflow of each question", "bold", table.levels["oracle"].value, "oracle"),
+        ("Conductor", "bold green", table.levels["conductor"].value, "conductor"),
+        ("best fixed workflow", "", table.levels["best_fixed"].value, "best_fixed"),
+        (f"{best} alone, the best worker", "", table.workers[best], "best_worker"),
+        *((f"{name} alone", "dim", share, "") for name, share in alone if name != best),
+        ("random workflows", "", table.levels["random"].value, "random"),
+    ]
+    cells = min(BAR, console.results().width - max(len(name) for name, *_ in rows) - len("100.0%  95 % interval") - 4)
+    bars = cells >= SHORTEST_BAR
+    drawn: list[list[Text]] = []
+    for name, style, share, key in rows:
+        level = table.levels.get(key)
         interval = "" if level is None else f"{100 * level.low:.1f} – {100 * level.high:.1f}"
-        drawn = [bar(share, cells)] if cells >= SHORTEST_BAR else []
-        made.add_row(name, f"{share:.1%}", interval, *drawn, style=style)
-    return made
+        texts = (name, f"{share:.1%}", interval, *([bar(share, cells)] if bars else []))
+        drawn.append([Text(text, style=style) for text in texts])
+    console.show_table(("", "right", "95 % interval", *([""] if bars else [])), drawn, words=(0, 3))
 
 
-def _verdict(table: GymTable) -> Text:
+def _verdict(table: GymTable, best: str) -> Text:
     """The lead over the best worker and the best fixed workflow, and the share of the oracle."""
-    from rich.text import Text
-
     ours, oracle = table.levels["conductor"], table.levels["oracle"]
-    text = Text.assemble("The Conductor is right on ", (f"{ours.value:.1%}", "bold green"), " of the questions: ")
     leads: list[str] = []
-    for key, name in (
-        ("best_worker", f"the best worker alone ({_best_worker(table)})"),
-        ("best_fixed", "the best fixed workflow"),
-    ):
+    for key, name in (("best_worker", f"the best worker alone ({best})"), ("best_fixed", "the best fixed workflow")):
         other = table.levels[key]
         points = 100 * (ours.value - other.value)
         doubt = " (the intervals overlap)" if ours.low <= other.high and other.low <= ours.high else ""
         leads.append(f"{abs(points):.1f} percentage points {'above' if points >= 0 else 'below'} {name}{doubt}")
-    text.append(", ".join(leads))
     if oracle.value > 0:
-        text.append(f", and {ours.value / oracle.value:.1%} of what the oracle reaches")
-    return text.append(".")
-
-
-def _best_worker(table: GymTable) -> str:
-    return max(table.workers.items(), key=lambda entry: entry[1])[0]
+        leads.append(f"and {ours.value / oracle.value:.1%} of what the oracle reaches")
+    right = (f"{ours.value:.1%}", "bold green")
+    return Text.assemble("The Conductor is right on ", right, " of the questions: ", ", ".join(leads), ".")
 
 
 def _steps(count: float | None) -> str:

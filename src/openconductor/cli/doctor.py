@@ -11,22 +11,27 @@ import os
 import platform
 import re
 import time
+from collections.abc import Iterator
 from importlib.metadata import PackageNotFoundError, metadata, requires, version
 from importlib.util import find_spec
-from typing import TYPE_CHECKING, cast
+from typing import Any, cast
 
 import typer
+from packaging.requirements import Requirement
+from rich.table import Table
+from rich.text import Text
 
+from openconductor import __version__, sandboxes
 from openconductor.cli import console
-from openconductor.cli.runs import AsJson
+from openconductor.cli.options import AsJson
+from openconductor.conductor import Conductor, Planner
 from openconductor.errors import OpenConductorError
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from openconductor.conductor import Planner
-    from openconductor.pool import WorkerPool
-    from openconductor.types import Episode
+from openconductor.gym import bundled
+from openconductor.gym.workers import gym_pool
+from openconductor.pool import Worker, WorkerPool
+from openconductor.prompt import render_workflow
+from openconductor.providers import resolve
+from openconductor.types import Episode, Step, Workflow
 
 QUESTION = "Take 4 17 9, sort the list, then double every number."
 
@@ -42,48 +47,32 @@ def doctor(as_json: AsJson = False) -> None:
     if as_json:
         console.show_json(report)
     else:
-        _show(report)
+        show_report(report)
     if not report["ok"]:
         raise typer.Exit(console.FAILED)
 
 
 def examine() -> Report:
     """The report; ``ok`` says whether the core works."""
-    import openconductor
-
     core = _check_core()
+    level, faults = sandboxes.survey()
     return {
         "ok": core["works"],
-        "version": openconductor.__version__,
+        "version": __version__,
         "python": platform.python_version(),
         "platform": f"{platform.system()} {platform.machine()}",
         "cores": os.cpu_count(),
         "core": core,
         "extras": _check_extras(),
         "conductor": _check_bundled(),
-        "sandbox": _check_sandbox(),
+        "sandbox": {"works": level is not None, "level": level, "faults": faults},
         "torch": _check_torch(),
         "keys": sorted(name for name, value in os.environ.items() if value and _KEY.fullmatch(name)),
     }
 
 
-def _ask(planner: Planner | Path, pool: WorkerPool) -> tuple[Episode | None, str | None]:
-    """One question answered, or why it was not."""
-    from openconductor.conductor import Conductor
-
-    try:
-        episode = Conductor(planner, pool=pool).ask_sync(QUESTION)
-    except (OpenConductorError, ImportError) as error:
-        return None, str(error)
-    return episode, None if episode.error is None else str(episode.error)
-
-
 def _check_core() -> Report:
     """Plan and execute a workflow of two steps with functions for workers."""
-    from openconductor.pool import Worker, WorkerPool
-    from openconductor.prompt import render_workflow
-    from openconductor.types import Step, Workflow
-
     plan = render_workflow(Workflow((Step(0, "Say yes."), Step(1, "Repeat it.", (0,)))))
     first = Worker(lambda messages: "yes", name="first")  # noqa: ARG005 - what a function gets
     second = Worker(lambda messages: messages[-2].content, name="second")
@@ -93,10 +82,32 @@ def _check_core() -> Report:
     return {"works": error is None, "error": error}
 
 
+def _check_bundled() -> Report:
+    """Let the bundled Conductor plan and answer one question."""
+    begun = time.perf_counter()
+    try:
+        planner = resolve(bundled.bundled_folder())
+    except (OpenConductorError, ImportError) as error:
+        return {"works": False, "error": str(error)}
+    loaded = time.perf_counter() - begun
+    episode, error = _ask(planner, gym_pool())
+    if episode is None or error is not None:
+        return {"works": False, "error": error}
+    seconds = {"load_seconds": round(loaded, 3), "ask_seconds": round(episode.seconds, 3)}
+    return {"works": True, "error": None, **seconds, "steps": len(episode.rounds[0].workflow or ())}
+
+
+def _ask(planner: Planner, pool: WorkerPool) -> tuple[Episode | None, str | None]:
+    """One question answered, or why it was not."""
+    try:
+        episode = Conductor(planner, pool=pool).ask_sync(QUESTION)
+    except (OpenConductorError, ImportError) as error:
+        return None, str(error)
+    return episode, None if episode.error is None else str(episode.error)
+
+
 def _check_extras() -> dict[str, Report]:
     """The packages of each extra, as the installed package declares them, with their versions."""
-    from packaging.requirements import Requirement
-
     declared = [Requirement(line) for line in requires("openconductor") or ()]
     found: dict[str, Report] = {}
     for name in metadata("openconductor").get_all("Provides-Extra") or ():
@@ -117,34 +128,6 @@ def _version(package: str) -> str | None:
         return None
 
 
-def _check_bundled() -> Report:
-    """Let the bundled Conductor plan and answer one question."""
-    from openconductor.gym.bundled import bundled_folder
-    from openconductor.gym.workers import gym_pool
-    from openconductor.providers import resolve
-
-    begun = time.perf_counter()
-    try:
-        planner = resolve(bundled_folder())
-    except (OpenConductorError, ImportError) as error:
-        return {"works": False, "error": str(error)}
-    loaded = time.perf_counter() - begun
-    episode, error = _ask(planner, gym_pool())
-    if episode is None or error is not None:
-        return {"works": False, "error": error}
-    steps = len(episode.rounds[0].workflow or ())
-    seconds = {"load_seconds": round(loaded, 3), "ask_seconds": round(episode.seconds, 3)}
-    return {"works": True, "error": None, **seconds, "steps": steps}
-
-
-def _check_sandbox() -> Report:
-    """Run a program in the best sandbox that there is; what the better ones lack."""
-    from openconductor.sandboxes import survey
-
-    level, faults = survey()
-    return {"works": level is not None, "level": level, "faults": faults}
-
-
 def _check_torch() -> Report | None:
     """Threads and devices of torch, which is imported only here; None where it is not installed."""
     if find_spec("torch") is None:
@@ -158,47 +141,36 @@ def _check_torch() -> Report | None:
 
 
 # ── for people ───────────────────────────────────────────────────────────────────────────────────────────────────────
-def _show(report: Report) -> None:
-    from rich.table import Table
-    from rich.text import Text
-
-    screen = console.results()
+def show_report(report: Report) -> None:
+    """Print a line for each thing: whether it is there, its name, and what there is to say."""
     table = Table.grid(padding=(0, 2, 0, 0))
     table.add_column(no_wrap=True)
     table.add_column(no_wrap=True, style="bold")
     table.add_column(overflow="fold")
-    for good, name, text in _lines(report):
-        mark = Text("") if good is None else Text("✓", style="green") if good else Text("✗", style="red")
-        table.add_row(mark, name, Text(console.printable(text)))
-    screen.print(table)
+    for good, name, text in _lines(cast("dict[str, Any]", report)):
+        mark = Text() if good is None else Text("✓", style="green") if good else Text("✗", style="red")
+        table.add_row(mark, name, console.printable(text))
+    console.show(table)
 
 
-def _lines(report: Report) -> list[tuple[bool | None, str, str]]:
-    """Whether each thing is there (None: no matter), its name, and what there is to say."""
-    core, bundled, sandbox, torch = (
-        cast("dict[str, str | None]", report[name] or {}) for name in ("core", "conductor", "sandbox", "torch")
-    )
+def _lines(report: dict[str, Any]) -> Iterator[tuple[bool | None, str, str]]:
     machine = f"{report['version']} on Python {report['python']}, {report['platform']}, {report['cores']} cores"
-    lines: list[tuple[bool | None, str, str]] = [
-        (None, "openconductor", machine),
-        (bool(core["works"]), "core", core["error"] or "plans and executes a workflow"),
-    ]
-    for name, extra in cast("dict[str, Report]", report["extras"]).items():
-        packages = cast("dict[str, str | None]", extra["packages"]).items()
-        have = ", ".join(f"{package} {number}" for package, number in packages if number)
-        missing = ", ".join(package for package, number in packages if not number)
-        said = f"missing {missing}; {extra['install']}" if missing else have
-        lines.append((bool(extra["installed"]), f"extra {name}", said))
-    answered = f"loads in {bundled.get('load_seconds')} s, plans and answers in {bundled.get('ask_seconds')} s"
-    lines.append((bool(bundled["works"]), "bundled Conductor", bundled["error"] or answered))
-    faults = "; ".join(cast("dict[str, str]", sandbox["faults"]).values())
-    graded = f"{sandbox['level']}, in which programs are graded{f' ({faults})' if faults else ''}"
-    none = f"none, so that no program can be graded: {faults}"
-    lines.append((bool(sandbox["works"]), "sandbox", graded if sandbox["works"] else none))
+    yield None, "openconductor", machine
+    core, planner, sandbox, torch = (report[name] for name in ("core", "conductor", "sandbox", "torch"))
+    yield core["works"], "core", core["error"] or "plans and executes a workflow"
+    for name, extra in report["extras"].items():
+        have = ", ".join(f"{package} {number}" for package, number in extra["packages"].items() if number)
+        missing = ", ".join(package for package, number in extra["packages"].items() if not number)
+        yield extra["installed"], f"extra {name}", f"missing {missing}; {extra['install']}" if missing else have
+    answers = f"loads in {planner.get('load_seconds')} s, plans and answers in {planner.get('ask_seconds')} s"
+    yield planner["works"], "bundled Conductor", planner["error"] or answers
+    faults = "; ".join(sandbox["faults"].values())
+    said = f"none, so that no program can be graded: {faults}"
+    if sandbox["works"]:
+        said = f"{sandbox['level']}, in which programs are graded{f' ({faults})' if faults else ''}"
+    yield sandbox["works"], "sandbox", said
     if torch:
-        devices = ", ".join(torch.get("devices") or ())
-        said = torch.get("error") or f"{devices}; {torch['threads']} threads"
-        lines.append(("error" not in torch, "torch", f"{torch['version']}: {said}"))
-    keys = ", ".join(cast("list[str]", report["keys"]))
-    lines.append((None, "API keys", keys or "none in the environment (models behind an API need theirs)"))
-    return lines
+        said = torch.get("error") or f"{', '.join(torch['devices'])}; {torch['threads']} threads"
+        yield "error" not in torch, "torch", f"{torch['version']}: {said}"
+    keys = ", ".join(report["keys"])
+    yield None, "API keys", keys or "none in the environment (models behind an API need theirs)"

@@ -1,31 +1,29 @@
 """``openconductor grade``: grade answers from elsewhere.
 
 In: JSON lines on stdin, each with a reference (or tests) and an answer. Out: a JSON line of each on stdout, in the
-order in which they came and as soon as that order allows; so it can are in a pipe.
+order in which they came and as soon as that order allows; so it can stand in a pipe.
 """
 
 from __future__ import annotations
 
-import os
+import asyncio
 import sys
 from collections.abc import AsyncGenerator, Iterator
 from contextlib import aclosing
-from typing import TYPE_CHECKING, Annotated, cast, get_args
+from typing import Annotated, cast, get_args
 
 import typer
 
+from openconductor import sandboxes
 from openconductor.cli import console
-from openconductor.cli.runs import Unsafe, one_of
-from openconductor.errors import ConfigError, TaskError
-
-if TYPE_CHECKING:
-    from openconductor.graders.code_compare import Mode
-    from openconductor.sandboxes import Sandbox
-    from openconductor.tasks.regrade import Kind, Verdict
+from openconductor.cli.options import Unsafe, one_of
+from openconductor.errors import ConfigError, SandboxError, TaskError
+from openconductor.graders.code_compare import Mode
+from openconductor.sandboxes import Sandbox
+from openconductor.tasks.regrade import Kind, Verdict, regrade, submissions
 
 LONGEST = 1 << 26
 """Bytes of the longest line."""
-CHUNK = 1 << 16
 
 
 def grade(
@@ -45,9 +43,6 @@ def grade(
     if you like; choice, a letter or an index, with choices), or `tests` (code, with entry_point). Verdicts are {id,
     correct, extracted, note}; correct is null where nobody could decide.
     """
-    from openconductor.graders.code_compare import Mode
-    from openconductor.tasks.regrade import Kind, regrade, submissions
-
     kind = cast("Kind", one_of("--grader", grader, get_args(Kind)))
     if kind != "code" and (mode is not None or unsafe):
         option = "--mode" if mode is not None else "--unsafe-code-exec"
@@ -57,8 +52,6 @@ def grade(
         console.say("reading JSON lines from the terminal; Ctrl-D ends them")
     sandbox = _sandbox(unsafe) if kind == "code" else None
     read = submissions(kind, mode=chosen, sandbox=sandbox)
-    import asyncio
-
     asyncio.run(_write(regrade(stdin_lines(), read, concurrency=concurrency), sandbox))
 
 
@@ -79,25 +72,16 @@ def stdin_lines() -> Iterator[bytes]:
         TaskError: a line is longer than ``LONGEST``.
     """
     try:
-        descriptor = sys.stdin.fileno()
+        # A reader of our own: a thread that waits inside of stdin's holds its lock, also at the end of the program.
+        stdin = open(sys.stdin.fileno(), "rb", closefd=False)  # noqa: SIM115 - stays open as long as stdin
     except (OSError, ValueError):  # no file behind it
-        yield from sys.stdin.buffer
-        return
-    # Not by the buffered reader: a thread that waits inside of it holds its lock, also at the end of the program.
-    parts: list[bytes] = []
-    held, number = 0, 1
-    while chunk := os.read(descriptor, CHUNK):
-        *ended, rest = chunk.split(b"\n")
-        for line in ended:
-            yield b"".join([*parts, line])
-            parts, held, number = [], 0, number + 1
-        if rest:
-            parts.append(rest)
-            held += len(rest)
-        if held > LONGEST:
+        stdin = sys.stdin.buffer
+    number = 0
+    while line := stdin.readline(LONGEST + 1):
+        number += 1
+        if len(line) > LONGEST:
             raise TaskError(f"stdin, line {number}: longer than {LONGEST} bytes; expected one JSON object a line")
-    if parts:
-        yield b"".join(parts)
+        yield line.removesuffix(b"\n")
 
 
 def _sandbox(unsafe: bool) -> Sandbox:
@@ -106,11 +90,8 @@ def _sandbox(unsafe: bool) -> Sandbox:
     Raises:
         SandboxError: no sandbox works here, and none may be done without.
     """
-    from openconductor.errors import SandboxError
-    from openconductor.sandboxes import open_sandbox
-
     try:
-        sandbox = open_sandbox(unsafe=unsafe)
+        sandbox = sandboxes.open_sandbox(unsafe=unsafe)
     except SandboxError as error:
         raise SandboxError(
             f"{error}; `openconductor doctor` says what there is, and --unsafe-code-exec does without"

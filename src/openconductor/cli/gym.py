@@ -7,33 +7,39 @@ text or with ``--json``.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Annotated, cast
+from typing import Annotated, cast
 
 import typer
+from rich.text import Text
 
 from openconductor.cli import console
-from openconductor.cli.runs import AsJson, one_of
+from openconductor.cli.console import labelled
+from openconductor.cli.live import COLOURS
+from openconductor.cli.options import AsJson, one_of
+from openconductor.gym.exact import oracle_workflow, random_accuracy
+from openconductor.gym.questions import EQUAL_MIX, KINDS, SPLITS, GymQuestion, draw_questions, read_question
+from openconductor.gym.questions import Kind as GymKind
+from openconductor.gym.questions import Split as GymSplit
+from openconductor.gym.workers import COMPARES, MISREAD, PROFILES, REFEREE, SPOTS, gym_pool
+from openconductor.gym.world import SKILLS
+from openconductor.measures import topology
+from openconductor.prompt import check_question, render_workflow
+from openconductor.serialisation import plain
 
-if TYPE_CHECKING:
-    from openconductor.gym.questions import GymQuestion
-    from openconductor.gym.questions import Kind as GymKind
-    from openconductor.gym.questions import Split as GymSplit
-    from openconductor.gym.workers import Profile
+gym = typer.Typer(help="Look at the gym: questions, workers, best workflows.")
 
-gym = typer.Typer(name="gym", help="Look at the gym: questions, workers, best workflows.")
-
+Asked = Annotated[
+    str | None, typer.Argument(help="A question of the gym; without it, one is drawn.", show_default=False)
+]
 Seed = Annotated[int, typer.Option("--seed", min=0, help="Draws the questions.")]
 Index = Annotated[int, typer.Option("--index", min=0, help="Which question of the seed.")]
 Split = Annotated[str, typer.Option("--split", help="train, validation or test.")]
 Kind = Annotated[str | None, typer.Option("--kind", help="single, pair, triple or smudged; without it, in turn.")]
-Text = Annotated[
-    str | None, typer.Argument(help="A question of the gym; without it, one is drawn.", show_default=False)
-]
 
 
 @gym.command("question")
 def question(
-    text: Text = None,
+    text: Asked = None,
     seed: Seed = 0,
     index: Index = 0,
     split: Split = "test",
@@ -74,35 +80,17 @@ def worker(
     as_json: AsJson = False,
 ) -> None:
     """Show what a worker (or each) is good at, and what it costs."""
-    from openconductor.gym.workers import PROFILES, gym_pool
-
-    chosen = list(enumerate(PROFILES))
-    if name is not None:
-        ordinal = gym_pool().ordinal_of(name)
-        chosen = [(ordinal, PROFILES[ordinal])]
-    if not as_json:
+    chosen = list(range(len(PROFILES))) if name is None else [gym_pool().ordinal_of(name)]
+    if as_json:
+        listed = [_profile_json(ordinal) for ordinal in chosen]
+        console.show_json(listed if name is None else listed[0])
+    else:
         _show_workers(chosen)
-        return
-    listed = [
-        {
-            "ordinal": ordinal,
-            "name": one.name,
-            "description": one.description,
-            "skills": dict(one.skills),
-            "likes": one.likes,
-            "otherwise": one.dislike,
-            "referee": one.referee,
-            "price": {"input": format(one.price.input, "f"), "output": format(one.price.output, "f")},
-            "seconds": one.seconds,
-        }
-        for ordinal, one in chosen
-    ]
-    console.show_json(listed if name is None else listed[0])
 
 
 @gym.command("oracle")
 def oracle(
-    text: Text = None,
+    text: Asked = None,
     seed: Seed = 0,
     index: Index = 0,
     split: Split = "test",
@@ -111,11 +99,6 @@ def oracle(
     as_json: AsJson = False,
 ) -> None:
     """Show a question's best workflow, and how often it is right."""
-    from openconductor.gym.exact import oracle_workflow, random_accuracy
-    from openconductor.measures import topology
-    from openconductor.prompt import render_workflow
-    from openconductor.serialisation import plain
-
     found = _find(text, seed, index, split, kind)
     workflow, accuracy = oracle_workflow(found, max_steps=max_steps)
     if as_json:
@@ -123,19 +106,14 @@ def oracle(
         console.show_json({"question": _question_json(found), **known, "expected_accuracy": accuracy})
         return
     _show_question(found)
-    console.show("")
-    console.show(console.labelled("Oracle", render_workflow(workflow)))
     right = f"right {accuracy:.1%} of the time; a random workflow {random_accuracy(found):.1%}"
-    console.show(console.labelled("Expected", right))
+    console.show("", labelled("Oracle", render_workflow(workflow)), labelled("Expected", right))
 
 
-# ── what a question is ───────────────────────────────────────────────────────────────────────────────────────────────
+# ── questions ────────────────────────────────────────────────────────────────────────────────────────────────────────
 def _find(text: str | None, seed: int, index: int, split: str, kind: str | None) -> GymQuestion:
     if text is None:
         return _draw(1, seed, index, split, kind)[0]
-    from openconductor.gym.questions import read_question
-    from openconductor.prompt import check_question
-
     check_question(text)
     return read_question(text) or console.fail(
         f"the gym cannot read this question; it reads such as: {_draw(1, seed, index, 'test', None)[0].text}"
@@ -143,12 +121,9 @@ def _find(text: str | None, seed: int, index: int, split: str, kind: str | None)
 
 
 def _draw(count: int, seed: int, start: int, split: str, kind: str | None) -> list[GymQuestion]:
-    from openconductor.gym.questions import EQUAL_MIX, KINDS, SPLITS, draw_questions
-
-    one_of("--split", split, SPLITS)
-    chosen = None if kind is None else cast("GymKind", one_of("--kind", kind, KINDS))
-    mix: Mapping[GymKind, float] = EQUAL_MIX if chosen is None else {chosen: 1.0}
-    return draw_questions(cast("GymSplit", split), count, seed=seed, mix=mix, start=start)
+    part = cast("GymSplit", one_of("--split", split, SPLITS))
+    mix: Mapping[GymKind, float] = EQUAL_MIX if kind is None else {cast("GymKind", one_of("--kind", kind, KINDS)): 1.0}
+    return draw_questions(part, count, seed=seed, mix=mix, start=start)
 
 
 def _question_json(question: GymQuestion) -> dict[str, object]:
@@ -165,38 +140,47 @@ def _question_json(question: GymQuestion) -> dict[str, object]:
 
 
 def _show_question(question: GymQuestion) -> None:
-    from openconductor.gym.workers import MISREAD
-
     skills = ", then ".join(f"{operation.name} ({operation.skill})" for operation, _ in question.operations)
     smudged = f"; each reading of the list goes wrong {MISREAD:.0%} of the time" if question.smudged else ""
-    console.show(console.labelled("Question", question.text))
-    console.show(console.labelled("Kind", f"{question.kind}: {skills}{smudged}"))
-    console.show(console.labelled("Answer", " ".join(question.answer)))
+    console.show(
+        labelled("Question", question.text),
+        labelled("Kind", f"{question.kind}: {skills}{smudged}"),
+        labelled("Answer", " ".join(question.answer)),
+    )
 
 
-def _show_workers(chosen: list[tuple[int, Profile]]) -> None:
-    from rich.text import Text as RichText
+# ── workers ──────────────────────────────────────────────────────────────────────────────────────────────────────────
+def _profile_json(ordinal: int) -> dict[str, object]:
+    one = PROFILES[ordinal]
+    return {
+        "ordinal": ordinal,
+        "name": one.name,
+        "description": one.description,
+        "skills": dict(one.skills),
+        "likes": one.likes,
+        "otherwise": one.dislike,
+        "referee": one.referee,
+        "price": {"input": format(one.price.input, "f"), "output": format(one.price.output, "f")},
+        "seconds": one.seconds,
+    }
 
-    from openconductor.cli.live import COLOURS
-    from openconductor.gym.workers import COMPARES, REFEREE, SPOTS
-    from openconductor.gym.world import SKILLS
 
+def _show_workers(chosen: list[int]) -> None:
     head = ("#", "worker", *SKILLS, "likes", "else", "$ in", "$ out", "s")
-    rows: list[tuple[str | RichText, ...]] = []
-    for ordinal, one in chosen:
+    rows: list[list[str | Text]] = []
+    for ordinal in chosen:
+        one = PROFILES[ordinal]
+        name = Text(one.name, style=f"bold {COLOURS[ordinal % len(COLOURS)]}")
         chances = [f"{one.skills[skill]:.2f}" for skill in SKILLS]
-        name = RichText(one.name, style=f"bold {COLOURS[ordinal % len(COLOURS)]}")
         liked = ("either", "") if one.likes is None else (one.likes, f"x {one.dislike}")
-        rows.append(
-            (str(ordinal), name, *chances, *liked, str(one.price.input), str(one.price.output), str(one.seconds))
-        )
+        rows.append([str(ordinal), name, *chances, *liked, *map(str, (one.price.input, one.price.output, one.seconds))])
     console.show_table(head, rows, words=(1, head.index("likes")), names=2)
     if len(chosen) == 1:
-        console.show(f"{chosen[0][1].name}: {chosen[0][1].description}.")
+        console.show(f"{PROFILES[chosen[0]].name}: {PROFILES[chosen[0]].description}.")
     legend = (
         "Chances of getting one operation right, by skill, in the wording that the worker likes; the other wording "
         "costs the factor under else. Prices are US dollars a million tokens. To compare answers is to count votes: "
         f"the referee slips {1 - REFEREE:.0%} of the time, the others {1 - COMPARES:.0%}. Where votes are even, only "
         f"the referee can check: it knows what is right and what is wrong {SPOTS:.0%} of the time, the others guess."
     )
-    console.show(RichText(legend, style="dim"))
+    console.show(Text(legend, style="dim"))

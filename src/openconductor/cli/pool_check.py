@@ -1,4 +1,4 @@
-"""The check of a pool: what each worker of a pool can do, found out by asking it.
+"""``openconductor pool check``: what each worker of a pool can do, found out by asking it.
 
 In: a pool file. Out: a WorkerReport a worker, as text or with ``--json``, with the fix beside each fault. A worker is
 asked up to four times, in a few tokens each: plainly, streaming, with a tool, with an image. It counts as usable where
@@ -10,51 +10,39 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import Annotated, Literal
 
+import typer
+from rich.text import Text
+
+from openconductor import errors
 from openconductor.cli import console
+from openconductor.cli.options import AsJson
 from openconductor.config import load_toml
-from openconductor.errors import (
-    AuthFailed,
-    ConfigError,
-    EmptyResponse,
-    MalformedResponse,
-    OpenConductorError,
-    RateLimited,
-    Rejected,
-    ServerFailed,
-    TruncatedResponse,
-    Unreachable,
-    WorkerError,
-    WorkerTimeout,
-)
+from openconductor.errors import ConfigError, OpenConductorError
 from openconductor.events import CallEnded, Event
 from openconductor.pool import PoolFile, Worker, WorkerPool, WorkerTable
 from openconductor.prices import FoundPrice, find_price, price_line
 from openconductor.protocols import CallContext
+from openconductor.providers.openai_compatible import OpenAICompatibleProvider
+from openconductor.serialisation import plain
 from openconductor.types import Completion, Message, Price, Usage
-
-if TYPE_CHECKING:
-    from rich.text import Text
 
 Able = Literal["yes", "no", "accepted", "failed", "untried"]
 
 MAX_TOKENS = 64
 """The most that one call of the check writes, unless the worker's ``body`` says how long it thinks."""
-
 WORKERS_AT_ONCE = 16
 SETTINGS = "settings"
 
 _COUNT = (Message("user", "Count from 1 to 5 in digits, one a line, nothing else."),)
 _WEATHER = (Message("user", "What is the weather in Paris? Use the tool."),)
 _CITY = {"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]}
-_TOOL = {
-    "type": "function",
-    "function": {"name": "weather", "description": "The weather in a city.", "parameters": _CITY},
-}
+_FUNCTION = {"name": "weather", "description": "The weather in a city.", "parameters": _CITY}
+_TOOLS = {"tools": [{"type": "function", "function": _FUNCTION}]}
 _VENDORS = ("anthropic", "google", "pydantic_ai")
 """Beside the OpenAI-compatible ones, the providers that are asked about tools and images."""
 
@@ -141,13 +129,40 @@ class WorkerReport:
         self.usable = self.usable and not fault.fatal
 
 
-async def check_pool(path: str | Path, *, offline: bool = False, timeout_s: float = 30.0) -> list[WorkerReport]:
+def check(
+    path: Annotated[Path, typer.Argument(help="The pool file (TOML).", show_default=False)],
+    offline: Annotated[bool, typer.Option("--offline", help="Make no call: only keys, settings and prices.")] = False,
+    timeout: Annotated[float, typer.Option("--timeout", min=0.1, max=600, help="Deadline of a call, seconds.")] = 30.0,
+    as_json: AsJson = False,
+) -> None:
+    """Ask each worker of a pool: does it answer, stream, cost what?
+
+    Exits with 0 where every worker can be used, with 1 where one cannot, with 2 where its settings are wrong.
+    """
+    with console.messages().status("asking the workers"):
+        reports = asyncio.run(_check_pool(path, None if offline else timeout))
+    usable, spent = sum(one.usable for one in reports), sum((one.spent for one in reports), Usage())
+    if as_json:
+        said = {"pool": str(path), "ok": usable == len(reports), "offline": offline}
+        calls = sum(one.calls for one in reports)
+        console.show_json(said | {"calls": calls, "spent": plain(spent), "workers": plain(reports)})
+    else:
+        _show_reports(reports, offline)
+        unpriced = console.counted(spent.unpriced_calls, "call")
+        unknown = f" and {unpriced} of unknown price" if spent.unpriced_calls else ""
+        paid = "" if offline else f"; asking cost ${spent.dollars:.6f}{unknown}"
+        console.say(f"{usable} of {len(reports)} workers can be used{paid}")
+    if usable < len(reports):
+        misset = any(fault.what == SETTINGS for one in reports for fault in one.faults)
+        raise typer.Exit(console.USAGE if misset else console.FAILED)
+
+
+async def _check_pool(path: Path, timeout_s: float | None) -> list[WorkerReport]:
     """Check every worker of a pool file, side by side.
 
     Args:
         path: the pool file.
-        offline: make no call: only keys, settings and prices.
-        timeout_s: the deadline of each call, in seconds; a worker takes at most twice that.
+        timeout_s: the deadline of each call, in seconds (a worker takes at most twice that); None makes no call.
 
     Raises:
         ConfigError: the file cannot be read, has an unknown key, or names a worker twice. What is wrong with a single
@@ -169,7 +184,7 @@ async def check_pool(path: str | Path, *, offline: bool = False, timeout_s: floa
         pool = WorkerPool([worker for _, worker in built])  # refuses two of one name
         gate = asyncio.Semaphore(WORKERS_AT_ONCE)
         try:
-            if not offline:
+            if timeout_s is not None:
                 await asyncio.gather(*(_ask(report, worker, gate, timeout_s) for report, worker in built))
         finally:
             await pool.aclose()
@@ -201,55 +216,52 @@ def _check_settings(report: WorkerReport, entry: WorkerTable, worker: Worker) ->
 class _Probe:
     """One call of the check: its answer or its error, how long it took, and when pieces of text came."""
 
-    completion: Completion | None = None
+    said: Completion | None = None
     error: OpenConductorError | None = None
     seconds: float = 0.0
     texts: list[float] = field(default_factory=list[float])
 
 
 async def _ask(report: WorkerReport, worker: Worker, gate: asyncio.Semaphore, timeout_s: float) -> None:
-    from openconductor.providers.openai_compatible import OpenAICompatibleProvider
-
+    """Make up to four calls, and write into the report what they brought to light."""
     if report.key.present is False:
         return
+    sampling = worker.sampling
+    if not sampling.body:  # a body may hold a budget for thinking, which a small limit would contradict
+        sampling = replace(sampling, max_tokens=min(sampling.max_tokens or MAX_TOKENS, MAX_TOKENS))
+    seconds = min(worker.timeout_s or timeout_s, timeout_s)
+    asked = replace(worker, sampling=sampling, timeout_s=seconds, retries=0, max_concurrency=None, rpm=None, tpm=None)
     async with gate:
-        sampling = worker.sampling
-        if not sampling.body:  # a body may hold a budget for thinking, which a small limit would contradict
-            sampling = replace(sampling, max_tokens=min(sampling.max_tokens or MAX_TOKENS, MAX_TOKENS))
-        seconds = min(worker.timeout_s or timeout_s, timeout_s)
-        free: Mapping[str, None] = dict.fromkeys(("max_concurrency", "rpm", "tpm"))
-        asked = replace(worker, sampling=sampling, timeout_s=seconds, retries=0, **free)
-        plain = await _probe(report, asked, _COUNT)
-        report.reachable = plain.completion is not None
-        if plain.completion is None:
-            report.add(_failed("answer", plain, report))
+        first = await _probe(report, asked, _COUNT)
+        report.reachable = first.said is not None
+        if first.said is None:
+            report.add(_failed("answer", first.error, report))
             return
-        report.latency_seconds, report.finish_reason = plain.seconds, plain.completion.finish_reason
-        report.usage_reported = bool(plain.completion.usage.tokens)
+        report.latency_seconds, report.finish_reason = first.seconds, first.said.finish_reason
+        report.usage_reported = bool(first.said.usage.tokens)
         further = [_probe(report, asked, _COUNT, stream=True)]
         if isinstance(worker.provider, OpenAICompatibleProvider) or report.provider in _VENDORS:
-            with_tool = replace(asked, sampling=replace(sampling, body={**sampling.body, "tools": [_TOOL]}))
+            with_tool = replace(asked, sampling=replace(sampling, body={**sampling.body, **_TOOLS}))
             further += [_probe(report, with_tool, _WEATHER), _probe(report, asked, _SIGHT)]
         streamed, *others = await asyncio.gather(*further)
-        seen = report.streaming
-        if streamed.completion is None:
-            seen.works = "failed"
-            report.add(_failed("streaming", streamed, report))
-        else:
-            seen.pieces = len(streamed.texts)
-            seen.works = "yes" if seen.pieces > 1 else "accepted"
-            seen.first_text_seconds = streamed.texts[0] if streamed.texts else None
-            seen.usage_reported = bool(streamed.completion.usage.tokens)
-        if report.usage_reported is False or seen.usage_reported is False:
-            when = "while streaming, " if report.usage_reported else ""
-            said = f"{when}the server does not say how many tokens it used"
-            fix = "let it report usage (OpenAI's `stream_options.include_usage`); until then its cost is not known"
-            report.add(Fault("usage", said, fix, fatal=False))
-        if others:
-            tool, picture = others
-            called = tool.completion is not None and bool(tool.completion.tool_calls)
-            report.tools = "yes" if called else _able(tool)
-            report.images = _able(picture)
+    stream = report.streaming
+    if streamed.said is None:
+        stream.works = "failed"
+        report.add(_failed("streaming", streamed.error, report))
+    else:
+        stream.pieces = len(streamed.texts)
+        stream.works = "yes" if stream.pieces > 1 else "accepted"
+        stream.first_text_seconds = streamed.texts[0] if streamed.texts else None
+        stream.usage_reported = bool(streamed.said.usage.tokens)
+    if report.usage_reported is False or stream.usage_reported is False:
+        when = "while streaming, " if report.usage_reported else ""
+        said = f"{when}the server does not say how many tokens it used"
+        fix = "let it report usage (OpenAI's `stream_options.include_usage`); until then its cost is not known"
+        report.add(Fault("usage", said, fix, fatal=False))
+    if others:
+        tool, picture = others
+        report.tools = "yes" if tool.said is not None and tool.said.tool_calls else _able(tool)
+        report.images = _able(picture)
 
 
 async def _probe(report: WorkerReport, worker: Worker, messages: Sequence[Message], *, stream: bool = False) -> _Probe:
@@ -269,7 +281,7 @@ async def _probe(report: WorkerReport, worker: Worker, messages: Sequence[Messag
 
     try:
         call = CallContext(origin=begun, on_event=hear)
-        probe.completion = await worker.complete(messages, call=call, on_text=hear_text if stream else None)
+        probe.said = await worker.complete(messages, call=call, on_text=hear_text if stream else None)
     except OpenConductorError as error:
         probe.error = error
     probe.seconds = clock() - begun
@@ -278,75 +290,74 @@ async def _probe(report: WorkerReport, worker: Worker, messages: Sequence[Messag
 
 def _able(probe: _Probe) -> Able:
     """Whether the server took a request that it may not know; a limit reached before any text is no refusal."""
-    if probe.completion is not None:
+    if probe.said is not None:
         return "accepted"
     status = getattr(probe.error, "status", None)
-    return "no" if isinstance(probe.error, Rejected) or status in (400, 404, 415, 422, 501) else "failed"
+    return "no" if isinstance(probe.error, errors.Rejected) or status in (400, 404, 415, 422, 501) else "failed"
 
 
-def _failed(what: str, probe: _Probe, report: WorkerReport) -> Fault:
-    error = probe.error
-    return Fault(what, error.message if isinstance(error, WorkerError) else str(error), _fix(error, report))
+def _failed(what: str, error: OpenConductorError | None, report: WorkerReport) -> Fault:
+    message = error.message if isinstance(error, errors.WorkerError) else str(error)
+    return Fault(what, message, _fix(error, report))
 
 
 _FIXES: dict[type[OpenConductorError], str] = {
-    RateLimited: "wait, and slow the worker down: rpm = …, tpm = … or max_concurrency = …",
-    WorkerTimeout: "wait longer (--timeout, timeout_s), or look whether the server is busy",
-    Unreachable: "start the server, or correct base_url (it is {0.base_url})",
-    Rejected: "correct model (it is {0.model!r}), base_url, sampling or body",
-    MalformedResponse: "correct base_url (it is {0.base_url}): where the API begins; most of them end in /v1",
-    TruncatedResponse: "its answers end without saying why, so a cut one looks like a whole one: update the server",
-    EmptyResponse: "let it write more (sampling.max_tokens) or think less (body)",
-    ServerFailed: "the server itself fails: try again later, or look at its log",
-    ConfigError: "correct sampling or body",
+    errors.RateLimited: "wait, and slow the worker down: rpm = …, tpm = … or max_concurrency = …",
+    errors.WorkerTimeout: "wait longer (--timeout, timeout_s), or look whether the server is busy",
+    errors.Unreachable: "start the server, or correct base_url (it is {0.base_url})",
+    errors.Rejected: "correct model (it is {0.model!r}), base_url, sampling or body",
+    errors.MalformedResponse: "correct base_url (it is {0.base_url}): where the API begins; most of them end in /v1",
+    errors.TruncatedResponse: "its answers end without saying why, so a cut one looks like a whole one: "
+    "update the server",
+    errors.EmptyResponse: "let it write more (sampling.max_tokens) or think less (body)",
+    errors.ServerFailed: "the server itself fails: try again later, or look at its log",
+    errors.ConfigError: "correct sampling or body",
 }
 
 
 def _fix(error: OpenConductorError | None, report: WorkerReport) -> str:
     """What would put a failed call right."""
-    if isinstance(error, AuthFailed) and report.key.env is None:
+    if isinstance(error, errors.AuthFailed) and report.key.env is None:
         return 'api_key_env = "…", the name of the environment variable that holds its key'
-    if isinstance(error, AuthFailed):
+    if isinstance(error, errors.AuthFailed):
         return f"export {report.key.env}=… with a key that this server knows"
-    if isinstance(error, RateLimited) and not error.retryable:
+    if isinstance(error, errors.RateLimited) and not error.retryable:
         return "the quota is spent: add credit at the provider, or take another model"
     return next((fix.format(report) for kind, fix in _FIXES.items() if isinstance(error, kind)), "see the message")
 
 
 # ── for people ───────────────────────────────────────────────────────────────────────────────────────────────────────
-def show_reports(reports: Sequence[WorkerReport], offline: bool) -> None:
+def _show_reports(reports: Sequence[WorkerReport], offline: bool) -> None:
     """Print a line a worker, then each fault with its fix."""
-    from rich.text import Text
-
-    screen = console.results()
     asked = () if offline else ("answers", "first text", "tokens", "tools", "images")
     head = ("", "worker", "model", "key", *asked, "price in / out")
-    rows: list[tuple[str | Text, ...]] = []
+    rows: list[list[str | Text]] = []
     for one in reports:
         mark = Text("✓", style="green") if one.usable else Text("✗", style="red")
         key = "none" if one.key.env is None else "set" if one.key.present else "missing"
-        price = price_text(one.price or one.known_price.price)
         known = "known: " if one.price is None and one.known_price.price is not None else ""
-        rows.append((mark, one.name, one.model, key, *(() if offline else _seen(one)), known + price))
+        price = known + price_text(one.price or one.known_price.price)
+        rows.append([mark, one.name, one.model, key, *(() if offline else _seen(one)), price])
     console.show_table(head, rows, words=range(len(head)), names=2)
+    screen = console.results()
     for one in reports:
         for fault in one.faults:
-            style = "red" if fault.fatal else "yellow"
-            screen.print(Text.assemble("\n", (one.name, "bold"), " ", (fault.what, style), f": {fault.message}"))
+            what = (fault.what, "red" if fault.fatal else "yellow")
+            screen.print(Text.assemble("\n", (one.name, "bold"), " ", what, f": {fault.message}"))
             screen.print(Text(f"  fix: {console.printable(fault.fix)}"), soft_wrap=True)
 
 
 def _seen(report: WorkerReport) -> Iterator[str]:
     """What the calls brought to light."""
+    stream = report.streaming
     yield {None: "not asked", False: "no"}.get(report.reachable, _seconds(report.latency_seconds))
-    streams = report.streaming
-    pieces = "one piece" if streams.pieces else "no text yet"
-    whole = _seconds(streams.first_text_seconds)
-    yield {"yes": whole, "accepted": pieces, "failed": "fails"}.get(streams.works, "")
-    reported = [said for said in (report.usage_reported, streams.usage_reported) if said is not None]
+    whole = "one piece" if stream.pieces else "no text yet"
+    yield {"yes": _seconds(stream.first_text_seconds), "accepted": whole, "failed": "fails"}.get(stream.works, "")
+    reported = [said for said in (report.usage_reported, stream.usage_reported) if said is not None]
     yield "" if not reported else "told" if all(reported) else "not always" if any(reported) else "not told"
-    yield {"yes": "called", "accepted": "accepted", "no": "no", "failed": "fails"}.get(report.tools, "")
-    yield {"accepted": "accepted", "no": "no", "failed": "fails"}.get(report.images, "")
+    words = {"yes": "called", "failed": "fails", "untried": ""}
+    yield words.get(report.tools, report.tools)
+    yield words.get(report.images, report.images)
 
 
 def _seconds(seconds: float | None) -> str:

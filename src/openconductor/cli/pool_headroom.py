@@ -8,16 +8,19 @@ from __future__ import annotations
 
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
 from openconductor.cli import console
-from openconductor.cli.runs import AsJson, Dollars, Out, dollars_of, evaluated, missing, own_folder, show_sections
+from openconductor.cli.options import AsJson, Dollars, Out
+from openconductor.cli.report import show_sections
+from openconductor.cli.runs import evaluated, missing, own_folder
 from openconductor.errors import BudgetExceeded, ConfigError
-
-if TYPE_CHECKING:
-    pass
+from openconductor.evaluation import headroom as measure
+from openconductor.evaluation.eval_config import GYM, make_eval_config
+from openconductor.evaluation.records import Results
+from openconductor.report import figures
 
 MOST_COLUMNS = 10
 """Workers up to which who adds to whom is shown on a terminal."""
@@ -41,36 +44,28 @@ def headroom(  # noqa: PLR0913, PLR0917 - the options of a command
 
     Every worker is asked alone. Exits with 1 where the budget was spent first; what was asked is kept and shown.
     """
-    from openconductor.evaluation.eval_config import GYM, make_eval_config
-    from openconductor.evaluation.headroom import headroom as measure
-    from openconductor.evaluation.headroom import outcome_matrix
-    from openconductor.evaluation.records import Results
-    from openconductor.report.figures import ADDS, pool_sections
-    from openconductor.report.figures import gain as gain_text
-
     for one in gain or ():
         if not 0 < one <= 100:
             raise ConfigError(f"--gain: got {one:g}, expected points above 0 and up to 100")
-    amount = dollars_of(dollars)
-    limits = {"dollars": None if amount is None else format(amount, "f"), "calls": calls}
-    values: dict[str, object] = {
+    recipe: dict[str, object] = {
         "name": f"headroom-{GYM if pool is None else pool.stem}",
         "systems": ["workers"],
-        "task": [{"name": task, "limit": limit, **({} if task_path is None else {"path": task_path})}],
+        "task": [{"name": task, "limit": limit, "path": task_path}],
         "pool": GYM if pool is None else str(pool),
         "repeats": repeats,
         "seed": seed,
         "concurrency": concurrency,
-        "budget": {name: value for name, value in limits.items() if value is not None},
+        "budget": {"dollars": dollars, "calls": calls},
     }
-    config = make_eval_config(values, where="command line")
+    config = make_eval_config(recipe, where="command line")
     folder = out or own_folder(config)
     spent: BudgetExceeded | None = None
     try:
         results = evaluated(config, folder, "asking the workers")
     except BudgetExceeded as error:
         spent, results = error, Results.load(folder)
-    found = measure(results.records, seed=seed, **({"gains": tuple(one / 100 for one in gain)} if gain else {}))
+    gains = tuple(one / 100 for one in gain or ()) or measure.GAINS
+    found = measure.headroom(results.records, seed=seed, gains=gains)
     if found is None:
         if spent is not None:
             raise spent
@@ -79,12 +74,12 @@ def headroom(  # noqa: PLR0913, PLR0917 - the options of a command
             hint="`openconductor pool check` says what each worker can do.",
         )
     if as_json:
-        matrix = asdict(outcome_matrix(results.records))
+        matrix = asdict(measure.outcome_matrix(results.records))
         console.show_json({**found.to_json(), "matrix": matrix, "missing": results.missing, "folder": str(folder)})
     else:
-        console.show(f"choosing the right worker for each question could gain {gain_text(found)}")
+        console.show(f"choosing the right worker for each question could gain {figures.gain(found)}")
         wide = len(found.workers) > MOST_COLUMNS
-        show_sections(part for part in pool_sections(found) if not (wide and part.title == ADDS))
+        show_sections(part for part in figures.pool_sections(found) if not (wide and part.title == figures.ADDS))
     if results.missing:
         console.say(missing(results.missing))
     if spent is not None:

@@ -6,19 +6,23 @@ In: the folder of an evaluation, or a recipe, which is then evaluated first. Out
 
 from __future__ import annotations
 
+import asyncio
+from collections.abc import Iterable
 from decimal import Decimal
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
+from rich.text import Text
 
 from openconductor.cli import console
-from openconductor.cli.runs import AsJson, Dollars, dollars_of, evaluated, own_folder, show_sections
+from openconductor.cli.options import AsJson, Dollars
+from openconductor.cli.runs import evaluated, own_folder
 from openconductor.errors import ConfigError
-
-if TYPE_CHECKING:
-    from openconductor.evaluation.counterfactual import Counterfactuals
-    from openconductor.evaluation.records import Results
+from openconductor.evaluation.eval_config import GYM, load_eval_config
+from openconductor.evaluation.records import Results
+from openconductor.report.figures import Section, heading, sections
+from openconductor.report.report import chosen, make_report, replayed, same_questions, write_report
 
 FREE = 200
 """Of this many questions plans are replayed where that is free, if nothing else is said: in the gym."""
@@ -42,12 +46,6 @@ def report(
 
     Of a recipe everything is done by this one command: it evaluates (or continues with what is in --out), then reports.
     """
-    from openconductor.evaluation.eval_config import load_eval_config
-    from openconductor.evaluation.records import Results
-    from openconductor.report.figures import heading, sections
-    from openconductor.report.report import chosen, make_report, same_questions, write_report
-
-    limit = dollars_of(dollars)
     if source.is_dir():
         folder, results = source, Results.load(source)
     elif source.is_file():
@@ -58,34 +56,35 @@ def report(
         raise ConfigError(f"{source}: is not there, expected the folder of an evaluation or a recipe (TOML)")
     earlier = None if before is None else same_questions(folder, before)  # before anything is replayed
     named = chosen(results, system)
-    found = _replay(results, folder, named, counterfactual, limit)
+    found, limit = None, counterfactual
+    if limit is None:
+        free = results.config.pool == GYM and all(table.name == GYM for table in results.config.task)
+        limit = FREE if free else 0
+    if limit:
+        most = None if dollars is None else Decimal(dollars)
+        with console.only_results_on_stdout(), console.progress_bar("replaying") as on_progress:
+            replaying = replayed(results, folder, system=named, limit=limit, dollars=most, on_progress=on_progress)
+            found = asyncio.run(replaying)
     made = make_report(results, system=named, before=earlier, training_folder=training, found=found)
     with console.only_results_on_stdout():
         files = write_report(made, results, folder, out or folder / "report", curves=training)
     if as_json:
         console.show_json({**made.to_json(), "files": files})
     else:
-        console.show(made.verdict.line)
-        console.show(heading(made))
+        console.show(made.verdict.line, heading(made))
         show_sections(part for part in sections(made) if part.title not in HIDDEN)
     if files["page"] is None:
         console.say("no page and no figures; expected the extra: pip install 'openconductor[plots]'")
     console.say(f"wrote {files['page'] or 'no page'}, {files['report']} and {len(files['figures'])} figures")
 
 
-def _replay(
-    results: Results, folder: Path, system: str, limit: int | None, dollars: Decimal | None
-) -> Counterfactuals | None:
-    """Replay the plans of this many questions; None where nothing is to be replayed."""
-    import asyncio
-
-    from openconductor.evaluation.eval_config import GYM
-    from openconductor.report.report import replayed
-
-    if limit is None:
-        free = results.config.pool == GYM and all(table.name == GYM for table in results.config.task)
-        limit = FREE if free else 0
-    if not limit:
-        return None
-    with console.only_results_on_stdout(), console.progress_bar("replaying") as advance:
-        return asyncio.run(replayed(results, folder, system=system, limit=limit, dollars=dollars, on_progress=advance))
+def show_sections(parts: Iterable[Section]) -> None:
+    """Print parts of a report: a heading, sentences, a table."""
+    for part in parts:
+        console.show("", Text(console.printable(part.title), style="bold"))
+        for line in part.lines:
+            console.show(Text(console.printable(line)))
+        if part.rows:
+            names = next((place for place in range(1, len(part.head)) if place not in part.words), 1)
+            rows = part.rows[: part.brief]
+            console.show_table(part.head, rows, words=part.words, names=names, marked=part.marked)

@@ -6,22 +6,26 @@ text or with ``--json``.
 
 from __future__ import annotations
 
+import asyncio
 import warnings
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, cast
+from typing import Annotated
 
 import typer
 
 from openconductor.cli import console
-from openconductor.cli.runs import AsJson, counted
+from openconductor.cli.console import counted
+from openconductor.cli.options import AsJson
 from openconductor.errors import ConfigError
+from openconductor.graders import GRADERS
+from openconductor.graders.code_tests import CodeTests, IoTest
 from openconductor.serialisation import plain
+from openconductor.tasks import TASKS, load_task
+from openconductor.tasks.check import CheckReport, check_task
+from openconductor.tasks.hub import UnpinnedData
+from openconductor.tasks.items import Benchmark, Loaded, Source
 
-if TYPE_CHECKING:
-    from openconductor.tasks.check import CheckReport
-    from openconductor.tasks.items import Benchmark, Item, Loaded, Source
-
-task = typer.Typer(name="task", help="List benchmarks, look at their problems, check their graders.")
+task = typer.Typer(help="List benchmarks, look at their problems, check their graders.")
 
 Json = dict[str, object]
 Name = Annotated[str, typer.Argument(help="The task's name; `task list` lists them.", show_default=False)]
@@ -29,7 +33,7 @@ Where = Annotated[
     Path | None, typer.Option("--path", help="Local data: a file of JSON Lines, or a folder of <split>.jsonl.")
 ]
 Revision = Annotated[str | None, typer.Option("--revision", help="Another commit of the data set than the pinned one.")]
-Split = Annotated[str, typer.Option("--split", help="Which part of it; without it, the task's own default.")]
+Split = Annotated[str | None, typer.Option("--split", help="Which part of it; without it, the task's own default.")]
 Limit = Annotated[int | None, typer.Option("--limit", min=1, help="So many problems only, drawn by the seed.")]
 Seed = Annotated[int | None, typer.Option("--seed", help="Draws for --limit, and the order of choices.")]
 Digest = Annotated[str | None, typer.Option("--sha256", help="What the data must hash to.")]
@@ -45,17 +49,14 @@ SHOWN_TESTS = 3
 @task.command("list")
 def list_tasks(as_json: AsJson = False) -> None:
     """List the benchmarks with their data, licences and judges."""
-    from openconductor.tasks import TASKS, load_task
-
-    listed = [_described(load_task(name)) for name in sorted(TASKS)]
+    tasks = [load_task(name) for name in sorted(TASKS)]
     if as_json:
-        console.show_json(listed)
+        console.show_json([_described(one) for one in tasks])
         return
     rows: list[list[str]] = []
-    for one in listed:
-        counts = cast("dict[str, int | None]", one["splits"])
-        splits = ", ".join(f"{split} {count:,}" if count else split for split, count in counts.items())
-        rows.append([str(one["name"]), splits, str(one["grader"]), str(one["about"])])
+    for one in tasks:
+        splits = ", ".join(f"{split} {count:,}" if count else split for split, count in _splits(one).items())
+        rows.append([one.name, splits, _judge(one), one.about])
     console.show_table(("task", "splits", "judged by", "what it is"), rows, words=range(4), names=4)
     console.say("data sets, commits and licences: --json")
 
@@ -65,7 +66,7 @@ def show(
     name: Name,
     problem: Annotated[str, typer.Option("--problem", help="Its place from 0, or its id.")] = "0",
     path: Where = None,
-    split: Split = "",
+    split: Split = None,
     revision: Revision = None,
     limit: Limit = None,
     seed: Seed = None,
@@ -76,39 +77,29 @@ def show(
     """Show a problem as a worker sees it, and its reference."""
     options = {"path": path, "split": split, "revision": revision, "limit": limit, "seed": seed, "sha256": sha256}
     made, loaded = _loaded(name, outcomes=outcomes, **options)
-    place, item = _find(loaded, problem, name)
-    found: Json = {
-        "task": made.name,
-        "split": loaded.source.split,
-        "place": place,
-        "problems": len(loaded.items),
-        "id": item.problem.id,
-        "kind": item.problem.kind,
-        "subject": item.subject,
-        "difficulty": item.difficulty,
-        "tags": list(item.tags),
-        "question": item.problem.question,
-        "reference": _reference(item.problem.reference),
-        "canonical": item.canonical,
-        "source": loaded.source.record(),
-    }
+    place = _place(loaded, problem, name)
+    item, source = loaded.items[place], loaded.source
+    asked, reference = item.problem, _reference(item.problem.reference)
     if as_json:
-        console.show_json(found)
+        place_in = {"task": made.name, "split": source.split, "place": place, "problems": len(loaded.items)}
+        known = {"id": asked.id, "kind": asked.kind, "subject": item.subject, "difficulty": item.difficulty}
+        known |= {"tags": list(item.tags), "question": asked.question, "reference": reference}
+        console.show_json({**place_in, **known, "canonical": item.canonical, "source": source.record()})
         return
-    facts = [f"{made.name}/{loaded.source.split}", f"{place} of {len(loaded.items)}", item.problem.id]
-    console.say(" · ".join(dict.fromkeys(filter(None, [*facts, item.problem.kind, item.subject]))))
-    console.show_text(item.problem.question)
-    console.say(f"reference: {_short(found['reference'])}")
+    facts = [f"{made.name}/{source.split}", f"{place} of {len(loaded.items)}", asked.id, asked.kind, item.subject]
+    console.say(" · ".join(dict.fromkeys(filter(None, facts))))
+    console.show_text(asked.question)
+    console.say(f"reference: {_short(reference)}")
     if item.canonical is not None:
         console.say(f"canonical reply: {_short(item.canonical)}")
-    _say_source(loaded.source)
+    _say_source(source)
 
 
 @task.command("check")
 def check(
     name: Name,
     path: Where = None,
-    split: Split = "",
+    split: Split = None,
     revision: Revision = None,
     limit: Limit = None,
     seed: Seed = None,
@@ -122,16 +113,12 @@ def check(
     Of programming tasks, every canonical solution; what it does not accept is listed.
     Exits with 0 where all that it decided on are accepted, with 1 where some are refused.
     """
-    import asyncio
-
-    from openconductor.tasks.check import check_task
-
     options = {"path": path, "split": split, "revision": revision, "limit": limit, "seed": seed, "sha256": sha256}
     made, _ = _loaded(name, outcomes=outcomes, **options)
     with console.progress_bar("grading") as on_progress:
         report = asyncio.run(check_task(made, concurrency=concurrency, on_progress=on_progress))
     if as_json:
-        found = {"task": made.name, "ok": report.ok, "accepted": report.accepted}
+        found: Json = {"task": made.name, "ok": report.ok, "accepted": report.accepted}
         found |= {"refused": plain(report.refused), "undecided": plain(report.undecided)}
         console.show_json(found | {"without_canonical_reply": report.unanswered, "source": report.source.record()})
     else:
@@ -142,10 +129,7 @@ def check(
 
 def _loaded(name: str, **options: object) -> tuple[Benchmark, Loaded]:
     """The task and its default split; what is not pinned is said on stderr."""
-    from openconductor.tasks import load_task
-    from openconductor.tasks.hub import UnpinnedData
-
-    made = load_task(name, **{option: value for option, value in options.items() if value not in (None, "")})
+    made = load_task(name, **options)
     with warnings.catch_warnings(record=True) as caught, console.only_results_on_stdout():
         warnings.simplefilter("always", UnpinnedData)
         loaded = made.read()
@@ -154,27 +138,25 @@ def _loaded(name: str, **options: object) -> tuple[Benchmark, Loaded]:
     return made, loaded
 
 
-def _find(loaded: Loaded, problem: str, name: str) -> tuple[int, Item]:
+def _place(loaded: Loaded, problem: str, name: str) -> int:
     ids = [item.problem.id for item in loaded.items]
-    if problem in ids or (problem.isdecimal() and int(problem) < len(ids)):
-        place = ids.index(problem) if problem in ids else int(problem)
-        return place, loaded.items[place]
+    if problem in ids:
+        return ids.index(problem)
+    if problem.isdecimal() and int(problem) < len(ids):
+        return int(problem)
     raise ConfigError(
         f"--problem: got {problem!r}, expected a place from 0 to {len(ids) - 1}, or the id of a problem of {name}"
     )
 
 
+# ── what a task is ───────────────────────────────────────────────────────────────────────────────────────────────────
 def _described(made: Benchmark) -> Json:
-    from openconductor.graders import GRADERS
-
-    dataset, kind = made.dataset, type(made.grader)
-    files = {split: () if dataset is None else dataset.splits[split] for split in made.splits}
-    judges = {target: name for name, target in GRADERS.items()}
+    dataset = made.dataset
     return {
         "name": made.name,
         "about": made.about,
-        "grader": judges.get(f"{kind.__module__}:{kind.__qualname__}", "by part"),
-        "splits": {split: sum(file.rows or 0 for file in parts) or None for split, parts in files.items()},
+        "grader": _judge(made),
+        "splits": _splits(made),
         "dataset": dataset and dataset.id,
         "revision": dataset and dataset.revision,
         "pinned": dataset is None or dataset.revision is not None,
@@ -183,9 +165,18 @@ def _described(made: Benchmark) -> Json:
     }
 
 
-def _reference(reference: object) -> object:
-    from openconductor.graders.code_tests import CodeTests, IoTest
+def _judge(made: Benchmark) -> str:
+    kind = type(made.grader)
+    return {target: name for name, target in GRADERS.items()}.get(f"{kind.__module__}:{kind.__qualname__}", "by part")
 
+
+def _splits(made: Benchmark) -> dict[str, int | None]:
+    """How many rows each split is known to have."""
+    files = {split: () if made.dataset is None else made.dataset.splits[split] for split in made.splits}
+    return {split: sum(file.rows or 0 for file in parts) or None for split, parts in files.items()}
+
+
+def _reference(reference: object) -> object:
     if not isinstance(reference, CodeTests):
         return plain(reference)
     first = [
@@ -198,9 +189,10 @@ def _reference(reference: object) -> object:
     return {"tests": len(reference.tests), "first": first, **known}
 
 
+# ── for people ───────────────────────────────────────────────────────────────────────────────────────────────────────
 def _show_report(name: str, report: CheckReport) -> None:
-    checked = report.accepted + len(report.refused) + len(report.undecided)
     found = {"refused": report.refused, "undecided": report.undecided}
+    checked = report.accepted + sum(map(len, found.values()))
     parts = [f"{report.accepted} of {checked} canonical replies accepted"]
     parts += [f"{len(findings)} {what}" for what, findings in found.items() if findings]
     parts += [f"{counted(report.unanswered, 'problem')} without one"] if report.unanswered else []
@@ -216,9 +208,8 @@ def _show_report(name: str, report: CheckReport) -> None:
 def _say_source(source: Source) -> None:
     commit = f"@{source.revision[:12]}" if source.revision else ""
     digest = f", sha256 {source.sha256[:12]}" if source.sha256 else ""
-    console.say(
-        f"source: {source.dataset}{commit} {source.split}, {source.rows} rows{digest}, licence {source.licence}"
-    )
+    rows = f"{source.rows} rows{digest}, licence {source.licence}"
+    console.say(f"source: {source.dataset}{commit} {source.split}, {rows}")
     for part in source.parts:
         _say_source(part)
     for name, why in source.left_out[:SHOWN]:

@@ -5,24 +5,24 @@ In: a recipe and ``key=value`` overrides. Out: a run folder; the results on stdo
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable
+from datetime import date
+from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, cast
+from typing import Annotated, Any, cast
 
 import typer
 
 from openconductor.cli import console
-from openconductor.cli.runs import AsJson, new_folder
+from openconductor.cli.options import AsJson
 from openconductor.errors import ConfigError
-
-if TYPE_CHECKING:
-    from openconductor.training.train_config import TrainConfig
-
-Record = Mapping[str, object]
+from openconductor.training.train_config import TrainConfig, load_train_config
 
 SEEDS = "1,2,3,4,5"
 JOBS = 2
 INSTALL = 'pip install "openconductor[train]"'
+
+_Record = dict[str, Any]
 
 
 def train(
@@ -39,8 +39,6 @@ def train(
     as_json: AsJson = False,
 ) -> None:
     """Train a Conductor by a recipe (needs the extra train)."""
-    from openconductor.training.train_config import load_train_config
-
     config = load_train_config(recipe, overrides or ())
     if study is not None:
         if out is not None or resume:
@@ -54,7 +52,8 @@ def train(
             raise ConfigError(f"{names[0]}: got it without --study, expected both: one training has none of these")
         if resume and out is None:
             raise ConfigError("--resume: expected --out with the folder of the run to resume")
-        results = _run("run", "train", config, out or new_folder(config.name), resume=resume)
+        folder = out or Path("runs") / f"{date.today():%Y-%m-%d}-{config.name}"
+        results = _run("run", "train", config, folder, resume=resume)
     if as_json:
         console.show_json(results)
     elif study is not None:
@@ -63,17 +62,15 @@ def train(
         _show_run(results)
 
 
-def _run(module: str, name: str, config: TrainConfig, folder: Path, **options: object) -> Record:
+def _run(module: str, name: str, config: TrainConfig, folder: Path, **options: object) -> _Record:
     """Call ``training.<module>.<name>``; what the training libraries print goes to stderr."""
-    import importlib
-
     try:
-        run = cast("Callable[..., Record]", getattr(importlib.import_module(f"openconductor.training.{module}"), name))
+        run = cast("Callable[..., _Record]", getattr(import_module(f"openconductor.training.{module}"), name))
     except ImportError as error:
         if (error.name or "").startswith("openconductor"):
             raise
         raise ConfigError(f"train: {error}; expected the extra 'train' to be installed: {INSTALL}") from error
-    console.say(f"{'run' if name == 'train' else name} folder: {folder}")
+    console.say(f"{module} folder: {folder}")
     with console.only_results_on_stdout():
         return run(config, folder, on_progress=console.say, **options)
 
@@ -85,12 +82,12 @@ def _seeds(text: str) -> tuple[int, ...]:
     return tuple(map(int, parts))
 
 
-def _show_run(results: Record) -> None:
+def _show_run(results: _Record) -> None:
     console.show(f"{results['name']}, seed {results['seed']}")
     names = {"start": "before learning", "sampled": "learnt, sampled at temperature 1", "greedy": "learnt, greedy"}
     rows: list[list[str]] = []
     for key, name in names.items():
-        phase = cast("Record", results[key])
+        phase = results[key]
         shares = [_percent(phase[measure]) for measure in ("accuracy", "accuracy_given_valid", "validity")]
         rows.append([name, *shares, f"{phase['routing_entropy_bits']:.2f} bits"])
     console.show_table(("", "accuracy", "given valid", "validity", "routing entropy"), rows)
@@ -98,22 +95,22 @@ def _show_run(results: Record) -> None:
         console.show(f"A control with {results['control']} rewards: it must not learn.")
 
 
-def _show_study(results: Record) -> None:
+def _show_study(results: _Record) -> None:
     rows: list[list[str]] = []
-    for row in cast("Sequence[Record]", results["rows"]):
-        control = row["control"]
-        name = f"seed {row['seed']}" if control == "none" else f"control: {control} rewards"
-        keys = ("start", "sampled", "greedy", "share_of_oracle", "validity")
-        rows.append([name, *(_percent(row[key]) for key in keys)])
+    for row in results["rows"]:
+        name = f"seed {row['seed']}" if row["control"] == "none" else f"control: {row['control']} rewards"
+        rows.append(
+            [name, *(_percent(row[key]) for key in ("start", "sampled", "greedy", "share_of_oracle", "validity"))]
+        )
     console.show_table(("run", "before learning", "sampled", "greedy", "of the oracle", "validity"), rows)
-    levels = cast("Record", results["levels"]).items()
-    console.show("Levels: " + ", ".join(f"{name.replace('_', ' ')} {_percent(value)}" for name, value in levels))
+    levels = ", ".join(f"{name.replace('_', ' ')} {_percent(value)}" for name, value in results["levels"].items())
     console.show(
+        f"Levels: {levels}",
         f"{results['learnt']} of {results['seeds']} seeds learnt (three times random, and more than the best worker); "
         f"of the oracle they reach {_percent(results['median_share_of_oracle'])} in the median, "
-        f"{_percent(results['worst_share_of_oracle'])} at worst."
+        f"{_percent(results['worst_share_of_oracle'])} at worst.",
     )
 
 
-def _percent(value: object) -> str:
-    return "–" if value is None else f"{cast('float', value):.1%}"
+def _percent(value: float | None) -> str:
+    return "–" if value is None else f"{value:.1%}"

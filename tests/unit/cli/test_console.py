@@ -11,7 +11,7 @@ from io import BytesIO, TextIOWrapper
 import pytest
 
 from openconductor.cli import console
-from openconductor.errors import ConfigError, WorkerError, WorkflowError, WorkflowReason
+from openconductor.errors import ConfigError
 
 
 @pytest.mark.parametrize("encoding", ["utf-8", "ascii", "latin-1"])
@@ -39,14 +39,6 @@ def test_an_error_is_one_message_on_stderr(capsys) -> None:
     assert captured.out == ""
     assert captured.err.startswith("error: pool.toml: [bold]no[/bold] such\ufffd file xxx")
     assert captured.err.count("\n") == 2
-
-
-@pytest.mark.parametrize(
-    ("error", "code"),
-    [(ConfigError("x"), 2), (WorkerError("x"), 1), (WorkflowError(WorkflowReason.NO_STEPS, "x"), 1)],
-)
-def test_settings_exit_with_2_and_failures_with_1(error, code) -> None:
-    assert console.exit_code(error) == code
 
 
 def test_what_libraries_print_goes_to_stderr_and_results_to_stdout() -> None:

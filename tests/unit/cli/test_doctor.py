@@ -62,5 +62,5 @@ def test_the_level_of_the_sandbox_is_shown_and_why_it_is_no_better(monkeypatch, 
     report = doctor.examine()
     assert report["ok"] is True
     assert report["sandbox"] == {"works": found[0] is not None, "level": found[0], "faults": found[1]}
-    doctor._show(report)
+    doctor.show_report(report)
     assert said in " ".join(capsys.readouterr().out.split())

@@ -153,7 +153,7 @@ def test_an_answered_episode_ends_with_answer_verdict_and_cost(view) -> None:
     outcome = Round(PLAN, WORKFLOW, Transcript(WORKFLOW, results))
     view(RoundEnded("e", 0, 1.0, outcome))
     usage = PLAN.usage + outcome.transcript.usage
-    judged = EpisodeView("What is it?", POOL, judge=lambda answer: (answer == "43", "43"))
+    judged = EpisodeView("What is it?", POOL, expected="43")
     simulated = EpisodeView("What is it?", POOL, simulated=True)
     simulated(Planned("e", 0, 0.001, PLAN, WORKFLOW))
     for index, result in enumerate(results):
@@ -161,7 +161,8 @@ def test_an_answered_episode_ends_with_answer_verdict_and_cost(view) -> None:
     for picture in (view, judged, simulated):
         picture(Answered("e", 0, 1.0, Episode("What is it?", (outcome,), "42", None, usage, 1.0, "e")))
     text = drawn(view)
-    assert "Answer     42" in text and "3 steps · 55 + 36 tokens · $0.000036 · 1.0 s in all" in text
+    assert "Answer     42" in drawn(judged) and "Answer" not in text
+    assert "3 steps · 55 + 36 tokens · $0.000036 · 1.0 s in all" in text
     assert "wrong: expected 43" in drawn(judged)
     assert "$0.000036 · 1.5 s of simulated work\n" in drawn(simulated), "no wall time beside simulated seconds"
 

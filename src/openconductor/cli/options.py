@@ -1,0 +1,63 @@
+"""The options that several verbs share, and the values that they refuse."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from decimal import Decimal, InvalidOperation
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from openconductor.config import nearest
+from openconductor.errors import ConfigError
+
+
+def check_dollars(text: str | None) -> str | None:
+    """An amount of US dollars as plain digits.
+
+    Raises:
+        ConfigError: it is not an amount.
+    """
+    if text is None:
+        return None
+    try:
+        amount = Decimal(text.removeprefix("$"))
+    except InvalidOperation:
+        amount = Decimal(-1)
+    if not amount.is_finite() or amount < 0:
+        raise ConfigError(f"--budget-dollars: got {text!r}, expected an amount of US dollars such as 2.50")
+    return format(amount, "f")
+
+
+def one_of(option: str, value: str, known: Iterable[str]) -> str:
+    """The value of an option that has only certain values.
+
+    Raises:
+        ConfigError: it is another one; the message names the nearest.
+    """
+    names = list(known)
+    if value not in names:
+        near = nearest(value, names)
+        raise ConfigError(f"{option}: got {value!r}, expected one of {', '.join(names)}; nearest: {near!r}")
+    return value
+
+
+AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+BaseUrl = Annotated[str | None, typer.Option("--conductor-base-url", help="Where its API begins, /v1 included.")]
+KeyEnv = Annotated[str | None, typer.Option("--conductor-key-env", help="The environment variable that holds its key.")]
+Unsafe = Annotated[
+    bool, typer.Option("--unsafe-code-exec", help="Run programs even where no sandbox works: they can do anything.")
+]
+Dollars = Annotated[
+    str | None, typer.Option("--budget-dollars", callback=check_dollars, help="The most US dollars, of all runs.")
+]
+Out = Annotated[
+    Path | None,
+    typer.Option("--out", help="The run's folder; what is in it is resumed.", show_default="a new one in runs/"),
+]
+PlannerName = Annotated[
+    str | None,
+    typer.Option("--conductor", help="provider:model, a checkpoint folder, or worker:NAME.", show_default="bundled"),
+]
+PoolFile = Annotated[Path | None, typer.Option("--pool", help="A pool file (TOML).", show_default="the gym's")]
