@@ -9,7 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from openconductor.errors import ConfigError, SandboxError
-from openconductor.sandboxes import Limits, Run, Verdict, open_sandbox, run_untrusted, run_untrusted_async, survey
+from openconductor.sandboxes import Limits, Run, Verdict, open_sandbox, run_untrusted, survey
 from openconductor.sandboxes.bubblewrap import BubblewrapSandbox
 from openconductor.sandboxes.session import NOT_PRELOADED, BatchedSandbox, preloaded
 
@@ -34,10 +34,6 @@ def test_one_program_has_a_door(sandbox: BatchedSandbox) -> None:
     assert run_untrusted("x = bytearray(b'x') * (600 << 20)", memory_mb=200).verdict is Verdict.MEMORY
     with pytest.raises(ConfigError):
         run_untrusted("", cpu_s=0)
-
-
-async def test_the_door_opens_in_an_event_loop_too(sandbox: BatchedSandbox) -> None:
-    assert (await run_untrusted_async("print(input())", stdin="x")).stdout == "x\n"
 
 
 def test_this_machine_has_a_sandbox(sandbox: BatchedSandbox) -> None:

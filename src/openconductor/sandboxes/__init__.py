@@ -198,14 +198,6 @@ def run_untrusted(
     return _shared().run_now(code, [Run(stdin)], limits=limits)[0]
 
 
-async def run_untrusted_async(
-    code: str, *, stdin: str = "", cpu_s: float = 10.0, wall_s: float | None = None, memory_mb: int = 1024
-) -> RunResult:
-    """``run_untrusted`` for an event loop: waits in a thread, and ends the program when the caller is cancelled."""
-    limits = Limits(cpu_s=cpu_s, wall_s=wall_s, memory_mb=memory_mb)
-    return (await _shared().run_batch(code, [Run(stdin)], limits=limits))[0]
-
-
 def survey() -> tuple[str | None, dict[str, str]]:
     """The sandbox that ``"auto"`` opens here, None where none works; and why those before it do not, by name.
 

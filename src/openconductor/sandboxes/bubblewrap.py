@@ -33,17 +33,24 @@ from openconductor.sandboxes import Limits
 from openconductor.sandboxes.seccomp import build_filter
 from openconductor.sandboxes.session import BOOTSTRAP, PYTHON_FLAGS, BatchedSandbox, Launch
 
-NOBODY = 65534
 UIDS = range(61184, 65520)
 """Where systemd takes short-lived users from; below 65536, so that containers have them too."""
 NEEDED_CAPABILITIES = (6, 7, 12, 21)
 """Of root, to do without a user namespace: SETGID, SETUID, NET_ADMIN, SYS_ADMIN."""
-DEVICES = ("null", "urandom")  # no zero: a shared mapping of it is memory that nobody counts
 LIBRARIES = ("/lib", "/lib32", "/lib64", "/libx32", "/bin", "/sbin")
 LOADER_CACHE, ALTERNATIVES = "/etc/ld.so.cache", "/etc/alternatives"
-FIXED = (
+NAMESPACES = (
     *("--unshare-pid", "--unshare-net", "--unshare-ipc", "--unshare-uts", "--unshare-cgroup-try"),
     *("--hostname", "sandbox", "--as-pid-1", "--die-with-parent", "--new-session"),
+)
+AS_ROOT = ("--cap-drop", "ALL", "--cap-add", "CAP_SETUID", "--cap-add", "CAP_SETGID")
+AS_USER = ("--unshare-user", "--uid", "65534", "--gid", "65534")
+FILES = (
+    *("--proc", "/proc", "--dir", "/dev", "--symlink", "/tmp", "/dev/shm"),  # noqa: S108 - its own
+    # no zero: a shared mapping of it is memory that nobody counts
+    *("--dev-bind", "/dev/null", "/dev/null", "--dev-bind", "/dev/urandom", "/dev/urandom"),
+    *("--symlink", "/proc/self/fd", "/dev/fd", "--symlink", "/proc/self/fd/0", "/dev/stdin"),
+    *("--symlink", "/proc/self/fd/1", "/dev/stdout", "--symlink", "/proc/self/fd/2", "/dev/stderr"),
 )
 SIZES_TMPFS = (0, 7)
 """The first bubblewrap with ``--size``. Under older ones ``supervisor`` looks at the size every 50 ms."""
@@ -82,44 +89,36 @@ class BubblewrapSandbox(BatchedSandbox):
     def launching(self, limits: Limits) -> Generator[Launch, None, None]:
         """A Launch with a filter on a descriptor, and as root a uid that no other of the last thousands has."""
         uid = None if self._uids is None else UIDS[next(self._uids) % len(UIDS)]
+        # Before 5.14 a plain user's processes are not counted for each user namespace.
+        counted = uid is not None or numbers_in(platform.release()) >= (5, 14)
         python = (os.path.realpath(sys.executable), *PYTHON_FLAGS, "-c", BOOTSTRAP)
         reader, writer = os.pipe()
         try:
             os.write(writer, self._filter)  # shorter than a pipe
             os.close(writer)
-            setup = {
-                "uid": uid,
-                "scratch": "/tmp",  # noqa: S108 - its own
-                "private": True,
-                "paths": self._packages,
-                "count_processes": uid is not None or kernel() >= (5, 14),
-            }
+            setup = {"uid": uid, "paths": self._packages, "count_processes": counted}
             command = (*self._command(limits), "--seccomp", str(reader), "--", *python)
             yield Launch(command, setup, (reader,), isolated=True)
         finally:
             os.close(reader)
 
     def _command(self, limits: Limits) -> list[str]:
-        command = [self._bwrap, *FIXED]
-        if self._uids is not None:
-            command += ["--cap-drop", "ALL", "--cap-add", "CAP_SETUID", "--cap-add", "CAP_SETGID"]
-        else:
-            command += ["--unshare-user", "--uid", str(NOBODY), "--gid", str(NOBODY)]
+        command = [self._bwrap, *NAMESPACES, *(AS_USER if self._uids is None else AS_ROOT)]
         command += ["--ro-bind", "/usr", "/usr", *_libraries()]
         for path in (LOADER_CACHE, *([ALTERNATIVES] if self._packages else [])):
             command += ["--ro-bind-try", path, path]
         for folder in outermost((sys.base_prefix, *self._packages)):
             # Folders on the way that bubblewrap makes for a bind are for root alone, those of --dir are for all.
             command += ["--dir", str(Path(folder).parent), "--ro-bind", folder, folder]
-        command += ["--proc", "/proc", "--dir", "/dev"]
-        for device in DEVICES:
-            command += ["--dev-bind", f"/dev/{device}", f"/dev/{device}"]
-        for name, target in (("fd", "fd"), ("stdin", "fd/0"), ("stdout", "fd/1"), ("stderr", "fd/2")):
-            command += ["--symlink", f"/proc/self/{target}", f"/dev/{name}"]
-        command += ["--symlink", "/tmp", "/dev/shm"]  # noqa: S108 - its own
         size = ["--size", str(limits.file_mb << 20)] if self._sized else []
-        command += ["--perms", "1777", *size, "--tmpfs", "/tmp"]  # noqa: S108 - its own
+        command += [*FILES, "--perms", "1777", *size, "--tmpfs", "/tmp"]  # noqa: S108 - its own
         return [*command, "--remount-ro", "/", "--chdir", "/"]
+
+
+def numbers_in(text: str) -> tuple[int, int]:
+    """The first version in a text, major and minor; (0, 0) where there is none."""
+    found = re.search(r"(\d+)\.(\d+)", text)
+    return (int(found[1]), int(found[2])) if found else (0, 0)
 
 
 @functools.cache
@@ -131,22 +130,18 @@ def version(bwrap: str) -> tuple[int, int]:
     """
     try:
         asked = subprocess.run([bwrap, "--version"], capture_output=True, text=True, check=True, timeout=60)  # noqa: S603
-        said = asked.stdout
     except (OSError, subprocess.SubprocessError) as error:
         raise SandboxError(f"bubblewrap sandbox: {bwrap}: {error}") from error
-    found = re.search(r"(\d+)\.(\d+)", said)
-    if found is None:
-        raise SandboxError(f"bubblewrap sandbox: {bwrap} --version: got {said!r}, expected a version")
-    return int(found[1]), int(found[2])
+    if (numbers := numbers_in(asked.stdout)) == (0, 0):
+        raise SandboxError(f"bubblewrap sandbox: {bwrap} --version: got {asked.stdout!r}, expected a version")
+    return numbers
 
 
 def outermost(folders: tuple[str, ...]) -> list[str]:
     """The folders that are in none of the others, nor in /usr, which is there anyway."""
-    distinct = sorted(
-        {os.path.realpath(folder) for folder in folders} | {os.path.normpath(folder) for folder in folders}
-    )
+    distinct = {os.path.realpath(folder) for folder in folders} | {os.path.normpath(folder) for folder in folders}
     kept: list[str] = []
-    for folder in distinct:
+    for folder in sorted(distinct):
         if not any(Path(folder).is_relative_to(other) for other in ("/usr", *kept)):
             kept.append(folder)
     return kept
@@ -164,13 +159,6 @@ def _libraries() -> tuple[str, ...]:
     return tuple(options)
 
 
-@functools.cache
-def kernel() -> tuple[int, int]:
-    """The kernel's version. From 5.14 on, processes are counted for each user namespace."""
-    found = re.match(r"(\d+)\.(\d+)", platform.release())
-    return (int(found[1]), int(found[2])) if found else (0, 0)
-
-
 def may_give_up_root() -> bool:
     """Whether this is root with what it takes, and with uids to give away."""
     if os.geteuid() != 0:
@@ -178,11 +166,10 @@ def may_give_up_root() -> bool:
     status = Path("/proc/self/status").read_text("ascii", "replace")
     found = re.search(r"^CapEff:\s*([0-9a-f]+)$", status, re.MULTILINE)
     held = int(found[1], 16) if found else 0
-    if not all(held >> number & 1 for number in NEEDED_CAPABILITIES):
-        return False
-    return all(_mapped(Path(f"/proc/self/{name}").read_text("ascii")) for name in ("uid_map", "gid_map"))
+    mapped = (Path(f"/proc/self/{name}").read_text("ascii") for name in ("uid_map", "gid_map"))
+    return all(held >> number & 1 for number in NEEDED_CAPABILITIES) and all(map(_gives_uids, mapped))
 
 
-def _mapped(table: str) -> bool:
+def _gives_uids(table: str) -> bool:
     lines = [[int(number) for number in line.split()] for line in table.splitlines()]
     return any(first <= UIDS[0] and UIDS[-1] < first + count for first, _, count in lines)

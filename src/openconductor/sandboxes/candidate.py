@@ -67,8 +67,8 @@ def become_plain(setup: "dict[str, Any]", pipes: list[int]) -> None:
     signals.signal(signals.SIGINT, signals.default_int_handler)
     gc.enable()
     sys.argv = ["program.py"]
-    sys.path.insert(0, setup["scratch"])
     sys.orig_argv = [sys.executable, "program.py"]
+    sys.path.insert(0, setup["scratch"])
     for name in [name for name in sys.modules if name.startswith("openconductor")]:
         del sys.modules[name]
 
@@ -91,7 +91,6 @@ def call(entry: str, calls: "list[tuple[Any, Any, bool]]") -> int:
     The function is the method of ``Class.method``; else the method of a class ``Solution``, else the function of the
     module, in this order, for ``from operator import *`` may have brought a function of the same name.
     """
-    code = 0
     try:
         names = vars(sys.modules["program"])
         owner, _, method = entry.rpartition(".")
@@ -105,6 +104,7 @@ def call(entry: str, calls: "list[tuple[Any, Any, bool]]") -> int:
         view = memoryview(replies.encode())
         while view:
             view = view[os.write(REPLY, view) :]
+        code = 0
     except NotPlain as error:
         sys.stderr.write(f"the call returned {error}\n")
         code = NOT_PLAIN

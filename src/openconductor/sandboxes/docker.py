@@ -24,6 +24,11 @@ OVERHEAD_MB = 64
 """What process 1 and the kernel use of the control group's memory."""
 CALLERS = ("PATH", "HOME", "DOCKER_HOST", "DOCKER_CONTEXT", "DOCKER_CONFIG", "CONTAINER_HOST", "XDG_RUNTIME_DIR")
 """What the engine's command, outside of the container, needs of the caller's environment."""
+FIXED = (
+    *("run", "--rm", "--interactive", "--pull", "never", "--network", "none", "--read-only", "--user", "65534:65534"),
+    *("--cap-drop", "ALL", "--security-opt", "no-new-privileges", "--ipc", "none", "--workdir", "/"),
+    *(part for name, value in ENVIRONMENT.items() for part in ("--env", f"{name}={value}")),
+)
 
 
 class DockerSandbox(BatchedSandbox):
@@ -54,30 +59,10 @@ class DockerSandbox(BatchedSandbox):
     def launching(self, limits: Limits) -> Generator[Launch, None, None]:
         """A Launch; process 1 ends the container when its input ends, and --rm removes it."""
         memory = f"{limits.memory_mb + limits.file_mb + OVERHEAD_MB}m"
-        options = [
-            *(
-                [
-                    "run",
-                    "--rm",
-                    "--interactive",
-                    "--pull",
-                    "never",
-                    "--network",
-                    "none",
-                    "--read-only",
-                    "--user",
-                    "65534:65534",
-                ]
-            ),
-            *(["--cap-drop", "ALL", "--security-opt", "no-new-privileges", "--ipc", "none", "--workdir", "/"]),
-            *("--memory", memory, "--memory-swap", memory, "--pids-limit", str(limits.processes + 2)),
-            *("--tmpfs", f"/tmp:rw,nosuid,nodev,mode=1777,size={limits.file_mb}m,nr_inodes=2048"),  # noqa: S108
-            *(part for name, value in ENVIRONMENT.items() for part in ("--env", f"{name}={value}")),
-        ]
+        limited = ("--memory", memory, "--memory-swap", memory, "--pids-limit", str(limits.processes + 2))
+        folder = f"/tmp:rw,nosuid,nodev,mode=1777,size={limits.file_mb}m,nr_inodes=2048"  # noqa: S108 - its own
         flags = [flag for flag in PYTHON_FLAGS if flag != "-S"]  # for the packages of the image
-        yield Launch(
-            command=(self._engine, *options, self._image, "python", *flags, "-c", BOOTSTRAP),
-            setup={"uid": None, "scratch": "/tmp", "private": True, "paths": [], "count_processes": False},  # noqa: S108
-            environment={name: os.environ[name] for name in CALLERS if name in os.environ},
-            same_python=False,
-        )
+        python = (self._image, "python", *flags, "-c", BOOTSTRAP)
+        environment = {name: os.environ[name] for name in CALLERS if name in os.environ}
+        command = (self._engine, *FIXED, *limited, "--tmpfs", folder, *python)
+        yield Launch(command, {}, environment=environment, same_python=False)

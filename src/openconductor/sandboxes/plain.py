@@ -12,10 +12,11 @@ import os
 import sys
 import tempfile
 from collections.abc import Generator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 
 from openconductor.errors import ConfigError
 from openconductor.sandboxes import Limits
+from openconductor.sandboxes.place import TEMPORARY
 from openconductor.sandboxes.session import BOOTSTRAP, PYTHON_FLAGS, BatchedSandbox, Launch
 
 
@@ -39,7 +40,10 @@ class PlainSandbox(BatchedSandbox):
     @contextmanager
     def launching(self, limits: Limits) -> Generator[Launch, None, None]:
         """A Launch with a temporary folder of its own."""
-        with tempfile.TemporaryDirectory(prefix="openconductor-", ignore_cleanup_errors=True) as folder:
-            scratch = os.path.realpath(folder)
-            setup = {"uid": None, "scratch": scratch, "private": False, "paths": (), "count_processes": False}
+        folder = tempfile.TemporaryDirectory(prefix=TEMPORARY, ignore_cleanup_errors=True)
+        try:
+            setup = {"scratch": os.path.realpath(folder.name), "private": False}
             yield Launch((sys.executable, *PYTHON_FLAGS, "-c", BOOTSTRAP), setup)
+        finally:
+            with suppress(RecursionError):  # a tree deeper than Python's stack stays where it is
+                folder.cleanup()

@@ -22,7 +22,7 @@ import tempfile
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Generator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, wait
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import asdict, dataclass, field
 from importlib import resources
 from typing import Any, BinaryIO, cast
@@ -34,21 +34,15 @@ from openconductor.sandboxes.encoding import NotPlain, decode
 PACKAGE = "openconductor.sandboxes"
 INSIDE = ("encoding", "place", "candidate", "supervisor")
 BOOTSTRAP = """
-import gc, sys, marshal
+import gc, io, marshal, sys
 gc.disable()
-from posix import read
-def take(count):
-    taken = b""
-    while len(taken) < count:
-        part = read(0, count - len(taken))
-        if not part:
-            sys.exit("nothing was sent")
-        taken += part
-    return taken
-for name, code in marshal.loads(take(int.from_bytes(take(4), "little"))):
+from posix import dup
+control = io.BufferedReader(io.FileIO(dup(0), closefd=False))
+code = control.read(int.from_bytes(control.read(4), "little")) or sys.exit("nothing was sent")
+for name, code in marshal.loads(code):
     module = sys.modules[name] = type(sys)(name)
     exec(code, module.__dict__)
-module.main()
+module.main(control)
 """
 ENVIRONMENT = {
     "PATH": "/usr/local/bin:/usr/bin:/bin",
@@ -77,9 +71,9 @@ class Launch:
 
     Args:
         command: what to execute; the descriptors 0 and 1 of process 1 are one socket.
-        setup: what process 1 is told beside the limits: ``uid`` (None: stay), ``scratch`` (the folder that may be
-            written to, empty at the start), ``private`` (it must be process 1), ``paths`` (for imports) and
-            ``count_processes`` (whether the kernel counts them for this sandbox alone).
+        setup: what process 1 is told beside the limits, where it differs from the default: ``uid`` (None: stay),
+            ``scratch`` (the folder that may be written to, empty at the start), ``private`` (it must be process 1),
+            ``paths`` (for imports) and ``count_processes`` (whether the kernel counts them for this sandbox alone).
         descriptors: passed on to the command.
         environment: of the command, all of it.
         isolated: process 1 must be process 1, no root, without capabilities, filtered.
@@ -92,6 +86,9 @@ class Launch:
     environment: Mapping[str, str] = field(default_factory=lambda: ENVIRONMENT)
     isolated: bool = False
     same_python: bool = True
+
+
+SETUP = {"uid": None, "scratch": "/tmp", "private": True, "paths": (), "count_processes": False}  # noqa: S108 - its own
 
 
 class _Broken(Exception):
@@ -132,10 +129,8 @@ class Batch:
         self._cancelled = True
         connection = self._socket  # the other thread may be done with it meanwhile
         if connection is not None:
-            try:
+            with suppress(OSError):  # not connected any more
                 connection.shutdown(socket.SHUT_RDWR)
-            except OSError:
-                return  # not connected any more
 
     @contextmanager
     def _started(self, launch: Launch) -> Generator[BinaryIO, None, None]:
@@ -170,13 +165,13 @@ class Batch:
                 raise SandboxError(f"{level} sandbox: {fault}") from error
             finally:
                 self._socket = None
-                self._end(ours, process)
+                end(ours, process)
 
     def _greet(self, launch: Launch, talk: BinaryIO) -> None:
-        limits = self._limits
-        told = {**asdict(limits), "wall_s": limits.wall_guard_s, "program": self._program}
+        limits = asdict(self._limits) | {"wall_s": self._limits.wall_guard_s}
         self._tell(code_inside(launch.same_python), START_S)
-        state = self._asked({**launch.setup, **told, "preload": preloaded(self._program)}, talk, START_S)
+        told = {"program": self._program, "preload": preloaded(self._program)}
+        state = self._asked({**SETUP, **launch.setup, **limits, **told}, talk, START_S)
         if launch.isolated:
             check(state, self._sandbox.level)
 
@@ -185,16 +180,15 @@ class Batch:
         stdin = run.stdin.encode("utf-8", "surrogatepass")
         calls = [(tuple(positional), dict(keywords), truth) for positional, keywords, truth in run.calls]
         frame = {"stdin": stdin, "entry_point": run.entry_point, "calls": calls}
-        answer = self._asked(frame, talk, self._limits.wall_guard_s * 5 + GRACE_S)
+        answer: dict[str, Any] = self._asked(frame, talk, self._limits.wall_guard_s * 5 + GRACE_S)
         try:
-            sizes = cast("list[int]", answer["sizes"])
-            if max(sizes) > self._limits.output_bytes:
-                raise _Broken(f"answered {max(sizes)} bytes")
-            stdout, stderr, reply = (talk.read(size).decode("utf-8", "replace") for size in sizes)
+            if max(answer["sizes"]) > self._limits.output_bytes:
+                raise _Broken(f"answered {max(answer['sizes'])} bytes")
+            stdout, stderr, reply = (talk.read(size).decode("utf-8", "replace") for size in answer["sizes"])
             replies = tuple(reply.split("\n")[:-1])
-            stopped, status = str(answer["stopped"]), cast(int, answer["status"])
+            stopped, status = answer["stopped"], cast(int, answer["status"])
             verdict = Verdict(stopped) if stopped else verdict_of(status, stderr, len(replies) == len(calls))
-            used = cast(float, answer["cpu_s"]) + 0.0, cast(float, answer["wall_s"]) + 0.0
+            used = float(answer["cpu_s"] + 0), float(answer["wall_s"] + 0)
             exit_code = None if stopped else status
             result = RunResult(stdout, stderr, verdict, exit_code, *used, self._sandbox.level, replies)
             return result, bool(answer["clean"])
@@ -211,35 +205,19 @@ class Batch:
         except OSError as error:
             raise _Broken("ended while it was spoken to") from error
 
-    def _asked(self, frame: dict[str, Any], talk: BinaryIO, seconds: float) -> dict[str, object]:
+    def _asked(self, frame: dict[str, Any], talk: BinaryIO, seconds: float) -> dict[str, Any]:
         self._tell(marshal.dumps(frame, 2), seconds)  # a format that is the same in every Python 3
+        line, answer = b"", None
         try:
             line = talk.readline(HEAD_BYTES)
+            answer = decode(line.decode("ascii")) if line.endswith(b"\n") else None
         except TimeoutError as error:
             raise _Broken("did not answer in time") from error
-        except OSError:
-            line = b""
-        try:
-            answer = decode(line.decode("ascii")) if line.endswith(b"\n") else None
-        except (NotPlain, UnicodeDecodeError):
+        except (OSError, NotPlain, UnicodeDecodeError):
             answer = None
         if not isinstance(answer, dict):
             raise _Broken(f"answered {line[:80]!r}" if line else "ended without an answer")
-        return cast("dict[str, object]", answer)
-
-    @staticmethod
-    def _end(ours: socket.socket, process: subprocess.Popen[bytes]) -> None:
-        """Say that this is all, on which process 1 ends and everything inside with it; then make sure."""
-        try:
-            ours.shutdown(socket.SHUT_WR)
-            ours.settimeout(2.0)
-            while ours.recv(1 << 16):
-                continue  # until process 1 and whatever launched it have closed their end
-        except OSError:
-            process.kill()
-        if not ended(process, 2.0):
-            process.kill()
-        process.wait()
+        return cast("dict[str, Any]", answer)
 
 
 class BatchedSandbox(ABC):
@@ -265,7 +243,8 @@ class BatchedSandbox(ABC):
     ) -> list[RunResult]:
         """See ``Sandbox.run_batch``. A cancelled caller is let go once its sandbox has ended."""
         if self._threads is None:  # starting and ending a sandbox is in part waiting for the kernel
-            self._threads = ThreadPoolExecutor(cores() + (cores() + 1) // 2, f"sandbox-{self.level}")
+            cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+            self._threads = ThreadPoolExecutor(cores + (cores + 1) // 2, f"sandbox-{self.level}")
         batch = Batch(self, program, runs, limits)
         future = self._threads.submit(batch.run, go_on)
         try:
@@ -283,18 +262,25 @@ class BatchedSandbox(ABC):
             await asyncio.to_thread(threads.shutdown, cancel_futures=True)
 
 
-def cores() -> int:
-    """The cores that this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+def end(ours: socket.socket, process: subprocess.Popen[bytes]) -> None:
+    """Say that this is all, on which process 1 ends and everything inside with it; then make sure."""
+    try:
+        ours.shutdown(socket.SHUT_WR)
+        ours.settimeout(2.0)
+        while ours.recv(1 << 16):
+            continue  # until process 1 and whatever launched it have closed their end
+    except OSError:
+        process.kill()
+    if not ended(process, 2.0):
+        process.kill()
+    process.wait()
 
 
 def ended(process: subprocess.Popen[bytes], seconds: float) -> bool:
     """Whether a process ends within this many seconds."""
-    try:
+    with suppress(subprocess.TimeoutExpired):
         process.wait(seconds)
-    except subprocess.TimeoutExpired:
-        return False
-    return True
+    return process.returncode is not None
 
 
 def check(state: Mapping[str, object], level: str) -> None:
@@ -304,8 +290,8 @@ def check(state: Mapping[str, object], level: str) -> None:
         SandboxError: it is not; says what it is.
     """
     no_capabilities = all(int(str(state.get(name)) or "f", 16) == 0 for name in ("CapEff", "CapPrm"))
-    held = state["pid"] == 1 and state["uid"] != 0 and no_capabilities and state["NoNewPrivs"] == "1"
-    if not held or state["Seccomp"] != "2":
+    private = state["pid"] == 1 and state["uid"] != 0
+    if not (private and no_capabilities and state["NoNewPrivs"] == "1" and state["Seccomp"] == "2"):
         raise SandboxError(
             f"{level} sandbox: got {dict(state)}, expected process 1 of its own namespace, no root, no capability, no "
             "new privileges and a system-call filter (Seccomp 2)"
@@ -331,8 +317,9 @@ def preloaded(program: str) -> list[str]:
 @functools.cache
 def code_inside(compiled: bool) -> bytes:
     """The modules that run inside, marshalled as (name, code or text)."""
-    texts = {name: resources.files(PACKAGE).joinpath(f"{name}.py").read_text("utf-8") for name in INSIDE}
-    if not compiled:
-        return marshal.dumps([(f"{PACKAGE}.{name}", text) for name, text in texts.items()], 2)
-    codes = [(name, compile(text, f"<{name}>", "exec", dont_inherit=True)) for name, text in texts.items()]
-    return marshal.dumps([(f"{PACKAGE}.{name}", code) for name, code in codes])
+    modules: list[tuple[str, object]] = []
+    for name in INSIDE:
+        text = resources.files(PACKAGE).joinpath(f"{name}.py").read_text("utf-8")
+        code = compile(text, f"<{name}>", "exec", dont_inherit=True) if compiled else text
+        modules.append((f"{PACKAGE}.{name}", code))
+    return marshal.dumps(modules, 4)

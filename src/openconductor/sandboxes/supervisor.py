@@ -1,9 +1,9 @@
 """Process 1 of a sandbox: forks a process a run, counts what it uses, ends it, and answers outside.
 
-In: frames on descriptor 0 (a length, then a marshalled dict): first the set-up and the program, then one frame a run.
-Out, on descriptor 1: a line of tagged JSON each; after that of a run come the bytes of its output. The text of this
-file is sent into the sandbox and runs there, with ``encoding``, ``candidate`` and ``place`` beside it and no other part
-of the package. It never runs the program's code itself.
+In: frames (a length, then a marshalled dict): first the set-up and the program, then one frame a run. Out, on
+descriptor 1: a line of tagged JSON each; after that of a run come the bytes of its output. The text of this file is
+sent into the sandbox and runs there, with ``encoding``, ``candidate`` and ``place`` beside it and no other part of the
+package. It never runs the program's code itself.
 
 What holds here, whatever the program does: process 1 of a process-id namespace gets no signal from inside; it is not
 dumpable, so that nobody inside can open its memory or its descriptors; the system-call filter keeps others from
@@ -20,6 +20,7 @@ from __future__ import annotations
 
 import builtins
 import gc
+import io
 import marshal
 import posix as os
 import resource
@@ -30,6 +31,10 @@ import time
 from openconductor.sandboxes.candidate import PR_SET_DUMPABLE, STACK_BYTES, be_candidate, lower, prctl
 from openconductor.sandboxes.encoding import encode
 from openconductor.sandboxes.place import Place
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
 
 TICK_S = 0.05
 FILES = 2_000
@@ -42,14 +47,13 @@ LOOKS_AT_MEMORY = 3
 """This many looks in a row must find too much of it."""
 TICKS_A_SECOND = os.sysconf("SC_CLK_TCK")
 PAGE = os.sysconf("SC_PAGE_SIZE")
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from typing import Any
+LINUX = sys.platform == "linux"
 
 
-def main() -> None:
-    """Serve until descriptor 0 ends; then end, and with process 1 everything inside."""
-    control, out, null = os.dup(0), os.dup(1), os.open("/dev/null", os.O_RDWR)
+def main(control: io.BufferedReader) -> None:
+    """Serve until the frames end; then end, and with process 1 everything inside."""
+    out = io.BufferedWriter(io.FileIO(os.dup(1), "w", closefd=False))
+    null = os.open("/dev/null", os.O_RDWR)
     os.dup2(null, 0)
     os.dup2(null, 1)
     setup = received(control)
@@ -63,73 +67,50 @@ def main() -> None:
         except ImportError:
             continue  # the program will say so itself
     gc.freeze()  # what is there now is shared by all forks, and stays so
-    send(out, f"{encode(state())}\n".encode())
-    while (run := received(control)) is not None:
-        for part in Supervised(setup, place, run, control).result():
-            send(out, part)
-    os._exit(0)  # pyright: ignore[reportPrivateUsage]
+    answer: list[bytes] = [f"{encode(state())}\n".encode()]
+    while True:
+        out.writelines(answer)
+        out.flush()
+        run = received(control)
+        if run is None:
+            os._exit(0)  # pyright: ignore[reportPrivateUsage]
+        answer = Supervised(setup, place, run, control.fileno()).result()
 
 
-def received(control: int) -> dict[str, Any] | None:
+def received(control: io.BufferedReader) -> dict[str, Any] | None:
     """The next frame, or None at the end."""
-    head = taken(control, 4)
-    content = taken(control, int.from_bytes(head, "little"))
+    content = control.read(int.from_bytes(control.read(4), "little"))
     return marshal.loads(content) if content else None  # noqa: S302 - from the process outside
-
-
-def taken(descriptor: int, count: int) -> bytes:
-    """This many bytes, or what there was until the end."""
-    parts: list[bytes] = []
-    while count and (part := os.read(descriptor, min(count, 1 << 20))):
-        parts.append(part)
-        count -= len(part)
-    return b"".join(parts)
-
-
-def send(descriptor: int, content: bytes) -> None:
-    """Write all of it."""
-    view = memoryview(content)
-    while view:
-        view = view[os.write(descriptor, view) :]
 
 
 def harden(setup: dict[str, Any]) -> None:
     """Give up root, and let nobody look into this process; then the limits that all share."""
     signals: Any = __import__("_signal")
     signals.signal(signals.SIGINT, signals.SIG_DFL)  # process 1 is spared the signals that it does not handle
-    if sys.platform == "linux":  # where the machine runs out of memory, what is in here goes first
-        descriptor = os.open("/proc/self/oom_score_adj", os.O_WRONLY)
-        os.write(descriptor, b"1000")
-        os.close(descriptor)
+    if LINUX:  # where the machine runs out of memory, what is in here goes first
+        with io.FileIO("/proc/self/oom_score_adj", "w") as file:
+            file.write(b"1000")
     if setup["uid"] is not None:
         os.setgroups([])
         os.setresgid(setup["uid"], setup["uid"], setup["uid"])
         os.setresuid(setup["uid"], setup["uid"], setup["uid"])
-    if sys.platform == "linux" and not hidden():
+    # A change of uid has made this process not dumpable already: its files in /proc are root's then. That can be told
+    # only with root's uid in sight.
+    if LINUX and (os.getuid() == 0 or os.stat("/proc/self/maps").st_uid != 0):
         prctl(PR_SET_DUMPABLE, 0)
     os.umask(0o077)
     os.chdir(setup["scratch"])
     os.environ[b"HOME"] = setup["scratch"].encode()  # from which ``os.environ`` is made, if it is imported
-    lower(resource.RLIMIT_CORE, 0)
-    lower(resource.RLIMIT_FSIZE, setup["file_mb"] << 20)
-    lower(resource.RLIMIT_NOFILE, 64)
-    lower(resource.RLIMIT_STACK, STACK_BYTES)
-    lower(resource.RLIMIT_MEMLOCK, 0)
+    limits = {"CORE": 0, "FSIZE": setup["file_mb"] << 20, "NOFILE": 64, "STACK": STACK_BYTES, "MEMLOCK": 0}
     if setup["count_processes"]:
-        lower(resource.RLIMIT_NPROC, setup["processes"] + 1)
-    if hasattr(resource, "RLIMIT_MSGQUEUE"):
-        lower(resource.RLIMIT_MSGQUEUE, 0)
+        limits["NPROC"] = setup["processes"] + 1
+    if LINUX:
+        limits["MSGQUEUE"] = 0
+    for name, value in limits.items():
+        lower(getattr(resource, f"RLIMIT_{name}"), value)
     sys.path[:0] = setup["paths"]
     if not hasattr(builtins, "exit"):  # Python was started without ``site``, which defines these two
         builtins.exit = builtins.quit = leave
-
-
-def hidden() -> bool:
-    """Whether a change of uid has made this process not dumpable: its files in /proc are root's then.
-
-    Only with root's uid in sight can that be told from their being everybody's.
-    """
-    return os.getuid() != 0 and os.stat("/proc/self/maps").st_uid == 0
 
 
 def leave(code: object = None) -> None:
@@ -138,37 +119,28 @@ def leave(code: object = None) -> None:
 
 
 def state() -> dict[str, object]:
-    """What this process has become, for the process outside to check before it sends any program."""
-    fields: dict[str, str] = {}
-    if sys.platform == "linux":
-        lines = read("/proc/self/status").decode("utf-8", "replace").splitlines()
-        fields = dict(line.split(":\t", 1) for line in lines if ":\t" in line)
+    """What this process has become, for the process outside to check before it makes any run."""
+    lines = read("/proc/self/status").decode("utf-8", "replace").splitlines() if LINUX else []
+    fields = dict(line.split(":\t", 1) for line in lines if ":\t" in line)
     wanted = ("CapEff", "CapPrm", "NoNewPrivs", "Seccomp")
     return {"pid": os.getpid(), "uid": os.getuid(), **{name: fields.get(name, "").strip() for name in wanted}}
 
 
 def read(path: str) -> bytes:
     """The first 64 KiB of a file of /proc."""
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        return os.read(descriptor, CHUNK)
-    finally:
-        os.close(descriptor)
+    with io.FileIO(path) as file:
+        return file.read(CHUNK)
 
 
 class Supervised:
     """One run, from its fork to the end of everything that it started."""
 
     def __init__(self, setup: dict[str, Any], place: Place, run: dict[str, Any], control: int) -> None:
-        self._setup = setup
-        self._place = place
-        self._stopped = ""
-        self._over = False
-        self._status = 0
+        self._setup, self._place, self._control = setup, place, control
+        self._stopped, self._over, self._status = "", False, 0
         self._reaped_s = self._live_s = 0.0
         self._begun = self._ticked = time.monotonic()
         self._stdin = memoryview(run["stdin"])
-        self._control = control
         stdin, self._feed = os.pipe()
         pipes = [os.pipe() for _ in ("stdout", "stderr", "reply")]
         inner = [stdin, *(writer for _, writer in pipes)]
@@ -178,30 +150,35 @@ class Supervised:
             be_candidate(setup, run, inner)
         for descriptor in inner:
             os.close(descriptor)
-        for descriptor in (self._feed, *self._output):
-            os.set_blocking(descriptor, False)
         self._poll = select.poll()
         self._poll.register(control, 0)  # only to hear that the process outside has gone
-        self._poll.register(self._feed, select.POLLOUT)
-        self._open = set(self._output)
+        for descriptor in (self._feed, *self._output):
+            os.set_blocking(descriptor, False)
+            self._poll.register(descriptor, select.POLLOUT if descriptor == self._feed else select.POLLIN)
+        self._open = {self._feed, *self._output}
         try:  # readable once the child has ended; where the kernel has none, ticks are shorter
-            self._open.add(os.pidfd_open(self._child))
+            ended = os.pidfd_open(self._child)
+            self._open.add(ended)
+            self._poll.register(ended, select.POLLIN)
             self._tick_ms = int(TICK_S * 1000)
         except (AttributeError, OSError):
             self._tick_ms = int(TICK_S * 100)
-        for descriptor in self._open:
-            self._poll.register(descriptor, select.POLLIN)
 
     def result(self) -> list[bytes]:
-        """Wait for the end, clear away what is left, and say how it was: a line, then stdout, stderr and reply."""
+        """Wait for the end, end what is left, and say how it was: a line, then stdout, stderr and reply."""
         while not self._over and not self._stopped:
             self._wait()
         wall_s = time.monotonic() - self._begun
-        self._end()
+        self._place.end_everybody(self._child)
+        self._reap(0)
+        for descriptor in self._open:
+            while descriptor in self._output and self._read(descriptor):
+                pass  # what the dead have left in the pipes
+            os.close(descriptor)
         if not self._stopped and self._reaped_s > self._setup["cpu_s"]:
             self._stopped = "cpu_timeout"
         outputs = [bytes(content[: self._setup["output_bytes"]]) for content in self._output.values()]
-        end = {"stopped": self._stopped, "status": self._status, "clean": self._place.clear()}
+        end = {"stopped": self._stopped, "status": self._status, "clean": self._place.untouched()}
         used = {"cpu_s": max(self._reaped_s, self._live_s), "wall_s": wall_s, "sizes": list(map(len, outputs))}
         return [f"{encode({**end, **used})}\n".encode(), *outputs]
 
@@ -229,6 +206,7 @@ class Supervised:
             self._stdin = self._stdin[:0]
         if not self._stdin:
             self._poll.unregister(self._feed)
+            self._open.remove(self._feed)
             os.close(self._feed)
             self._feed = -1
 
@@ -288,7 +266,7 @@ class Supervised:
     def _processes(self) -> list[tuple[int, float, int]]:
         """(pid, CPU seconds with those of its ended children, resident bytes) of each process of the run."""
         found: list[tuple[int, float, int]] = []
-        for name in os.listdir("/proc") if sys.platform == "linux" else ():
+        for name in os.listdir("/proc") if LINUX else ():
             if not name.isdigit() or int(name) == os.getpid():
                 continue
             try:
@@ -298,17 +276,6 @@ class Supervised:
             if self._place.private or int(fields[3]) == self._child:  # outside a namespace: the child's session
                 found.append((int(name), sum(map(int, fields[11:15])) / TICKS_A_SECOND, int(fields[21]) * PAGE))
         return found
-
-    def _end(self) -> None:
-        """End everything that the run has started; read what the dead have left in the pipes; close everything."""
-        self._place.end_everybody(self._child)
-        self._reap(0)
-        for descriptor in self._open:
-            while descriptor in self._output and self._read(descriptor):
-                pass
-            os.close(descriptor)
-        if self._feed >= 0:
-            os.close(self._feed)
 
 
 def proportional(pid: int, resident: int) -> int:
