@@ -19,12 +19,12 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, NamedTuple, cast
 
-from openconductor.baselines.observed import text_of
 from openconductor.budget import BudgetMeter, PaidCall, check_price
 from openconductor.errors import BudgetExceeded, ConfigError
 from openconductor.evaluation import Outcome, at_once, records, systems, tables
@@ -40,8 +40,8 @@ from openconductor.evaluation.eval_config import (
     what_differs,
 )
 from openconductor.evaluation.records import Record, Results
-from openconductor.evaluation.systems import Sheet, System, explores, learns
-from openconductor.events import Answered, Asked, CallEnded, Event
+from openconductor.evaluation.systems import Sheet, System
+from openconductor.events import CallEnded, Event
 from openconductor.journal import Journal, Spending
 from openconductor.policies import LONG_PATIENCE_S, patient
 from openconductor.reward import grade_answer
@@ -87,36 +87,29 @@ async def run_grid(
     """
     folder = Path(folder)
     plan = _Plan(make_eval_config(plain_config(config), where="eval"))
-    spent: BudgetExceeded | None = None
     try:
-        resumed = records.check_folder(folder, config, plan.described)
+        records.check_folder(folder, config, plan.described)
         make_folder(folder)
-        with Journal(folder / records.JOURNAL) as journal:
+        with Journal(folder / records.JOURNAL) as journal, patient(LONG_PATIENCE_S):
             records.write_folder(folder, config, plan.described, plan.sandbox)
-            run = _Run(plan, journal, retry_failed=retry_failed and resumed, on_progress=on_progress)
-            try:
-                with patient(LONG_PATIENCE_S):
-                    await run.play()
-            except BudgetExceeded as error:
-                spent = error
+            await _Run(plan, journal, retry_failed, on_progress).play()
+    except BudgetExceeded:
+        write_tables(Results.load(folder), folder)
+        raise
     finally:
         await plan.workshop.aclose()
         if plan.sandbox is not None:
             await plan.sandbox.aclose()
     results = Results.load(folder)
     write_tables(results, folder)
-    if spent is not None:
-        raise spent
     return results
 
 
-def write_tables(results: Results, folder: Path) -> tables.Table:
+def write_tables(results: Results, folder: Path) -> None:
     """Write the table in all its forms, and the latencies, into a run's folder."""
-    table = tables.make_table(results)
-    for name, text in tables.table_files(table).items():
+    for name, text in tables.table_files(tables.make_table(results)).items():
         write_whole(folder / name, text)
     write_whole(folder / "latency.json", json.dumps(tables.latency(results), indent=2) + "\n")
-    return table
 
 
 # ── what is going to be asked ────────────────────────────────────────────────────────────────────────────────────────
@@ -124,11 +117,10 @@ class _Plan:
     """A recipe, checked and loaded before anything is paid for."""
 
     def __init__(self, config: EvalConfig) -> None:
-        systems.check_tasks(config)
         self.config = config
-        self.workshop = systems.Workshop(config, systems.load_pool(config))
-        self.workers = [worker.name for _, worker in self.workshop.pool]
-        self.specs = specs = expand(config.systems, self.workers)
+        self.workshop = workshop = systems.Workshop(config, systems.load_pool(config))
+        self.workers = [worker.name for _, worker in workshop.pool]
+        specs = expand(config.systems, self.workers)
         against_in([spec.name for spec in specs], config.against)  # raises where there is none
         if len(specs) > 1 and find_spec("scipy") is None:
             raise ConfigError(
@@ -136,36 +128,35 @@ class _Plan:
                 "'openconductor[eval]'"
             )
         for spec in specs:
-            self.workshop.check(spec)
+            workshop.check(spec)
+        self.trained = {spec.name for spec in specs if systems.learns(spec, config)}
+        self.trials = config.learn.trials if any(systems.explores(spec, config) for spec in specs) else 0
         sheets = list(systems.load_sheets(config).values())
-        trained = [spec for spec in specs if learns(spec, config)]
-        every = [*sheets, systems.load_learning(config, sheets)] if trained else sheets
+        learning = [systems.load_learning(config, sheets)] if self.trained else []
         self.described: dict[str, object] = {
-            "workers": systems.describe_pool(self.workshop.pool),
-            "planners": self.workshop.described(specs),
+            "workers": systems.describe_pool(workshop.pool),
+            "planners": workshop.described(specs),
             "tasks": {sheet.name: sheet.described for sheet in sheets},
-            "learn": every[-1].described if trained else None,
+            "learn": learning[0].described if learning else None,
         }
         if files := systems.describe_trained(specs):
             self.described["trained"] = files
-        self.sandbox = systems.open_for(every, config)
-        every = [sheet.judged_in(self.sandbox) for sheet in every]
-        self.sheets, self.learn = every[: len(sheets)], every[-1] if trained else None
-        self.trained = {spec.name for spec in trained}
-        self.trials = config.learn.trials if any(explores(spec, config) for spec in specs) else 0
+        self.sandbox, every = systems.open_for([*sheets, *learning], config)
+        self.sheets, self.learn = every[: len(sheets)], every[-1] if learning else None
         # What is really asked: hindsight only looks back, at every worker.
         self.asked = [spec for spec in specs if spec.kind != HINDSIGHT]
         if len(self.asked) < len(specs):
             self.asked += [one for name in self.workers if (one := Spec(WORKER, name)) not in self.asked]
         self.total = len(self.asked) * config.repeats * sum(len(sheet.problems) for sheet in sheets)
-        if self.learn is not None:
-            self.total += len(self.learn.problems) * (len(self.workers) + self.trials)
+        self.total += sum(len(sheet.problems) for sheet in learning) * (len(self.workers) + self.trials)
 
 
 # ── asking ───────────────────────────────────────────────────────────────────────────────────────────────────────────
-@dataclass(frozen=True, slots=True)
-class _Cell:
-    """One question, asked once of one system; ``key`` is that of its record."""
+_Key = tuple[str, str, str, int]
+
+
+class _Cell(NamedTuple):
+    """One question, asked once of one system."""
 
     system: System
     sheet: Sheet
@@ -174,21 +165,8 @@ class _Cell:
 
     @property
     def key(self) -> _Key:
+        """That of its record."""
         return self.system.name, self.sheet.name, self.problem.id, self.repeat
-
-
-def _cells(asked: Sequence[System], sheets: Iterable[Sheet], repeats: int) -> list[_Cell]:
-    """All cells: question by question, each repeat of it to all systems, so that what a stop leaves is paired."""
-    return [
-        _Cell(system, sheet, problem, repeat)
-        for sheet in sheets
-        for problem in sheet.problems
-        for repeat in range(repeats)
-        for system in asked
-    ]
-
-
-_Key = tuple[str, str, str, int]
 
 
 def _key(one: Record) -> _Key:
@@ -215,70 +193,55 @@ def give_back(purse: BudgetMeter | None, call: Call) -> None:
 class _Run:
     """One run of a plan: what its journal lacks is asked, many at once."""
 
-    def __init__(self, plan: _Plan, journal: Journal, *, retry_failed: bool, on_progress: OnProgress | None) -> None:
-        config = plan.config
-        self._plan, self._config, self.journal = plan, config, journal
+    def __init__(self, plan: _Plan, journal: Journal, retry_failed: bool, on_progress: OnProgress | None) -> None:
+        self._plan, self._config, self.journal = plan, plan.config, journal
         kept = records.kept_records(journal)
         # What a system that has answered since has learnt from stays, failed or not.
         learnt = plan.learn.name if plan.learn is not None and any(one.system in plan.trained for one in kept) else None
         self._kept = {_key(one) for one in kept if not retry_failed or one.status != "failed" or one.task == learnt}
-        self._places = asyncio.Semaphore(config.concurrency)
-        self._tasks = asyncio.Semaphore((1 + SETTLING) * config.concurrency)
+        self._places = asyncio.Semaphore(plan.config.concurrency)
         self.spent = journal.totals().spent
-        budget = config.budget.budget()
+        budget = plan.config.budget.budget()
         self.purse = None if budget is None else open_purse(budget, self.spent)
-        plan.workshop.journal = journal if config.share_calls or self.spent.calls else None
+        plan.workshop.journal = journal if plan.config.share_calls or self.spent.calls else None
         self._on_progress = on_progress
         self._empty: BudgetExceeded | None = None
         self._done = 0
 
     async def play(self) -> None:
         """Ask what is missing, phase by phase."""
-        plan, config, workshop = self._plan, self._config, self._plan.workshop
+        plan, workshop = self._plan, self._plan.workshop
         for _, worker in workshop.pool:
             check_price(self.purse, worker)
         lessons = None if plan.learn is None else await self._learn(plan.learn)
         every = [workshop.make(spec, lessons if spec.name in plan.trained else None) for spec in plan.asked]
-        for together in [[system] for system in every] if config.share_calls else [every]:
-            await self._ask_all(_cells(together, plan.sheets, config.repeats))
+        for together in [[system] for system in every] if plan.config.share_calls else [every]:
+            await self._ask_all(together, plan.sheets, plan.config.repeats)
         await self.journal.wait_durable()
 
     async def _learn(self, sheet: Sheet) -> systems.Lessons:
         """What trained baselines learn from."""
-        from openconductor.baselines.collaboration import Trial, trial_of
-
-        plan, workshop = self._plan, self._plan.workshop
-        alone = [workshop.make(Spec(WORKER, name)) for name in plan.workers]
-        await self._ask_all(_cells(alone, [sheet], 1))
+        plan = self._plan
+        await self._ask_all([plan.workshop.make(Spec(WORKER, name)) for name in plan.workers], [sheet], 1)
         if plan.trials:
-            await self._ask_all(_cells([workshop.make(Spec(systems.EXPLORER))], [sheet], plan.trials))
+            await self._ask_all([plan.workshop.make(Spec(systems.EXPLORER))], [sheet], plan.trials)
         await self.journal.wait_durable()
-        found = [record for record in records.kept_records(self.journal) if record.task == sheet.name]
-        found.sort(key=lambda record: (record.problem, record.system, record.sample))
-        questions = {problem.id: problem.question for problem in sheet.problems}
-        trials: list[Trial] = []
-        for one in found:
-            if one.system == systems.EXPLORER and one.correct is not None and one.workflows:
-                asked, cost = questions[one.problem], None if one.usage.unpriced_calls else float(one.usage.dollars)
-                right = float(one.correct)
-                trial = trial_of(asked, text_of(asked), one.workflows[0], workshop.pool, right=right, cost=cost)
-                trials += [] if trial is None else [trial]
-        texts = {problem: text_of(question) for problem, question in questions.items()}
-        return systems.Lessons(records.observations(found, texts, plan.workers), tuple(trials))
+        return systems.lessons_of(records.kept_records(self.journal), sheet, plan.workshop.pool)
 
-    async def _ask_all(self, cells: Sequence[_Cell]) -> None:
-        missing = [cell for cell in cells if cell.key not in self._kept]
+    async def _ask_all(self, asked: Sequence[System], sheets: Iterable[Sheet], repeats: int) -> None:
+        """Ask question by question, each repeat of it to all systems, so that what a stop leaves is paired."""
+        cells = [
+            _Cell(system, sheet, problem, repeat)
+            for sheet in sheets
+            for problem in sheet.problems
+            for repeat in range(repeats)
+            for system in asked
+        ]
+        missing = [
+            one for one in cells if (one.system.name, one.sheet.name, one.problem.id, one.repeat) not in self._kept
+        ]
         self._done += len(cells) - len(missing)
-        try:
-            async with asyncio.TaskGroup() as group:
-                for cell in missing:
-                    await self._tasks.acquire()
-                    await self._places.acquire()
-                    if self._empty is not None:
-                        break
-                    group.create_task(self._play(cell))
-        except BaseExceptionGroup as errors:
-            raise errors.exceptions[0] from None  # the first one ended it all
+        await at_once(missing, self._play, (1 + SETTLING) * self._config.concurrency)
         if self._empty is not None:
             calls = "1 call" if self.spent.calls == 1 else f"{self.spent.calls} calls"
             raise BudgetExceeded(
@@ -288,34 +251,33 @@ class _Run:
             ) from self._empty
 
     async def _play(self, cell: _Cell) -> None:
-        hears = _Hearing(self, self._places)
+        await self._places.acquire()
+        sink = _Sink(self, self._places)
         try:
-            episode = await self._ask(cell, hears)
-            hears.leave()
-            judge = cell.sheet.grader
-            grade = None if episode.answer is None else await grade_answer(judge, cell.problem, episode.answer)
-            outcome = Outcome(cell.problem, episode, grade, cell.repeat)
-            record = records.record_of(outcome, system=cell.system.name, task=cell.sheet.name)
-            _keep(self.journal, record)
+            if self._empty is not None:
+                return
+            episode = await self._ask(cell, sink)
         except BudgetExceeded as error:  # the evaluation's: a question's own is data
             self._empty = error
-        else:
-            self._done += 1
-            if self._on_progress is not None:
-                self._on_progress(Progress(record, self._done, self._plan.total, self.spent))
+            return
         finally:
-            hears.leave()
-            self._tasks.release()
+            sink.leave()
+        grader = cell.sheet.grader
+        grade = None if episode.answer is None else await grade_answer(grader, cell.problem, episode.answer)
+        outcome = Outcome(cell.problem, episode, grade, cell.repeat)
+        record = records.record_of(outcome, system=cell.system.name, task=cell.sheet.name)
+        _keep(self.journal, record)
+        self._done += 1
+        if self._on_progress is not None:
+            self._on_progress(Progress(record, self._done, self._plan.total, self.spent))
 
-    async def _ask(self, cell: _Cell, hears: _Hearing) -> Episode:
+    async def _ask(self, cell: _Cell, sink: _Sink) -> Episode:
         system, problem = cell.system, cell.problem
         named = "" if self._config.share_calls else system.name
         sample = records.sample_number(named, cell.sheet.name, problem.id, cell.repeat)
-        asked = system.orchestrator.ask(problem.question, budget=system.budget, on_event=hears, sample=sample)
+        asked = system.orchestrator.ask(problem.question, budget=system.budget, on_event=sink, sample=sample)
         try:
-            if self.purse is None:
-                return await asked
-            with PaidCall(self.purse):  # what is asked inside is charged to it
+            with PaidCall(self.purse) if self.purse is not None else nullcontext():  # what is asked inside is charged
                 return await asked
         except BudgetExceeded as error:
             if error.episode is None or (self.purse is not None and self.purse.ended_in(error)):
@@ -323,35 +285,31 @@ class _Run:
             return error.episode
 
 
-class _Hearing:
-    """The sink of one cell: everything goes to the journal, and the place is left, once, when the episode is over."""
+class _Sink:
+    """Where the events of one cell go: into the journal; what was paid is counted."""
 
     wants_text = False
-    __slots__ = ("_episode", "_places", "_run")
 
     def __init__(self, run: _Run, places: asyncio.Semaphore) -> None:
         self._run = run
         self._places: asyncio.Semaphore | None = places
-        self._episode = ""
-
-    def leave(self) -> None:
-        places, self._places = self._places, None
-        if places is not None:
-            places.release()
 
     def __call__(self, event: Event) -> None:
-        run = self._run
-        run.journal(event)
+        self._run.journal(event)
         if isinstance(event, CallEnded):
-            give_back(run.purse, event.call)
+            give_back(self._run.purse, event.call)
             if not event.call.replayed:
-                run.spent += Spending(1, event.call.usage)
-        elif isinstance(event, Asked):
-            self._episode = self._episode or event.episode
-        elif isinstance(event, Answered) and event.episode == self._episode:
-            self.leave()
+                self._run.spent += Spending(1, event.call.usage)
+
+    def leave(self) -> None:
+        """Give the cell's place to the next one, once."""
+        if self._places is not None:
+            self._places.release()
+        self._places = None
 
     async def wait_durable(self) -> None:
+        """Wait for the disk; the episode has been answered, so its place is free."""
+        self.leave()
         await self._run.journal.wait_durable()
 
 
@@ -397,13 +355,9 @@ async def regrade(folder: str | Path) -> Regraded:
         raise ConfigError(
             f"{folder}: its questions are others now: {'; '.join(changed)}; expected those that were asked"
         )
-    sandbox = systems.open_for(sheets.values(), config)
-    asked = {
-        (name, problem.id): (sheet.judged_in(sandbox).grader, problem)
-        for name, sheet in sheets.items()
-        for problem in sheet.problems
-    }
-    judged: list[tuple[Record, Record]] = []
+    sandbox, judged = systems.open_for(sheets.values(), config)
+    asked = {(sheet.name, problem.id): (sheet.grader, problem) for sheet in judged for problem in sheet.problems}
+    pairs: list[tuple[Record, Record]] = []
 
     async def again(old: Record) -> None:
         grader, problem = asked[old.task, old.problem]
@@ -411,7 +365,7 @@ async def regrade(folder: str | Path) -> Regraded:
         answered = Episode(problem.question, (), old.answer, None, old.usage, old.seconds)
         new = records.record_of(Outcome(problem, answered, grade, old.sample), system=old.system)
         now = replace(old, correct=new.correct, status=new.status, extracted=new.extracted, note=new.note)
-        judged.append((old, now))
+        pairs.append((old, now))
         if old != now:
             _keep(journal, now)
 
@@ -424,8 +378,8 @@ async def regrade(folder: str | Path) -> Regraded:
     finally:
         if sandbox is not None:
             await sandbox.aclose()
-    judged.sort(key=lambda pair: _key(pair[0]))
-    moves = (Move(*_key(new), old.correct, new.correct, new.note) for old, new in judged if old.correct != new.correct)
+    pairs.sort(key=lambda pair: _key(pair[0]))
+    moves = (Move(*_key(new), old.correct, new.correct, new.note) for old, new in pairs if old.correct != new.correct)
     results = Results.load(folder)
     write_tables(results, folder)
-    return Regraded(len(judged), tuple(moves), results)
+    return Regraded(len(pairs), tuple(moves), results)

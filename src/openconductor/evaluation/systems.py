@@ -16,7 +16,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from openconductor.baselines import baseline_options, make_baseline
-from openconductor.baselines.observed import Observations
+from openconductor.baselines.observed import Observations, text_of
 from openconductor.baselines.pools import changed_pool
 from openconductor.baselines.rewired import ablated
 from openconductor.conductor import Conductor
@@ -34,17 +34,16 @@ from openconductor.evaluation.eval_config import (
     EvalConfig,
     Spec,
     TaskTable,
-    Value,
     find_planner,
 )
-from openconductor.evaluation.records import Plain
+from openconductor.evaluation.records import Plain, Record, observations
 from openconductor.gym.workers import gym_pool
 from openconductor.journal import Journal
 from openconductor.pool import WorkerPool
 from openconductor.protocols import Grader, Orchestrator, Provider
 from openconductor.providers import resolve
 from openconductor.serialisation import dumps, plain
-from openconductor.tasks import Benchmark, load_task
+from openconductor.tasks import TASKS, load_task
 from openconductor.types import Budget, Problem
 from openconductor.worker import Worker
 
@@ -77,25 +76,6 @@ class Sheet:
     grader: Grader
     described: Plain
 
-    def judged_in(self, sandbox: Sandbox | None) -> Sheet:
-        """The same questions, judged in this sandbox where programs judge them."""
-        if sandbox is None:
-            return self
-        from openconductor.graders.code import CodeGrader
-
-        judge = self.grader
-        return replace(self, grader=CodeGrader(judge.mode, sandbox)) if isinstance(judge, CodeGrader) else self
-
-
-def check_tasks(config: EvalConfig) -> None:
-    """Make sure that every task is there, and that the gym's workers are asked only the gym.
-
-    Raises:
-        ConfigError: there is no such task or option, or the gym's workers were to answer another one.
-    """
-    for table in config.task:
-        _task(table, config)
-
 
 def load_sheets(config: EvalConfig) -> dict[str, Sheet]:
     """The questions of every task by its name.
@@ -104,14 +84,14 @@ def load_sheets(config: EvalConfig) -> dict[str, Sheet]:
         ConfigError: there is no such task or option.
         TaskError: the data are absent or not what they were, or two problems have one id.
     """
-    return {table.name: _sheet(table.name, _task(table, config)) for table in config.task}
+    return {table.name: _sheet(table.name, table, config) for table in config.task}
 
 
 def load_learning(config: EvalConfig, evaluated: Iterable[Sheet]) -> Sheet:
     """The questions that trained baselines learn from, none of those that are evaluated.
 
     Raises:
-        ConfigError: there is no such task or option, or the gym's workers were to answer another one than the gym.
+        ConfigError: there is no such task or option.
         TaskError: the data are absent, or one of the questions is evaluated, too.
     """
     learn, first = config.learn, config.task[0]
@@ -120,7 +100,7 @@ def load_learning(config: EvalConfig, evaluated: Iterable[Sheet]) -> Sheet:
         path = first.path  # the splits lie side by side
     table = TaskTable(learn.task or first.name, path, learn.split, learn.revision, learn.limit, config.seed)
     try:
-        sheet = _sheet(f"learn:{table.name}", _task(table, config))
+        sheet = _sheet(f"learn:{table.name}", table, config)
     except TaskError as error:
         raise TaskError(f"learn, what trained systems learn from (path, task, split of [learn]): {error}") from error
     tested = {problem.question for one in evaluated for problem in one.problems}
@@ -132,30 +112,29 @@ def load_learning(config: EvalConfig, evaluated: Iterable[Sheet]) -> Sheet:
     return sheet
 
 
-def open_for(sheets: Iterable[Sheet], config: EvalConfig) -> Sandbox | None:
-    """The sandbox of the graders that run programs, opened before anything is asked: else nobody could judge."""
+def open_for(sheets: Iterable[Sheet], config: EvalConfig) -> tuple[Sandbox | None, list[Sheet]]:
+    """The sandbox of the graders that run programs, and the sheets with these graders in it.
+
+    It is opened before anything is asked: without one nobody could judge.
+    """
+    sheets = list(sheets)
     if "openconductor.graders.code" not in sys.modules:  # then no sheet has such a grader
-        return None
+        return None, sheets
     from openconductor.graders.code import CodeGrader
     from openconductor.sandboxes import open_sandbox
 
-    needed = any(isinstance(sheet.grader, CodeGrader) for sheet in sheets)
-    return open_sandbox(unsafe=config.unsafe_code_exec) if needed else None
+    if not any(isinstance(sheet.grader, CodeGrader) for sheet in sheets):
+        return None, sheets
+    sandbox = open_sandbox(unsafe=config.unsafe_code_exec)
+    return sandbox, [
+        replace(sheet, grader=CodeGrader(sheet.grader.mode, sandbox)) if isinstance(sheet.grader, CodeGrader) else sheet
+        for sheet in sheets
+    ]
 
 
-def _task(table: TaskTable, config: EvalConfig) -> Benchmark:
-    options = {option: value for option, value in asdict(table).items() if option != "name"}
-    task = load_task(table.name, **{**options, "seed": config.seed if table.seed is None else table.seed})
-    # Simulations that can read no other question: what they answered to one would be scored as wrong.
-    if config.pool == GYM and table.name != GYM:
-        raise ConfigError(
-            f"task {table.name}: got the gym's simulated workers, which can read only the gym's questions; expected a "
-            "pool file: --pool FILE"
-        )
-    return task
-
-
-def _sheet(name: str, task: Benchmark) -> Sheet:
+def _sheet(name: str, table: TaskTable, config: EvalConfig) -> Sheet:
+    options = {**asdict(table), "seed": config.seed if table.seed is None else table.seed}
+    task = load_task(options.pop("name"), **options)
     problems = task.load()
     (most, count), *_ = Counter(problem.id for problem in problems).most_common(1) or [("", 0)]
     if count != 1:
@@ -173,8 +152,17 @@ def load_pool(config: EvalConfig) -> WorkerPool:
     """The workers, in the setting of the recipe.
 
     Raises:
-        ConfigError: the pool file is wrong, or the recipe limits a worker that is not there.
+        ConfigError: the pool file is wrong, the recipe limits a worker that is not there, or the gym's workers were to
+            answer another task.
     """
+    asked = (*(one.name for one in config.task), config.learn.task)
+    strangers = [name for name in asked if name in TASKS and name != GYM]
+    # Simulations that can read no other question: what they answered to one would be scored as wrong.
+    if config.pool == GYM and strangers:
+        raise ConfigError(
+            f"task {strangers[0]}: got the gym's simulated workers, which can read only the gym's questions; expected "
+            "a pool file: --pool FILE"
+        )
     pool = gym_pool(config.seed or 0) if config.pool == GYM else WorkerPool.from_toml(Path(config.pool))
     for name in config.constrained:
         pool.ordinal_of(name)  # raises where there is none
@@ -212,6 +200,31 @@ class Lessons:
     trials: tuple[Trial, ...] = ()
 
 
+def lessons_of(records: Iterable[Record], sheet: Sheet, pool: WorkerPool) -> Lessons:
+    """The lessons in the records of one sheet: those of the workers alone, and of the explorer."""
+    from openconductor.baselines.collaboration import trial_of
+
+    found = sorted(
+        (one for one in records if one.task == sheet.name), key=lambda one: (one.problem, one.system, one.sample)
+    )
+    questions = {problem.id: problem.question for problem in sheet.problems}
+    texts = {problem: text_of(question) for problem, question in questions.items()}
+    trials = [
+        trial_of(
+            questions[one.problem],
+            texts[one.problem],
+            one.workflows[0],
+            pool,
+            right=float(one.correct),
+            cost=None if one.usage.unpriced_calls else float(one.usage.dollars),
+        )
+        for one in found
+        if one.system == EXPLORER and one.correct is not None and one.workflows
+    ]
+    seen = observations(found, texts, [worker.name for _, worker in pool])
+    return Lessons(seen, tuple(one for one in trials if one is not None))
+
+
 class Workshop:
     """Makes the systems of one evaluation; each planner is loaded once for all of its ablations.
 
@@ -244,13 +257,11 @@ class Workshop:
             from openconductor.evaluation.headroom import references
 
             return System(spec.name, references(pool, self._seed)[ORACLE])
-        known = baseline_options(spec.kind)
-        options: dict[str, object] = {"seed": self._seed} if "seed" in known else {}
-        options |= dict(spec.options)
-        if spec.argument:
-            options[_argument(spec)] = spec.argument
+        given: dict[str, object] = {"seed": self._seed, **dict(spec.options), _argument(spec): spec.argument or None}
         if lessons is not None:
-            options |= {name: getattr(lessons, name) for name in _TAUGHT if name in known}
+            given |= {name: getattr(lessons, name) for name in _TAUGHT}
+        known = baseline_options(spec.kind)
+        options = {name: value for name, value in given.items() if name in known and value is not None}
         return System(spec.name, make_baseline(spec.kind, pool, **options))
 
     def check(self, spec: Spec) -> None:
@@ -259,10 +270,15 @@ class Workshop:
         Raises:
             ConfigError: it cannot; the message names the system, and the nearest of an option that is not known.
         """
+        from openconductor.baselines.collaboration import Trial
+
+        names = tuple(worker.name for _, worker in self.pool)
+        seen = Observations(("Question?",), names, ((1.0,) * len(names),), (("Answer.",) * len(names),))
+        made_up = Lessons(seen, tuple(Trial("Question?", "io", (name,), 1.0, 0.0) for name in names))
         try:
             _check_names(spec)
             if spec.kind != HINDSIGHT:
-                self.make(spec, _made_up(self.pool) if learns(spec, self._config) else None)
+                self.make(spec, made_up if learns(spec, self._config) else None)
         except ConfigError as error:
             raise ConfigError(f"system {spec.name!r}: {error}") from error
 
@@ -296,36 +312,38 @@ class Workshop:
         return self._planners[name]
 
     def _conductor(self, spec: Spec) -> System:
-        options: dict[str, Any] = {"rounds": self._config.conductor.rounds, **dict(spec.options)}
-        calls = _count("calls", options.pop("calls", None))
-        max_steps = _count("max_steps", options.pop("max_steps", None)) or self._config.conductor.max_steps
+        table = self._config.conductor
+        options: dict[str, Any] = {"rounds": table.rounds, "max_steps": table.max_steps, **dict(spec.options)}
         if options["rounds"] == UNLIMITED:
-            if calls is None:
+            if "calls" not in options:
                 raise ConfigError(
                     "unlimited rounds go on until a budget ends; expected calls=N beside, the most calls of a question"
                 )
             options["rounds"] = None
-        _count("rounds", options["rounds"])
+        for name in ("calls", "max_steps", "rounds"):
+            if (value := options.get(name)) is not None and (type(value) is not int or value < 1):
+                raise ConfigError(f"{name} {value!r}, expected a whole number from 1")
         for name in ("sequential", "subtasks"):
             if not isinstance(options.get(name, True), bool):
                 raise ConfigError(f"{name} {options[name]!r}, expected true or false")
-        conductor = Conductor(self._planner(spec), pool=self.pool, max_steps=max_steps)
+        calls = options.pop("calls", None)
+        conductor = Conductor(self._planner(spec), pool=self.pool, max_steps=options.pop("max_steps"))
         if self.journal is not None:
             conductor = conductor.replaying(self.journal)
         return System(spec.name, ablated(conductor, **options), None if calls is None else Budget(calls=calls))
 
 
-def learns(spec: Spec, config: EvalConfig) -> bool:
+def learns(spec: Spec, config: EvalConfig, what: str = "observations") -> bool:
     """Whether a system learns from questions that are not evaluated. The gym's best fixed workflow is known."""
     known = spec.kind == "best_fixed" and config.pool == GYM
     if known or spec.kind in (CONDUCTOR, PLANNER, WORKER, ORACLE, HINDSIGHT):
         return False
-    return "observations" in baseline_options(spec.kind) and not set(_TRAINED) & set(dict(spec.options))
+    return what in baseline_options(spec.kind) and not set(_TRAINED) & set(dict(spec.options))
 
 
 def explores(spec: Spec, config: EvalConfig) -> bool:
     """Whether a system learns from trials of collaborations, too."""
-    return learns(spec, config) and "trials" in baseline_options(spec.kind)
+    return learns(spec, config, "trials")
 
 
 def describe_trained(specs: Iterable[Spec]) -> dict[str, object]:
@@ -334,24 +352,16 @@ def describe_trained(specs: Iterable[Spec]) -> dict[str, object]:
     return {path: blake2b(Path(path).read_bytes(), digest_size=16).hexdigest() for path in sorted(paths)}
 
 
-def _made_up(pool: WorkerPool) -> Lessons:
-    """The smallest lessons that a system can be made of."""
-    from openconductor.baselines.collaboration import Trial
-
-    names = tuple(worker.name for _, worker in pool)
-    seen = Observations(("Question?",), names, ((1.0,) * len(names),), (("Answer.",) * len(names),))
-    return Lessons(seen, tuple(Trial(seen.questions[0], "io", (name,), 1.0, 0.0) for name in names))
-
-
 def _check_names(spec: Spec) -> None:
     """Make sure that a spec has the name and the options that its kind takes."""
     taken: Sequence[str] = ()
-    named = WORKER if spec.kind == WORKER else ""
     if spec.kind in (CONDUCTOR, PLANNER):
         taken, named = ABLATIONS, spec.argument
-    elif spec.kind not in (WORKER, ORACLE, HINDSIGHT):
-        unsaid = (*_TAUGHT, *_ARGUMENTS, *_OF_PYTHON)
-        taken, named = [name for name in baseline_options(spec.kind) if name not in unsaid], _argument(spec)
+    else:
+        named = _argument(spec)
+        if spec.kind not in (WORKER, ORACLE, HINDSIGHT):
+            unsaid = (*_TAUGHT, *_ARGUMENTS, *_OF_PYTHON)
+            taken = [name for name in baseline_options(spec.kind) if name not in unsaid]
     if named and not spec.argument:
         raise ConfigError(f"no worker, expected {spec.kind}:NAME")
     if spec.argument and not named:
@@ -363,12 +373,8 @@ def _check_names(spec: Spec) -> None:
 
 
 def _argument(spec: Spec) -> str:
-    """What a baseline calls the worker that is named behind its colon; "" where it takes none."""
+    """What a system calls the worker that is named behind its colon; "" where it takes none."""
+    if spec.kind in (WORKER, ORACLE, HINDSIGHT):
+        return WORKER if spec.kind == WORKER else ""
     known = baseline_options(spec.kind)
     return next((name for name in _ARGUMENTS if name in known), "")
-
-
-def _count(name: str, value: Value | None) -> int | None:
-    if value is not None and (type(value) is not int or value < 1):
-        raise ConfigError(f"{name} {value!r}, expected a whole number from 1")
-    return value

@@ -25,7 +25,7 @@ from openconductor.evaluation.systems import (
     Lessons,
     System,
     Workshop,
-    check_tasks,
+
     describe_pool,
     explores,
     learns,
@@ -324,9 +324,9 @@ def test_a_tasks_own_seed_goes_before_the_recipes(tmp_path: Path) -> None:
 @pytest.mark.parametrize("named", [{"task": [{"name": "gym"}, {"name": "math500"}]}, {"task": [{"name": "gsm8k"}]}])
 def test_the_gyms_workers_are_asked_nothing_but_the_gym(tmp_path: Path, named: dict[str, object]) -> None:
     with pytest.raises(ConfigError, match=r"can read only the gym's questions; expected a pool file: --pool FILE"):
-        check_tasks(told(tmp_path, pool="gym", **named))
-    check_tasks(told(tmp_path, **named))
-    check_tasks(make_eval_config({}, where="test"))
+        load_pool(told(tmp_path, pool="gym", **named))
+    load_pool(told(tmp_path, **named))
+    load_pool(make_eval_config({}, where="test"))
 
 
 # ── what is learnt from ──────────────────────────────────────────────────────────────────────────────────────────────
