@@ -14,8 +14,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
-from statistics import NormalDist, correlation, fmean
+from statistics import NormalDist, fmean
 from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
@@ -373,62 +372,3 @@ def holm(pvalues: Sequence[float]) -> list[float]:
         largest = max(largest, min(1.0, (len(pvalues) - rank) * pvalues[index]))
         adjusted[index] = largest
     return adjusted
-
-
-# ── two curves ───────────────────────────────────────────────────────────────────────────────────────────────────────
-@dataclass(frozen=True, slots=True)
-class Association:
-    """Spearman's rank correlation of two curves with its 95 % interval.
-
-    ``places`` is how many places both have a value at; ``detrended`` the same without the straight line in time, for a
-    correlation over a training is not a cause: both curves move with time.
-    """
-
-    rho: float
-    low: float
-    high: float
-    places: int
-    detrended: Association | None = None
-
-
-def association(first: Sequence[float | None], second: Sequence[float | None]) -> Association | None:
-    """The association of two curves; None with fewer than 20 common places, or where one of them never moves.
-
-    Neighbours on a curve are alike, so the interval is from leaving out a tenth of it at a time (block jackknife).
-    """
-    import numpy as np
-
-    known = [
-        (place, one, other)
-        for place, (one, other) in enumerate(zip(first, second, strict=True))
-        if one is not None and other is not None
-    ]
-    if len(known) < 20:
-        return None
-    places, ones, others = (list(column) for column in zip(*known, strict=True))
-    plain = _rank_correlation(ones, others)
-    if plain is None:
-        return None
-    level = [np.subtract(line, np.polyval(np.polyfit(places, line, 1), places)).tolist() for line in (ones, others)]
-    return Association(plain.rho, plain.low, plain.high, plain.places, _rank_correlation(level[0], level[1]))
-
-
-def _rank_correlation(first: Sequence[float], second: Sequence[float]) -> Association | None:
-    edges = [round(block * len(first) / 10) for block in range(11)]
-    parts = [(first, second)]
-    parts += [([*first[:a], *first[b:]], [*second[:a], *second[b:]]) for a, b in pairwise(edges)]
-    rhos = [_spearman(*part) for part in parts]
-    if any(rho is None for rho in rhos):
-        return None
-    # On Fisher's scale, where a correlation's spread does not depend on the correlation.
-    whole, *without = [math.atanh(max(-0.999999, min(0.999999, rho or 0.0))) for rho in rhos]
-    _, low, high = jackknife_interval(whole, without)
-    return Association(rhos[0] or 0.0, math.tanh(low), math.tanh(high), len(first))
-
-
-def _spearman(first: Sequence[float], second: Sequence[float]) -> float | None:
-    from scipy.stats import rankdata  # pyright: ignore[reportUnknownVariableType]
-
-    if min(first) == max(first) or min(second) == max(second):
-        return None
-    return correlation(rankdata(first).tolist(), rankdata(second).tolist())  # ties have their mean rank

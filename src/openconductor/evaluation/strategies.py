@@ -7,17 +7,15 @@ Only steps that reach the answer count. Who sees whom is taken without what is i
 ``"all"`` and index lists are alike. A step that sees nothing is an *attempt*. The first rule that fits:
 
 1. ``accept``: no step.
-2. ``abdication``: a step only passes on what it sees, or is told to see to everything itself (to plan, to delegate).
-3. ``single``: one step.
-4. ``debate``: after two or more attempts, two steps each reply to the same two or more; or two authors of attempts each
-   reply to the other's; or a step that sees another is told to argue with it.
-5. ``planner-executor``: a step is told to plan, and a later one sees it.
-6. ``best-of-n``: two or more attempts at the same thing, then one step that sees them all, and what follows in line.
-   ``divide``: the same, but the attempts are at different things.
-7. ``verify-refine``: a step that sees earlier work is told to check, correct or improve it.
-8. ``chain``: each step works on from the one before.
-9. ``tree``: branches that run to one root.
-10. ``graph``: everything else.
+2. ``single``: one step.
+3. ``debate``: two steps reply to the same two or more attempts, or a step that sees another is told to argue with it.
+4. ``planner-executor``: a step is told to plan, and a later one sees it.
+5. ``best-of-n``: two or more attempts side by side, then one step that sees them all, and what follows in line. Whether
+   they try the same thing, or parts of it, is not looked at.
+6. ``verify-refine``: a step that sees earlier work is told to check, correct or improve it.
+7. ``chain``: each step works on from the one before.
+8. ``tree``: branches that run to one root.
+9. ``graph``: everything else.
 
 What subtasks say is read by English words; a workflow in another language is classified by its structure alone. The
 words are patterns, not understanding: ``tests/unit/evaluation`` holds golden cases, right and wrong.
@@ -25,13 +23,11 @@ words are patterns, not understanding: ``tests/unit/evaluation`` holds golden ca
 
 from __future__ import annotations
 
-import math
-import random
 import re
 from collections import Counter
 from collections.abc import Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from itertools import chain, combinations
+from itertools import combinations
 from pathlib import Path
 from typing import Literal, get_args
 
@@ -39,20 +35,10 @@ from openconductor.evaluation.records import Record
 from openconductor.evaluation.statistics import Estimate, Key, estimate, grouped
 from openconductor.journal import Journal
 from openconductor.measures import Topology, direct_access, entropy_bits, topology, unused_steps
-from openconductor.types import Step, Workflow
+from openconductor.types import Workflow
 
 Strategy = Literal[
-    "accept",
-    "abdication",
-    "single",
-    "debate",
-    "planner-executor",
-    "best-of-n",
-    "divide",
-    "verify-refine",
-    "chain",
-    "tree",
-    "graph",
+    "accept", "single", "debate", "planner-executor", "best-of-n", "verify-refine", "chain", "tree", "graph"
 ]
 STRATEGIES: tuple[Strategy, ...] = get_args(Strategy)
 FIRST_PATTERNS = 50
@@ -66,23 +52,6 @@ def _words(*alternatives: str) -> re.Pattern[str]:
     return re.compile(rf"\b(?:{'|'.join(alternatives)})", re.IGNORECASE)
 
 
-_PASSES_ON = re.compile(
-    r"^\W*(?:(?:please|simply|just|only)\s+)*(?:repeat|forward|copy|echo|pass(?:\s+on|\s+along)?|relay|return|output|"
-    r"restate|reproduce)\b\W+(?:\w+\W+){0,3}?(?:(?:previous|prior|earlier|above|given|preceding|last|first|other)\s+)?"
-    r"(?:answer|response|result|output|solution|step|message|work|text)s?\b"
-    r"(?:\W+(?:as\s+(?:it\s+)?is|as\s+the\s+final\s+answer|unchanged|verbatim|exactly|without\s+(?:any\s+)?(?:change|"
-    r"modification|addition)s?|above|you\s+(?:see|saw|received|were\s+given)|(?:from|of)\s+step\s+\d+))*\W*$",
-    re.IGNORECASE,
-)
-_TAKES = r"(?:do|handle|take care of|see to|manage)"
-_DELEGATES = _words(
-    r"(?:delegate|orchestrate)\b",
-    r"coordinate (?:the )?(?:other|workers|models|agents)",
-    _TAKES + r" (?:everything|(?:it|this) all|all of (?:it|this)|the (?:whole|entire) (?:task|thing|job|process))\b",
-    r"(?:ask|call|use|consult) (?:another|other|any other|whichever) (?:workers?|models?|agents?|assistants?)\b",
-    r"(?:decide|figure out|choose) (?:by )?yourself (?:how|what|who)\b",
-    r"plan (?:and|,) (?:then )?(?:execute|carry out|do) (?:everything|it all|all)\b",
-)
 _PLANS = _words(
     r"plan(?:s)? (?:the|a|an|how|out|your|each|for)\b",
     r"(?:make|write|draft|devise|create|give|produce|outline|propose|lay out|design|develop) "
@@ -104,17 +73,6 @@ _ARGUES = _words(
     r"(?:debate|argue|rebut(?:tal)?|refute|counter-?arguments?|devil'?s advocate|persuade)\b",
     r"(?:defend (?:your|the|its)|counter (?:the|their|its)|opposing (?:view|side|position))\b",
 )
-_WHOLE = _words(
-    r"(?:solve|answer|attempt|tackle|work on|work through) (?:\w+ ){0,3}?(?:question|problem|task|exercise|it|this)\b",
-    r"(?:final answer|(?:your|an?) (?:own )?(?:independent )?(?:answer|solution|attempt))\b",
-)
-_PART = _words(
-    r"(?:one|the first|the second|the other|either) half\b",
-    r"(?:part|case) (?:[0-9a-d]|one|two|three)\b",
-    r"sub-?(?:problem|question|task)\b",
-    r"only (?:the|on)\b(?! (?:\w+ )?(?:answer|result|letter|number|option|value|choice)s?\b)",
-)
-_TOKEN = re.compile(r"\w+")
 
 
 # ── one workflow ─────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -125,21 +83,21 @@ def strategy(workflow: Workflow) -> Strategy:
     'best-of-n'
     """
     kept = _useful_part(workflow)
-    steps, sees = kept.steps, direct_access(kept)
-    replies = [step.subtask for step, seen in zip(steps, sees, strict=True) if seen]
-    if not steps:
-        return "accept"
-    if any(_PASSES_ON.search(text.strip()) for text in replies) or any(_DELEGATES.search(one.subtask) for one in steps):
-        return "abdication"
-    if len(steps) == 1:
-        return "single"
-    if any(map(_ARGUES.search, replies)) or _is_debate(steps, sees):
+    if len(kept) < 2:
+        return "single" if kept.steps else "accept"
+    sees = direct_access(kept)
+    replies = [step.subtask for step, seen in zip(kept, sees, strict=True) if seen]
+    attempts = {index for index, seen in enumerate(sees) if not seen}
+    shared = any(len(one & other & attempts) > 1 for one, other in combinations(sees, 2))
+    if shared or any(map(_ARGUES.search, replies)):
         return "debate"
-    seen_later = {seen for index in range(len(steps)) for seen in kept.visible(index)}
-    if any(_PLANS.search(steps[index].subtask) for index in seen_later):
+    seen_later = {seen for index in range(len(kept)) for seen in kept.visible(index)}
+    if any(_PLANS.search(kept.steps[index].subtask) for index in seen_later):
         return "planner-executor"
-    if attempts := _merged_attempts(sees):
-        return "best-of-n" if _alike([steps[index].subtask for index in range(attempts)]) else "divide"
+    merge = len(attempts)
+    in_line = [frozenset((index - 1,)) for index in range(merge + 1, len(kept))]
+    if merge > 1 and sees[merge:] == [frozenset(range(merge)), *in_line]:
+        return "best-of-n"
     if any(map(_CHECKS.search, replies)):
         return "verify-refine"
     shape = topology(kept)
@@ -162,11 +120,6 @@ def pattern(workflow: Workflow) -> str:
     return " · ".join(parts) or "accept"
 
 
-def structure(workflow: Workflow) -> tuple[tuple[int, ...], tuple[tuple[int, ...], ...]]:
-    """Who works and who sees whom; ``"all"`` and its index form are the same, and subtasks play no part."""
-    return tuple(step.worker for step in workflow), tuple(workflow.visible(index) for index in range(len(workflow)))
-
-
 def _useful_part(workflow: Workflow) -> Workflow:
     """The workflow without the steps whose response cannot reach the answer; accesses are numbered anew."""
     unused = unused_steps(workflow)
@@ -177,42 +130,6 @@ def _useful_part(workflow: Workflow) -> Workflow:
             for index in place
         )
     )
-
-
-def _is_debate(steps: Sequence[Step], sees: Sequence[frozenset[int]]) -> bool:
-    attempts = [index for index, seen in enumerate(sees) if not seen]
-    replies = [index for index, seen in enumerate(sees) if seen]
-    if len(attempts) < 2:
-        return False
-    if any(len(sees[one] & sees[other]) > 1 for one, other in combinations(replies, 2)):
-        return True
-    authors = {steps[index].worker for index in attempts}
-    crossed = {
-        (steps[reply].worker, steps[seen].worker)
-        for reply in replies
-        for seen in sees[reply]
-        if seen in attempts and steps[reply].worker in authors and steps[reply].worker != steps[seen].worker
-    }
-    return any((theirs, ours) in crossed for ours, theirs in crossed)
-
-
-def _merged_attempts(sees: Sequence[frozenset[int]]) -> int:
-    """How many attempts come first, all merged by the next step, with the rest in line; 0 is another shape."""
-    count = next((index for index, seen in enumerate(sees) if seen), len(sees))
-    if count < 2 or count == len(sees) or sees[count] != frozenset(range(count)):
-        return 0
-    return count if all(sees[index] == frozenset((index - 1,)) for index in range(count + 1, len(sees))) else 0
-
-
-def _alike(subtasks: Sequence[str]) -> bool:
-    """Whether the subtasks ask for the same thing: none for a part, and all for the whole or in mostly shared words."""
-    words = [frozenset(word.lower() for word in _TOKEN.findall(text)) for text in subtasks]
-    if len(set(words)) == 1:
-        return True
-    if any(_PART.search(text) for text in subtasks):
-        return False
-    shared = all(len(one & other) * 2 >= len(one | other) for one, other in combinations(words, 2))
-    return shared or all(map(_WHOLE.search, subtasks))
 
 
 # ── many workflows ───────────────────────────────────────────────────────────────────────────────────────────────────
@@ -317,21 +234,21 @@ def routing_dependence(records: Sequence[Record], *, seed: int = 0) -> Dependenc
     It is looked for by the question's kind (its task included) where there are several, with two questions each on
     average at least; else by the question itself, where questions were asked repeatedly.
     """
-    by_question: dict[Key, list[Hashable]] = {}
+    plans: dict[Key, list[Hashable]] = {}
     kinds: dict[Key, str] = {}
     for record in records:
         if record.workflows:
-            key = (record.task, record.problem)
-            by_question.setdefault(key, []).append(structure(record.workflows[0]))
+            flow, key = record.workflows[0], (record.task, record.problem)
+            # Who works and who sees whom; "all" and its index form are the same, and subtasks play no part.
+            plans.setdefault(key, []).append(tuple((step.worker, flow.visible(at)) for at, step in enumerate(flow)))
             kinds.setdefault(key, f"{record.task}\0{record.kind}")
-    groups, labels = list(by_question.values()), list(kinds.values())
-    if 1 < len(set(labels)) <= len(labels) / 2:
-        return dependence(labels, groups, seed=seed)
-    repeated = [group for group in groups if len(group) > 1]
+    if 1 < len(set(kinds.values())) <= len(kinds) / 2:
+        return dependence(list(kinds.values()), list(plans.values()), seed=seed)
+    repeated = [group for group in plans.values() if len(group) > 1]
     if len(repeated) < 2:
         return None
-    names = [str(index) for index, group in enumerate(repeated) for _ in group]
-    found = dependence(names, [[one] for one in chain.from_iterable(repeated)], seed=seed)
+    each = [(str(index), [one]) for index, group in enumerate(repeated) for one in group]
+    found = dependence([name for name, _ in each], [group for _, group in each], seed=seed)
     return replace(found, on="question", problems=len(repeated), labels=len(repeated))
 
 
@@ -342,35 +259,27 @@ def dependence(
 
     Repeats of a question are one group, so that they do not count as more questions.
     """
-    numbers: dict[Hashable, int] = {}
-    flat = [(index, numbers.setdefault(one, len(numbers))) for index, group in enumerate(groups) for one in group]
-    names = {label: place * len(numbers) for place, label in enumerate(dict.fromkeys(labels))}
-    counted = Counter(one for _, one in flat)
-    if len(counted) < 2 or len(names) < 2:
-        return Dependence("kind", 0.0, 0.0, 1.0, len(groups), len(names), len(counted))
-    apart = _bits(counted)
+    import numpy as np
 
-    def shared(dealt: Sequence[int]) -> float:
-        """Entropy of the labels and of the contents, less that of both together."""
-        return _bits(Counter(dealt[i] for i, _ in flat)) + apart - _bits(Counter(dealt[i] + one for i, one in flat))
-
-    dealt = [names[label] for label in labels]
-    observed = max(0.0, shared(dealt))
-    rng = random.Random(f"dependence/{seed}")
-    total, reached = 0.0, 0
-    for _ in range(permutations):
-        dealt.sort(key=lambda _: rng.random())  # a shuffle, several times as quick as the library's
-        by_chance = shared(dealt)
-        total += by_chance
-        reached += by_chance >= observed - 1e-9
-    excess, p = max(0.0, observed - total / permutations), (reached + 1) / (permutations + 1)
-    return Dependence("kind", observed, excess, p, len(groups), len(names), len(counted))
-
-
-def _bits(counts: Counter[int]) -> float:
-    """Entropy of what is counted; quicker than ``measures.entropy_bits``, for it is computed a thousand times."""
-    total = counts.total()
-    return math.log2(total) - sum(count * math.log2(count) for count in counts.values()) / total
+    names, plans = list(dict.fromkeys(labels)), list(dict.fromkeys(one for group in groups for one in group))
+    if len(plans) < 2 or len(names) < 2:
+        return Dependence("kind", 0.0, 0.0, 1.0, len(groups), len(names), len(plans))
+    question = np.array([index for index, group in enumerate(groups) for _ in group])
+    number = {one: index for index, one in enumerate(plans)}
+    got = np.array([number[one] for group in groups for one in group])
+    dealt = np.array([names.index(label) for label in labels])
+    generator = np.random.default_rng(seed)
+    shared: list[float] = []  # first as it is, then by chance
+    for _ in range(1 + permutations):
+        table = np.bincount(dealt[question] * len(plans) + got, minlength=len(names) * len(plans))
+        table = table.reshape(len(names), len(plans))
+        by_label, by_plan, both = (entropy_bits(of.tolist()) for of in (table.sum(1), table.sum(0), table.ravel()))
+        shared.append(max(0.0, by_label + by_plan - both))
+        dealt = generator.permutation(dealt)
+    bits, *by_chance = shared
+    p = (sum(one >= bits - 1e-9 for one in by_chance) + 1) / (permutations + 1)
+    excess = max(0.0, bits - sum(by_chance) / permutations)
+    return Dependence("kind", bits, excess, p, len(groups), len(names), len(plans))
 
 
 # ── a training's journal ─────────────────────────────────────────────────────────────────────────────────────────────

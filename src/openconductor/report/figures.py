@@ -352,14 +352,6 @@ def _training(found: Training) -> Section:
     ]
     counts = counted(found.iterations, "iteration")
     lines = [f"{counts}; the first and the last {found.window}, rollouts on training questions."]
-    rho = found.diversity_and_accuracy
-    if rho is not None:
-        left = rho.detrended
-        rest = "" if left is None else f"; without the trend {left.rho:+.2f} ({left.low:+.2f} to {left.high:+.2f})"
-        lines.append(
-            f"Diversity of shapes and accuracy go together by {rho.rho:+.2f} ({rho.low:+.2f} to {rho.high:+.2f}, rank "
-            f"correlation over iterations){rest}."
-        )
     if found.diversity:
         tenths = ", ".join(f"{one.strategies:.1f}" for one in found.diversity)
         lines.append(f"Effective number of strategies in each tenth of the training: {tenths}.")

@@ -32,7 +32,7 @@ from openconductor.evaluation.eval_config import CONDUCTOR, GYM
 from openconductor.evaluation.grid import give_back, open_purse
 from openconductor.evaluation.headroom import Headroom, headroom
 from openconductor.evaluation.records import JOURNAL, Record, Results, read_folder, sample_number
-from openconductor.evaluation.statistics import Association, Estimate, association, mean_interval
+from openconductor.evaluation.statistics import Estimate, mean_interval
 from openconductor.evaluation.strategies import Diversity, Pattern, diversity, first_patterns, journaled_plans
 from openconductor.evaluation.systems import load_pool, load_sheets
 from openconductor.events import CallEnded, Event
@@ -68,7 +68,6 @@ class Training:
         validity, given_valid, accuracy: shares.
         routing_entropy: bits.
         shapes: the effective number of shapes of workflows.
-        diversity_and_accuracy: how the number of shapes goes with accuracy; None where that cannot be said.
         diversity: strategies and patterns in each tenth of the training, where a journal holds its plans.
         patterns: the first distinct patterns, from the same journal.
     """
@@ -80,7 +79,6 @@ class Training:
     accuracy: Course
     routing_entropy: Course
     shapes: Course
-    diversity_and_accuracy: Association | None
     diversity: tuple[Diversity, ...] = ()
     patterns: tuple[Pattern, ...] = ()
 
@@ -212,7 +210,6 @@ def training(folder: Path) -> Training:
         accuracy=course("accuracy"),
         routing_entropy=course("routing_entropy"),
         shapes=course("diversity"),
-        diversity_and_accuracy=association([one.diversity for one in curve], [one.accuracy for one in curve]),
         diversity=diversity(plans),
         patterns=first_patterns(plans),
     )

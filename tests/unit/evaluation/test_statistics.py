@@ -15,7 +15,6 @@ from openconductor.evaluation import Outcome
 from openconductor.evaluation.statistics import (
     Difference,
     accuracy,
-    association,
     bootstrap_mean,
     cautious_mean,
     clustered_mean,
@@ -188,43 +187,3 @@ def test_the_interval_and_the_p_value_of_equal_differences_agree(apart: float, c
     names = [str(n) for n in range(count)]
     found = compared({name: [0.5 + apart / 2] for name in names}, {name: [0.5 - apart / 2] for name in names})
     assert (found.p < 0.05) == (not found.low <= 0 <= found.high)
-
-
-# ── two curves ───────────────────────────────────────────────────────────────────────────────────────────────────────
-def test_the_rank_correlation_of_two_curves_has_ties_at_their_mean_rank() -> None:
-    found = association([1, 2, 3, 4, 5] * 4, [5, 6, 7, 8, 7] * 4)
-    assert found is not None
-    assert found.rho == pytest.approx(0.8207827)  # worked out by hand for five
-
-
-def test_curves_that_move_together_for_another_reason_than_time_keep_it_without_the_trend() -> None:
-    rng = random.Random(1)
-    shared = [rng.gauss(0, 1) for _ in range(200)]
-    together = [[place / 50 + value + rng.gauss(0, 0.3) for place, value in enumerate(shared)] for _ in range(2)]
-    rng = random.Random(2)
-    apart = [[place / 20 + rng.gauss(0, 1) for place in range(200)] for _ in range(2)]
-    found, trends = association(*together), association(*apart)
-    assert found is not None and trends is not None
-    assert found.detrended is not None and trends.detrended is not None
-    assert found.rho > 0.8 and trends.rho > 0.7
-    assert found.detrended.low > 0.5
-    assert trends.detrended.low < 0 < trends.detrended.high
-
-
-def test_the_interval_seldom_leaves_zero_out_where_there_is_nothing() -> None:
-    wrong = 0
-    for seed in range(200):
-        rng = random.Random(seed)
-        found = association([rng.gauss(0, 1) for _ in range(60)], [rng.gauss(0, 1) for _ in range(60)])
-        assert found is not None
-        wrong += not found.low <= 0 <= found.high
-    assert wrong <= 18, "10 are expected of 200"
-
-
-def test_too_few_places_and_a_curve_that_never_moves_say_nothing() -> None:
-    values: list[float | None] = [float(place) for place in range(40)]
-    found = association(values, [value if place % 2 else None for place, value in enumerate(values)])
-    assert found is not None
-    assert (found.places, found.rho) == (20, pytest.approx(1.0))
-    assert association(values[:19], values[:19]) is None
-    assert association([1.0] * 40, values) is None

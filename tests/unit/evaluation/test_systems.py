@@ -25,7 +25,6 @@ from openconductor.evaluation.systems import (
     Lessons,
     System,
     Workshop,
-
     describe_pool,
     explores,
     learns,

@@ -51,16 +51,6 @@ def test_format_that_is_learnt_while_skill_stays_is_seen_in_the_curve(tmp_path: 
     assert found.shapes.end.value < 1.8
 
 
-def test_diversity_and_accuracy_go_together_where_there_are_enough_iterations_to_tell(tmp_path: Path) -> None:
-    found = training(curve(tmp_path, 100)).diversity_and_accuracy
-    assert found is not None
-    assert found.rho < -0.9, "fewer shapes, more right: a matter of time"
-    short = training(curve(tmp_path, 5))
-    assert short.diversity_and_accuracy is None
-    assert short.diversity == short.patterns == ()
-    json.dumps(short.to_json(), allow_nan=False)
-
-
 def test_one_iteration_has_a_level_and_no_interval(tmp_path: Path) -> None:
     found = training(curve(tmp_path, 6))
     assert found.window == 1
