@@ -175,9 +175,10 @@ def replay_calls(folder: Path) -> int:
 async def test_replays_pay_for_new_calls_once_and_for_those_of_the_evaluation_never(
     paid: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    results, jobs = Results.load(paid), counterfactual._jobs
+    results = Results.load(paid)
     with monkeypatch.context() as patched:  # nothing is edited
-        patched.setattr(counterfactual, "_jobs", lambda *some: (job for job in jobs(*some) if job.what == "unedited"))
+        for name in ("_edits", "_shuffled"):
+            patched.setattr(counterfactual, name, lambda *some: ())
         found = await replayed(results, paid)
     unedited = [one.correct for one in results.of("conductor") if one.workflows]
     assert found.unedited is not None

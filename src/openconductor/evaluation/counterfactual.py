@@ -14,7 +14,8 @@ from __future__ import annotations
 import random
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
-from typing import Literal, NamedTuple, cast, get_args
+from itertools import cycle
+from typing import Literal, NamedTuple, get_args
 
 from openconductor.baselines.instructions import solve
 from openconductor.episode import Stage
@@ -87,14 +88,6 @@ def _unseeing(workflow: Workflow, place: int, index: int) -> Step:
 
 
 # ── what was found ───────────────────────────────────────────────────────────────────────────────────────────────────
-@dataclass(frozen=True, slots=True)
-class Options:
-    """The seed of swaps, shuffles and bootstraps, and the most replays at once."""
-
-    seed: int = 0
-    concurrency: int = 64
-
-
 @dataclass(frozen=True, slots=True)
 class Effect:
     """What one kind of edit does to accuracy.
@@ -170,12 +163,12 @@ async def exact_replay(problem: Problem, workflow: Workflow, _repeat: int = 0) -
 
 
 # ── the replays ──────────────────────────────────────────────────────────────────────────────────────────────────────
-class _Job(NamedTuple):
-    """One replay: of which record, which workflow; what was taken away of which step, if anything was."""
+class _Edit(NamedTuple):
+    """What is played beside a record's own workflow: which edit of which of its steps."""
 
-    record: int
+    record: Record
     workflow: Workflow
-    what: EditKind | Literal["unedited", "shuffled"]
+    kind: EditKind | Literal["shuffled"]
     step: int = 0
 
 
@@ -185,7 +178,8 @@ async def counterfactuals(
     replay: Replay,
     workers: Mapping[int, str],
     *,
-    options: Options | None = None,
+    seed: int = 0,
+    concurrency: int = 64,
     on_progress: Callable[[int, int], None] | None = None,
 ) -> Counterfactuals:
     """Replay the workflow of every record of one system that has one round, and each edit of it.
@@ -195,20 +189,23 @@ async def counterfactuals(
         problems: by task and id.
         replay: plays a workflow.
         workers: those that a step may go to, by ordinal.
-        options: what is taken away.
+        seed: of swaps, shuffles and bootstraps.
+        concurrency: the most replays at once.
         on_progress: told how many replays are done, of how many.
 
     Raises:
         OpenConductorError: one whose fate is *stop*, raised by ``replay``; what runs is cancelled.
     """
-    options = options or Options()
-    kept = [one for one in records if len(one.workflows) == 1 and (one.task, one.problem) in problems]
-    keys = [(one.task, one.problem) for one in kept]
-    jobs = list(_jobs(kept, problems, workers, options.seed))
-    # What is asked for twice is played once.
-    wanted = [(keys[job.record], job.workflow, kept[job.record].sample) for job in jobs]
+    kept = [one for one in records if len(one.workflows) == 1 and _key(one) in problems]
+    edits = [*_edits(kept, problems, workers, seed), *_shuffled(kept, seed)]
     scores: dict[tuple[Key, Workflow, int], float | None] = {}
-    distinct = dict.fromkeys(wanted)
+
+    def played(record: Record, workflow: Workflow) -> tuple[Key, Workflow, int]:
+        return _key(record), workflow, record.sample
+
+    unedited = [played(one, one.workflows[0]) for one in kept]
+    wanted = [*unedited, *(played(one.record, one.workflow) for one in edits)]
+    distinct = dict.fromkeys(wanted)  # what is asked for twice is played once
 
     async def play(one: tuple[Key, Workflow, int]) -> None:
         key, workflow, repeat = one
@@ -216,77 +213,81 @@ async def counterfactuals(
         if on_progress is not None:
             on_progress(len(scores), len(distinct))
 
-    await at_once(distinct, play, max(1, options.concurrency))
-    base = {job.record: scores[one] for job, one in zip(jobs, wanted, strict=True) if job.what == "unedited"}
-    unedited = grouped((keys[index], score) for index, score in base.items())
-    edited: dict[_Group, list[tuple[int, float | None]]] = {}
-    for job, one in zip(jobs, wanted, strict=True):
-        if job.what != "unedited":
-            for by, group in _groups(kept[job.record].workflows[0], job, workers):
-                edited.setdefault((by, job.what, group), []).append((job.record, scores[one]))
+    await at_once(distinct, play, max(1, concurrency))
 
-    def change(group: _Group) -> Difference | None:
+    def change(group: Iterable[_Edit]) -> Difference | None:
         """The mean change over questions; a question's is the mean over its edits that were decided, both ways."""
-        decided = [
-            (keys[record], after, before)
-            for record, after in edited.get(group, ())
-            if after is not None and (before := base[record]) is not None
-        ]
-        ours = grouped((key, after) for key, after, _ in decided)
-        return difference(ours, grouped((key, before) for key, _, before in decided), options.seed)
+        before: list[tuple[Key, float]] = []
+        after: list[tuple[Key, float]] = []
+        for one in group:
+            own, edited = (scores[played(one.record, flow)] for flow in (one.record.workflows[0], one.workflow))
+            if own is not None and edited is not None:
+                before.append((_key(one.record), own))
+                after.append((_key(one.record), edited))
+        return difference(grouped(after), grouped(before), seed)
 
-    def order(name: _Group) -> tuple[str, int, int, str]:
-        by, kind, group = name
-        return by, EDIT_KINDS.index(kind), _PLACES.index(group) if group in _PLACES else 0, group
-
-    names = sorted((name for name in edited if name != _SHUFFLED), key=order)
-    found = [(name, one) for name in names if (one := change(name)) is not None]
+    groups: dict[tuple[str, EditKind, str], list[_Edit]] = {}
+    for one in edits:
+        for kind, by, group in _groups(one, workers):
+            groups.setdefault((by, kind, group), []).append(one)
+    found = [(name, one) for name in sorted(groups, key=_order) if (one := change(groups[name])) is not None]
     adjusted = holm([one.p for _, one in found])
+    own = grouped((key, scores[key, flow, repeat]) for key, flow, repeat in unedited)
     return Counterfactuals(
         records=len(kept),
         left_out=len(records) - len(kept),
-        replays=len(jobs),
+        replays=len(wanted),
         undecided=sum(scores[one] is None for one in wanted),
-        unedited=estimate(unedited) if unedited else None,
+        unedited=estimate(own) if own else None,
         effects=tuple(
-            Effect(cast("EditKind", kind), by, group, one, p, len(edited[by, kind, group]))
+            Effect(kind, by, group, one, p, len(groups[by, kind, group]))
             for ((by, kind, group), one), p in zip(found, adjusted, strict=True)
         ),
-        shuffled=change(_SHUFFLED),
+        shuffled=change(one for one in edits if one.kind == "shuffled"),
     )
 
 
-_Group = tuple[str, str, str]  # by what, which edit, which group
-_SHUFFLED: _Group = ("all", "shuffled", "")
+def _key(record: Record) -> Key:
+    return record.task, record.problem
 
 
-def _jobs(
+def _edits(
     records: Sequence[Record], problems: Mapping[Key, Problem], workers: Mapping[int, str], seed: int
-) -> Iterator[_Job]:
-    places: dict[str, dict[str, list[int]]] = {}
-    for index, record in enumerate(records):
-        places.setdefault(record.task, {}).setdefault(record.problem, []).append(index)
-        whole = record.workflows[0]
-        yield _Job(index, whole, "unedited")
-        told = solve(problems[record.task, record.problem].question)
-        drawn = f"{seed}/{record.task}/{record.problem}/{record.sample}"
-        for kind, step, changed in edits_of(whole, workers, told=told, seed=drawn):
-            yield _Job(index, changed, kind, step)
+) -> Iterator[_Edit]:
+    for one in records:
+        told = solve(problems[_key(one)].question)
+        drawn = f"{seed}/{one.task}/{one.problem}/{one.sample}"
+        for kind, step, changed in edits_of(one.workflows[0], workers, told=told, seed=drawn):
+            yield _Edit(one, changed, kind, step)
+
+
+def _shuffled(records: Sequence[Record], seed: int) -> Iterator[_Edit]:
+    """Each record with a workflow of another question of its task."""
+    tasks: dict[str, dict[str, list[Record]]] = {}
+    for one in records:
+        tasks.setdefault(one.task, {}).setdefault(one.problem, []).append(one)
     rng = random.Random(f"shuffle/{seed}")
-    for questions in places.values():
+    for questions in tasks.values():
         order = list(questions)
         rng.shuffle(order)  # each question gets the workflows of the next one
         for problem, giver in zip(order, [*order[1:], *order[:1]], strict=True):
-            for place, index in enumerate(questions[problem] if problem != giver else ()):
-                other = records[questions[giver][place % len(questions[giver])]].workflows[0]
-                yield _Job(index, other, "shuffled")
+            for one, other in zip(questions[problem], cycle(questions[giver]), strict=False):
+                if problem != giver:
+                    yield _Edit(one, other.workflows[0], "shuffled")
 
 
-def _groups(workflow: Workflow, job: _Job, workers: Mapping[int, str]) -> tuple[tuple[str, str], ...]:
-    if job.what == "shuffled":
-        return (("all", ""),)
-    last = len(workflow) - 1
-    place = "only" if not last else "last" if job.step == last else "middle" if job.step else "first"
-    ordinal = workflow.steps[job.step].worker
-    worker = workers.get(ordinal, str(ordinal))
-    return ("all", ""), ("position", place), ("topology", topology(workflow)), ("worker", worker)
+def _groups(edit: _Edit, workers: Mapping[int, str]) -> Iterator[tuple[EditKind, str, str]]:
+    """The groups that an edit of a step belongs to: of its kind, by what, and which."""
+    if edit.kind == "shuffled":
+        return
+    workflow = edit.record.workflows[0]
+    last, ordinal = len(workflow) - 1, workflow.steps[edit.step].worker
+    place = "only" if not last else "last" if edit.step == last else "middle" if edit.step else "first"
+    named = {"all": "", "position": place, "topology": topology(workflow), "worker": workers.get(ordinal, str(ordinal))}
+    for by, group in named.items():
+        yield edit.kind, by, group
+
+
+def _order(name: tuple[str, EditKind, str]) -> tuple[str, int, int, str]:
+    by, kind, group = name
+    return by, EDIT_KINDS.index(kind), _PLACES.index(group) if group in _PLACES else 0, group

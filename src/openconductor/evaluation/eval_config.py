@@ -13,13 +13,14 @@ from __future__ import annotations
 
 import json
 import re
+import textwrap
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from decimal import Decimal
 from pathlib import Path
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Annotated, Any, Literal, cast
+from typing import TYPE_CHECKING, Annotated, Literal, cast
 
 from pydantic import Field
 
@@ -203,41 +204,30 @@ def differences(before: EvalConfig, now: EvalConfig, *, places: bool = False) ->
 
     Where a pool file and local data lie is not compared unless ``places`` says so: a run keeps what is in them.
     """
-    old, new = (cast("dict[str, Any]", plain_config(one)) for one in (before, now))
-    if not places and GYM not in (before.pool, now.pool):
-        new["pool"] = old["pool"]
-    for recipe in (old, new):
-        for name in _FREE_TO_CHANGE:
-            recipe.pop(name, None)
-        for table in () if places else (*recipe["task"], recipe["learn"]):
-            table.pop("path", None)
-    return what_differs(old, new)
+    free = list(_FREE_TO_CHANGE)
+    if not places:
+        free += [r"task \d+: path", "learn: path", *(() if GYM in (before.pool, now.pool) else ("pool",))]
+    may_change = re.compile(rf"({'|'.join(free)})\b")
+    return [one for one in what_differs(plain_config(before), plain_config(now)) if not may_change.match(one)]
 
 
-def what_differs(before: object, now: object, where: str = "") -> list[str]:
+def what_differs(before: object, now: object) -> list[str]:
     """What of two plain values differs, in order of its name: ``where: got …, expected …``."""
-    if before == now:
-        return []
-    old, new = _parts(before), _parts(now)
-    if old is None or new is None or type(before) is not type(now):
-        got, expected = (_short(json.dumps(side, ensure_ascii=False, default=str)) for side in (now, before))
-        return [f"{where}: got {got}, expected {expected}"]
-    found: list[str] = []
-    for name in sorted({*old, *new}, key=str):
-        inner = f"{where} {name}" if isinstance(name, int) else f"{where}: {name}" if where else name
-        found += what_differs(old.get(name), new.get(name), inner)
-    return found
+    old, new = dict(_leaves(before)), dict(_leaves(now))
+    said = {where: f"got {new.get(where, 'null')}, expected {old.get(where, 'null')}" for where in {**old, **new}}
+    return [f"{where}: {text}" for where, text in sorted(said.items()) if old.get(where) != new.get(where)]
 
 
-def _parts(value: object) -> dict[Any, object] | None:
-    """What a table, or a list of tables, is made of; None of everything else, which is compared whole."""
+def _leaves(value: object, where: str = "") -> Iterator[tuple[str, str]]:
+    """The parts of tables and lists of tables that are neither: where each is, and what it is."""
     if isinstance(value, list) and all(isinstance(one, dict) for one in cast("list[object]", value)):
-        return dict(enumerate(cast("list[object]", value)))
-    return cast("dict[Any, object]", value) if isinstance(value, dict) else None
-
-
-def _short(text: str) -> str:
-    return text if len(text) <= 100 else f"{text[:99]}…"
+        for number, one in enumerate(cast("list[object]", value)):
+            yield from _leaves(one, f"{where} {number}")
+    elif isinstance(value, dict):
+        for name, one in cast("dict[str, object]", value).items():
+            yield from _leaves(one, f"{where}: {name}" if where else name)
+    else:
+        yield where, textwrap.shorten(json.dumps(value, ensure_ascii=False, default=str), 100, placeholder="…")
 
 
 # ── systems, as they are named ───────────────────────────────────────────────────────────────────────────────────────

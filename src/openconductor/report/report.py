@@ -22,7 +22,6 @@ from openconductor.budget import BudgetMeter, PaidCall
 from openconductor.errors import ConfigError
 from openconductor.evaluation.counterfactual import (
     Counterfactuals,
-    Options,
     Replay,
     counterfactuals,
     exact_replay,
@@ -306,7 +305,6 @@ async def replayed(
     folder: Path,
     *,
     system: str = "conductor",
-    options: Options | None = None,
     limit: int | None = None,
     dollars: Decimal | None = None,
     on_progress: Callable[[int, int], None] | None = None,
@@ -317,7 +315,6 @@ async def replayed(
         results: of the evaluation in ``folder``.
         folder: the run's; new calls are journaled there in ``counterfactual.sqlite``, so that a second replay is free.
         system: whose plans.
-        options: what is taken away.
         limit: the plans of this many questions only, evenly spread.
         dollars: what all replays may cost; None is no limit.
         on_progress: told how many replays are done, of how many.
@@ -333,9 +330,9 @@ async def replayed(
     sheets = load_sheets(results.config)
     problems = {(name, one.id): one for name, sheet in sheets.items() for one in sheet.problems}
     workers = results.workers
-    options = options or Options(seed=results.config.seed or 0, concurrency=results.config.concurrency)
+    seed, concurrency = results.config.seed or 0, results.config.concurrency
     if results.config.pool == GYM and all(one.task == GYM for one in records):
-        return await counterfactuals(records, problems, exact_replay, workers, options=options, on_progress=on_progress)
+        return await counterfactuals(records, problems, exact_replay, workers, seed=seed, on_progress=on_progress)
     named = {id(problem): name for name, sheet in sheets.items() for problem in sheet.problems}
 
     def sample(problem: Problem, repeat: int) -> int:
@@ -356,8 +353,9 @@ async def replayed(
             sample=sample,
         )
         try:
+            played = _paid(replay, purse)
             return await counterfactuals(
-                records, problems, _paid(replay, purse), workers, options=options, on_progress=on_progress
+                records, problems, played, workers, seed=seed, concurrency=concurrency, on_progress=on_progress
             )
         finally:
             await pool.aclose()

@@ -11,7 +11,6 @@ from openconductor.evaluation.counterfactual import (
     EDIT_KINDS,
     Counterfactuals,
     Effect,
-    Options,
     counterfactuals,
     edits_of,
     exact_replay,
@@ -133,7 +132,7 @@ async def test_what_is_asked_for_twice_is_played_once() -> None:
         PROBLEMS,
         replay,
         {0: "a", 1: "b"},
-        options=Options(concurrency=1),
+        concurrency=1,
         on_progress=lambda *now: told.append(now),
     )
     # Of each question the plan and two edits (swapped, untold); another question's plan is the same one.
