@@ -30,7 +30,6 @@ from openconductor.evaluation.statistics import (
     Estimate,
     Key,
     Scores,
-    accuracy,
     difference,
     estimate,
     scores_by_problem,
@@ -395,10 +394,11 @@ async def gym_table(
                 on_progress(next(done), questions, name)
 
         outcomes = await evaluate(system, problems, ExactGrader(), on_result=told)
-        measured = accuracy(outcomes)
-        if measured is None:
+        ours = [record_of(outcome, system=name) for outcome in outcomes]
+        scores = scores_by_problem(ours)
+        if not scores:
             raise next(outcome.episode.error for outcome in outcomes if outcome.episode.error is not None)
-        levels[name], ours = measured, [record_of(outcome, system=name) for outcome in outcomes]
+        levels[name] = estimate(scores, sum(record.correct is None for record in ours))
     workers = {worker.name: levels[worker.name].value for _, worker in pool}
     levels["best_worker"] = levels[max(workers, key=lambda name: workers[name])]
     row = make_row("conductor", GYM, ours, 1)

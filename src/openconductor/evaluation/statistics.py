@@ -18,7 +18,6 @@ from statistics import NormalDist, fmean
 from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
-    from openconductor.evaluation import Outcome
     from openconductor.evaluation.records import Record
 
 RESAMPLES = 10_000
@@ -321,12 +320,6 @@ def estimate(scores: Scores, masked: int = 0) -> Estimate:
     """The mean of scores by problem, with its interval."""
     mean = clustered_mean(list(scores.values()))
     return Estimate(mean.mean, mean.low, mean.high, len(scores), masked)
-
-
-def accuracy(outcomes: Sequence[Outcome]) -> Estimate | None:
-    """The share of right answers of one system; None where nothing was decided."""
-    scores = grouped(((one.problem.task, one.problem.id), one.correct) for one in outcomes)
-    return estimate(scores, sum(one.correct is None for one in outcomes)) if scores else None
 
 
 def _mean(means: Sequence[float], draws: int) -> Mean:

@@ -10,15 +10,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from openconductor.errors import RateLimited
-from openconductor.evaluation import Outcome
 from openconductor.evaluation.statistics import (
     Difference,
-    accuracy,
     bootstrap_mean,
     cautious_mean,
     clustered_mean,
     difference,
+    estimate,
     holm,
     mean_interval,
     p_of_interval,
@@ -27,13 +25,6 @@ from openconductor.evaluation.statistics import (
     two_sided,
     wilson_interval,
 )
-from openconductor.types import Episode, Grade, Problem, Usage
-
-
-def outcome(name: object, correct: bool | None, sample: int = 0, task: str = "t") -> Outcome:
-    error = RateLimited("too many") if correct is None else None
-    episode = Episode("What?", (), None if error else "42", error, Usage(), 0.0)
-    return Outcome(Problem(str(name), "What?", "42", task), episode, None if error else Grade(correct), sample)
 
 
 def compared(first: dict[str, list[float]], second: dict[str, list[float]]) -> Difference:
@@ -80,20 +71,13 @@ def test_what_makes_no_sense_is_refused(call: Callable[[], object], said: str) -
 
 
 def test_repeats_of_one_problem_do_not_count_as_more_problems() -> None:
-    once = accuracy([outcome(index, index % 2 == 0) for index in range(60)])
-    often = accuracy([outcome(index, index % 2 == 0, sample) for index in range(60) for sample in range(16)])
-    assert once is not None and often is not None
-    assert (once.value, often.value, often.problems) == (0.5, 0.5, 60)
-    assert often.high - often.low == pytest.approx(once.high - once.low, abs=0.03)
+    once, often = (clustered_mean([[float(index % 2 == 0)] * repeats for index in range(60)]) for repeats in (1, 16))
+    assert once == often
 
 
 def test_every_problem_of_a_task_weighs_the_same_however_many_samples_were_decided() -> None:
-    outcomes = [outcome("a", True, sample) for sample in range(4)] + [outcome("b", False), outcome("b", None, 1)]
-    estimate = accuracy(outcomes)
-    assert estimate is not None
-    assert (estimate.value, estimate.problems, estimate.masked) == (0.5, 2, 1)
-    two = accuracy([outcome("1", True), outcome("1", False, task="other")])
-    assert two is not None and two.problems == 2
+    found = estimate({("t", "1"): [1.0] * 8, ("t", "2"): [0.0], ("u", "1"): [0.0]}, masked=3)
+    assert (found.value, found.problems, found.masked) == (pytest.approx(1 / 3), 3, 3)
 
 
 def test_pass_at_k_is_one_minus_the_chance_that_k_drawn_without_repetition_are_all_wrong() -> None:
