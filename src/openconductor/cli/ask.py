@@ -14,21 +14,17 @@ from typing import Annotated
 
 import typer
 
+import openconductor as oc
 from openconductor.cli import console
 from openconductor.cli.live import EpisodeView, bill, filling_in
 from openconductor.cli.options import AsJson, BaseUrl, KeyEnv, PlannerName, PoolFile, check_dollars
-from openconductor.conductor import Conductor
 from openconductor.episode import FanOut
-from openconductor.errors import ConfigError, OpenConductorError, WorkflowError
 from openconductor.evaluation.eval_config import find_planner
 from openconductor.gym.questions import read_question
 from openconductor.gym.workers import gym_pool
-from openconductor.journal import Journal
 from openconductor.ledger import draw_up
-from openconductor.pool import WorkerPool
 from openconductor.prompt import QUESTION_LIMIT, check_question
 from openconductor.serialisation import episode_json
-from openconductor.types import Budget, Episode
 
 EXAMPLE = "Take 4 17 9, sort the list, then double every number."
 
@@ -55,33 +51,33 @@ def ask(  # noqa: PLR0913, PLR0917 - the options of a command
 ) -> None:
     """Ask one question: a Conductor plans, workers answer."""
     text = _read(question)
-    budget = Budget(calls, tokens, None if dollars is None else Decimal(dollars), seconds)
+    budget = oc.Budget(calls, tokens, None if dollars is None else Decimal(dollars), seconds)
     if fresh and journal is None:
-        raise ConfigError("--fresh: makes calls anew that a journal holds; expected --journal beside it")
+        raise oc.ConfigError("--fresh: makes calls anew that a journal holds; expected --journal beside it")
     workers = _pool(text, pool, seed)
     if pool is not None and conductor is None:
-        raise ConfigError(
+        raise oc.ConfigError(
             "--pool without --conductor: the bundled Conductor knows only the gym; expected --conductor "
             "provider:model, a checkpoint folder, or worker:NAME of the pool"
         )
     planner = find_planner(conductor, workers, base_url=base_url, key_env=key_env)
-    asked = Conductor(planner, pool=workers, max_steps=max_steps, max_rounds=rounds, fallback=fallback)
+    asked = oc.Conductor(planner, pool=workers, max_steps=max_steps, max_rounds=rounds, fallback=fallback)
     names = {ordinal: worker.name for ordinal, worker in workers}
     try:
-        with nullcontext() if journal is None else Journal(journal) as sink:
+        with nullcontext() if journal is None else oc.Journal(journal) as sink:
             if sink is not None and not fresh:
                 asked = asked.replaying(sink)
             episode = _ask(asked, text, budget, sink, simulated=pool is None)
-    except OpenConductorError as error:
+    except oc.OpenConductorError as error:
         if as_json and error.episode is not None and error.episode.rounds:
             console.show_json(episode_json(error.episode, names))
         raise
     if as_json:
         console.show_json(episode_json(episode, names))
-    if isinstance(episode.error, WorkflowError):
+    if isinstance(episode.error, oc.WorkflowError):
         console.fail(f"the Conductor wrote no workflow: {episode.error}", hint="--json shows what it wrote.")
     if episode.answer is None:
-        raise episode.error or OpenConductorError("no answer and no error")
+        raise episode.error or oc.OpenConductorError("no answer and no error")
     if not as_json:
         console.show_text(episode.answer)
 
@@ -92,21 +88,21 @@ def _read(question: str) -> str:
         most = 4 * QUESTION_LIMIT  # bytes; no character of UTF-8 has more than four
         data = sys.stdin.buffer.read(most + 1)
         if len(data) > most:
-            raise ConfigError(f"stdin: got more than {most} bytes, expected at most {QUESTION_LIMIT} characters")
+            raise oc.ConfigError(f"stdin: got more than {most} bytes, expected at most {QUESTION_LIMIT} characters")
         try:
             question = data.decode("utf-8").rstrip("\r\n")
         except UnicodeDecodeError as error:
-            raise ConfigError(f"stdin: byte {error.start} is not UTF-8; expected a question in UTF-8") from error
+            raise oc.ConfigError(f"stdin: byte {error.start} is not UTF-8; expected a question in UTF-8") from error
     check_question(question)
     return question
 
 
-def _pool(question: str, pool_file: Path | None, seed: int | None) -> WorkerPool:
+def _pool(question: str, pool_file: Path | None, seed: int | None) -> oc.WorkerPool:
     """The workers: those of the pool file, or the gym's, who must be able to read the question."""
     if pool_file is not None:
         if seed is not None:
-            raise ConfigError("--seed: draws the gym's answers, got a pool file beside it; expected one of them")
-        return WorkerPool.from_toml(pool_file)
+            raise oc.ConfigError("--seed: draws the gym's answers, got a pool file beside it; expected one of them")
+        return oc.WorkerPool.from_toml(pool_file)
     if read_question(question) is None:
         console.fail(
             "the gym cannot read this question: its simulated workers know only lists of numbers and a small English, "
@@ -117,19 +113,21 @@ def _pool(question: str, pool_file: Path | None, seed: int | None) -> WorkerPool
     return gym_pool(seed or 0)
 
 
-def _ask(conductor: Conductor, question: str, budget: Budget, journal: Journal | None, *, simulated: bool) -> Episode:
+def _ask(
+    conductor: oc.Conductor, question: str, budget: oc.Budget, journal: oc.Journal | None, *, simulated: bool
+) -> oc.Episode:
     """Ask, with the live picture and the bill where stderr is a terminal."""
     screen = console.messages()
     if not screen.is_interactive:
         return conductor.ask_sync(question, budget=budget, on_event=journal)
     view = EpisodeView(question, conductor.pool, simulated=simulated)
-    stopped: Episode | None = None
+    stopped: oc.Episode | None = None
     try:
         with filling_in(view, screen):
             sink = view if journal is None else FanOut(journal, view)
             episode = stopped = conductor.ask_sync(question, budget=budget, on_event=sink)
             return episode
-    except OpenConductorError as error:
+    except oc.OpenConductorError as error:
         stopped = error.episode if error.episode is not None and error.episode.rounds else None
         raise
     finally:

@@ -22,6 +22,8 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from rich.table import Table
 from rich.text import Text
 
+from openconductor.serialisation import plain
+
 OK, FAILED, USAGE, INTERRUPTED = 0, 1, 2, 130
 """The exit codes."""
 
@@ -120,12 +122,13 @@ def _least(column: Sequence[str], words: bool) -> int:
 
 
 def show_json(value: object, *, indent: int | None = 2) -> None:
-    """Print a result for programs: one JSON document, on one line without ``indent``."""
-    text = json.dumps(value, indent=indent, ensure_ascii=False, allow_nan=False)
+    """Print a result for programs: one JSON document of its ``plain`` form, on one line without ``indent``."""
+    said = plain(value)
+    text = json.dumps(said, indent=indent, ensure_ascii=False, allow_nan=False)
     try:
         text.encode(sys.stdout.encoding or "utf-8")
     except UnicodeEncodeError:  # a lone surrogate, or a terminal of another time
-        text = json.dumps(value, indent=indent, allow_nan=False)
+        text = json.dumps(said, indent=indent, allow_nan=False)
     print(text, flush=True)
 
 

@@ -21,17 +21,14 @@ from packaging.requirements import Requirement
 from rich.table import Table
 from rich.text import Text
 
-from openconductor import __version__, sandboxes
+import openconductor as oc
+from openconductor import sandboxes
 from openconductor.cli import console
 from openconductor.cli.options import AsJson
-from openconductor.conductor import Conductor, Planner
-from openconductor.errors import OpenConductorError
+from openconductor.conductor import Planner
 from openconductor.gym import bundled
 from openconductor.gym.workers import gym_pool
-from openconductor.pool import Worker, WorkerPool
-from openconductor.prompt import render_workflow
 from openconductor.providers import resolve
-from openconductor.types import Episode, Step, Workflow
 
 QUESTION = "Take 4 17 9, sort the list, then double every number."
 
@@ -58,7 +55,7 @@ def examine() -> Report:
     level, faults = sandboxes.survey()
     return {
         "ok": core["works"],
-        "version": __version__,
+        "version": oc.__version__,
         "python": platform.python_version(),
         "platform": f"{platform.system()} {platform.machine()}",
         "cores": os.cpu_count(),
@@ -73,10 +70,10 @@ def examine() -> Report:
 
 def _check_core() -> Report:
     """Plan and execute a workflow of two steps with functions for workers."""
-    plan = render_workflow(Workflow((Step(0, "Say yes."), Step(1, "Repeat it.", (0,)))))
-    first = Worker(lambda messages: "yes", name="first")  # noqa: ARG005 - what a function gets
-    second = Worker(lambda messages: messages[-2].content, name="second")
-    episode, error = _ask(lambda messages: plan, WorkerPool([first, second]))  # noqa: ARG005
+    plan = oc.render_workflow(oc.Workflow((oc.Step(0, "Say yes."), oc.Step(1, "Repeat it.", (0,)))))
+    first = oc.Worker(lambda messages: "yes", name="first")  # noqa: ARG005 - what a function gets
+    second = oc.Worker(lambda messages: messages[-2].content, name="second")
+    episode, error = _ask(lambda messages: plan, oc.WorkerPool([first, second]))  # noqa: ARG005
     if episode is not None and error is None and episode.answer != "yes":
         error = f"got the answer {episode.answer!r}, expected 'yes'"
     return {"works": error is None, "error": error}
@@ -87,7 +84,7 @@ def _check_bundled() -> Report:
     begun = time.perf_counter()
     try:
         planner = resolve(bundled.bundled_folder())
-    except (OpenConductorError, ImportError) as error:
+    except (oc.OpenConductorError, ImportError) as error:
         return {"works": False, "error": str(error)}
     loaded = time.perf_counter() - begun
     episode, error = _ask(planner, gym_pool())
@@ -97,11 +94,11 @@ def _check_bundled() -> Report:
     return {"works": True, "error": None, **seconds, "steps": len(episode.rounds[0].workflow or ())}
 
 
-def _ask(planner: Planner, pool: WorkerPool) -> tuple[Episode | None, str | None]:
+def _ask(planner: Planner, pool: oc.WorkerPool) -> tuple[oc.Episode | None, str | None]:
     """One question answered, or why it was not."""
     try:
-        episode = Conductor(planner, pool=pool).ask_sync(QUESTION)
-    except (OpenConductorError, ImportError) as error:
+        episode = oc.Conductor(planner, pool=pool).ask_sync(QUESTION)
+    except (oc.OpenConductorError, ImportError) as error:
         return None, str(error)
     return episode, None if episode.error is None else str(episode.error)
 

@@ -24,7 +24,6 @@ from openconductor.evaluation.grid import Regraded, regrade
 from openconductor.evaluation.records import JOURNAL, Results
 from openconductor.evaluation.tables import accuracy_grid, briefly, comparisons, latency, make_table
 from openconductor.journal import JournalReader
-from openconductor.serialisation import plain
 
 SYSTEMS = """What to ask: conductor, workers, worker:NAME, a baseline (consensus:NAME?n=5), an ablation
 (conductor?subtasks=false). With --config also key=value."""
@@ -60,22 +59,19 @@ def eval(  # noqa: A001, PLR0913, PLR0917 - the options of a command
     as_json: AsJson = False,
 ) -> None:
     """Evaluate systems on tasks, with intervals and costs; resumable."""
-    named: Table = {
+    said: Table = {
         "systems": [word for word in systems or () if not _OVERRIDE.match(word)] or None,
         "pool": None if pool is None else str(pool),
+        "conductor": {"planner": conductor, "base_url": base_url, "api_key_env": key_env},
         "repeats": repeats,
         "seed": seed,
         "setting": setting,
         "against": against,
-        "concurrency": concurrency,
         "unsafe_code_exec": unsafe or None,
-        "conductor.planner": conductor,
-        "conductor.base_url": base_url,
-        "conductor.api_key_env": key_env,
-        "budget.dollars": dollars,
-        "budget.calls": calls,
+        "concurrency": concurrency,
+        "budget": {"dollars": dollars, "calls": calls},
     }
-    given = {key: value for key, value in named.items() if value is not None}
+    given = _laid_over({}, said)
     overrides = [word for word in systems or () if _OVERRIDE.match(word)]
     paths = dict(_name_and_path(text) for text in task_path or ())
     asked = [{"name": name} for name in task or paths]
@@ -86,17 +82,24 @@ def eval(  # noqa: A001, PLR0913, PLR0917 - the options of a command
         return
     if config is None and out is not None and "systems" not in given and (out / "config.toml").is_file():
         config = out / "config.toml"
-    if config is None:
-        if overrides:
-            raise ConfigError(f"{overrides[0]!r}: got key=value without a recipe; expected --config beside it")
-        values = {**_nested(given), "task": _tasks(asked or [{"name": "gym"}], paths, limit)}
-        recipe = make_eval_config(values, where="command line")
-    else:
-        if asked or limit is not None:
-            before = cast("list[Table]", plain_config(load_eval_config(config, overrides))["task"])
-            given["task"] = _tasks(asked or before, paths, limit)
-        recipe = load_eval_config(config, overrides, given)
+    if config is None and overrides:
+        raise ConfigError(f"{overrides[0]!r}: got key=value without a recipe; expected --config beside it")
+    base = plain_config(EvalConfig() if config is None else load_eval_config(config, overrides))
+    tasks = _tasks(asked or cast("list[Table]", base["task"]), paths, limit)
+    values = {**_laid_over(base, said), "task": tasks}
+    recipe = make_eval_config(values, where="command line" if config is None else str(config))
     _evaluate(recipe, out or own_folder(recipe), retry_failed, as_json)
+
+
+def _laid_over(base: Table, said: Table) -> Table:
+    """The base, with what is said (all that is not None) in its place, table by table."""
+    merged = dict(base)
+    for name, value in said.items():
+        if isinstance(value, dict):
+            value = _laid_over(cast("Table", base.get(name, {})), cast("Table", value)) or None  # noqa: PLW2901
+        if value is not None:
+            merged[name] = value
+    return merged
 
 
 def _name_and_path(text: str) -> tuple[str, str]:
@@ -113,16 +116,6 @@ def _tasks(asked: Sequence[Mapping[str, object]], paths: Mapping[str, str], limi
     said: dict[str, Table] = {name: {"path": path} for name, path in paths.items()}
     at_most: Table = {} if limit is None else {"limit": limit}
     return [{**one, **at_most, **said.get(str(one["name"]), {})} for one in asked]
-
-
-def _nested(given: Mapping[str, object]) -> Table:
-    """The values of dotted keys as tables."""
-    values: Table = {}
-    for key, value in given.items():
-        table, dot, name = key.rpartition(".")
-        place = cast("Table", values.setdefault(table, {})) if dot else values
-        place[name] = value
-    return values
 
 
 def _evaluate(config: EvalConfig, folder: Path, retry_failed: bool, as_json: bool) -> None:
@@ -164,7 +157,7 @@ def _show(results: Results, folder: Path, as_json: bool, regraded: Regraded | No
         more: Table = {"latency": latency(results), "folder": str(folder), "spent": _spent(folder)}
         if regraded is not None:
             more |= {"regraded": regraded.graded, "moves": regraded.moves}
-        console.show_json({**table.to_json(), **cast("Table", plain(more))})
+        console.show_json({**table.to_json(), **more})
         return
     for title, (head, rows) in (
         ("accuracy, with standard errors clustered by problem", accuracy_grid(table)),

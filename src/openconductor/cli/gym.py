@@ -24,7 +24,6 @@ from openconductor.gym.workers import COMPARES, MISREAD, PROFILES, REFEREE, SPOT
 from openconductor.gym.world import SKILLS
 from openconductor.measures import topology
 from openconductor.prompt import check_question, render_workflow
-from openconductor.serialisation import plain
 
 gym = typer.Typer(help="Look at the gym: questions, workers, best workflows.")
 
@@ -102,7 +101,7 @@ def oracle(
     found = _find(text, seed, index, split, kind)
     workflow, accuracy = oracle_workflow(found, max_steps=max_steps)
     if as_json:
-        known = {"workflow": plain(workflow.steps), "text": render_workflow(workflow), "topology": topology(workflow)}
+        known = {"workflow": workflow.steps, "text": render_workflow(workflow), "topology": topology(workflow)}
         console.show_json({"question": _question_json(found), **known, "expected_accuracy": accuracy})
         return
     _show_question(found)
@@ -156,11 +155,11 @@ def _profile_json(ordinal: int) -> dict[str, object]:
         "ordinal": ordinal,
         "name": one.name,
         "description": one.description,
-        "skills": dict(one.skills),
+        "skills": one.skills,
         "likes": one.likes,
         "otherwise": one.dislike,
         "referee": one.referee,
-        "price": {"input": format(one.price.input, "f"), "output": format(one.price.output, "f")},
+        "price": {"input": one.price.input, "output": one.price.output},
         "seconds": one.seconds,
     }
 

@@ -11,6 +11,7 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 
 from rich.console import Console, ConsoleOptions, Group, RenderableType, RenderResult
 from rich.live import Live
@@ -155,11 +156,12 @@ class EpisodeView:
 
     def _draw_steps(self, steps: Sequence[StepView], begin: float, width: int) -> Table:
         """Two lines a step. Where it is narrow the bars, and the tokens below them, are left out."""
+        wide, dim = width >= NARROW, partial(Text, style="dim")
         grid = Table.grid(padding=(0, 2, 0, 0), expand=True)
         grid.add_column(no_wrap=True)
         grid.add_column(no_wrap=True, max_width=20, overflow="ellipsis")
         grid.add_column(ratio=1, no_wrap=True, overflow="ellipsis")
-        if width >= NARROW:
+        if wide:
             grid.add_column(no_wrap=True, justify="right")
         grid.add_column(no_wrap=True, justify="right", min_width=9)  # the width of a price: the picture does not jump
         end = max(step.ended or 0.0 for step in steps)
@@ -171,22 +173,13 @@ class EpisodeView:
             seen = ", ".join(map(str, view.step.visible(index)))
             instead = "" if view.worker == view.step.worker else " (instead)"
             used = Usage() if view.result is None else view.result.usage
-            upper: list[Text] = [
-                Text.assemble(("└─ " if final else "├─ ", "dim"), str(index)),
-                Text(printable(self.pool[view.worker].name) + instead, style=f"bold {colour}"),
-                Text(_line(view.step.subtask)),
-                _bar(view, begin, end, 28 if width >= 100 else 18, colour),
-                Text("" if view.result is None else seconds_text(used.seconds)),
-            ]
-            lower: list[Text] = [
-                Text("" if final else "│ ", style="dim"),
-                Text(f"sees {seen}" if seen else "", style="dim"),
-                self._response(view),
-                Text(tokens_text(used), style="dim"),
-                Text(dollars_text(used), style="dim"),
-            ]
-            for cells in (upper, lower):
-                grid.add_row(*(cells if width >= NARROW else [*cells[:3], cells[4]]))
+            name = Text(printable(self.pool[view.worker].name) + instead, style=f"bold {colour}")
+            branch = Text.assemble(("└─ " if final else "├─ ", "dim"), str(index))
+            bars = [_bar(view, begin, end, 28 if width >= 100 else 18, colour)] if wide else []
+            seconds = Text("" if view.result is None else seconds_text(used.seconds))
+            grid.add_row(branch, name, Text(_line(view.step.subtask)), *bars, seconds)
+            sees, tokens = dim(f"sees {seen}" if seen else ""), [dim(tokens_text(used))] if wide else []
+            grid.add_row(dim("" if final else "│ "), sees, self._response(view), *tokens, dim(dollars_text(used)))
         return grid
 
     def _response(self, view: StepView) -> Text:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Annotated, Literal
@@ -18,28 +18,22 @@ from typing import Annotated, Literal
 import typer
 from rich.text import Text
 
-from openconductor import errors
+import openconductor as oc
 from openconductor.cli import console
 from openconductor.cli.options import AsJson
 from openconductor.config import load_toml
-from openconductor.errors import ConfigError, OpenConductorError
-from openconductor.events import CallEnded, Event
-from openconductor.pool import PoolFile, Worker, WorkerPool, WorkerTable
+from openconductor.pool import PoolFile, WorkerTable
 from openconductor.prices import FoundPrice, find_price, price_line
-from openconductor.protocols import CallContext
 from openconductor.providers.openai_compatible import OpenAICompatibleProvider
-from openconductor.serialisation import plain
-from openconductor.types import Completion, Message, Price, Usage
 
 Able = Literal["yes", "no", "accepted", "failed", "untried"]
 
 MAX_TOKENS = 64
 """The most that one call of the check writes, unless the worker's ``body`` says how long it thinks."""
-WORKERS_AT_ONCE = 16
 SETTINGS = "settings"
 
-_COUNT = (Message("user", "Count from 1 to 5 in digits, one a line, nothing else."),)
-_WEATHER = (Message("user", "What is the weather in Paris? Use the tool."),)
+_COUNT = (oc.Message("user", "Count from 1 to 5 in digits, one a line, nothing else."),)
+_WEATHER = (oc.Message("user", "What is the weather in Paris? Use the tool."),)
 _CITY = {"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]}
 _FUNCTION = {"name": "weather", "description": "The weather in a city.", "parameters": _CITY}
 _TOOLS = {"tools": [{"type": "function", "function": _FUNCTION}]}
@@ -49,7 +43,7 @@ _VENDORS = ("anthropic", "google", "pydantic_ai")
 # A white square of 32 x 32 pixels: some vision models refuse smaller ones.
 _PNG = "iVBORw0KGgoAAAANSUhEUgAAACAAAAAgCAAAAABWESUoAAAAFklEQVR42mP4TwAwjCoYVTCqYKQqAAA/aPwuqUTQyAAAAABJRU5ErkJggg=="
 _PICTURE = {"type": "image_url", "image_url": {"url": f"data:image/png;base64,{_PNG}"}}
-_SIGHT = (Message("user", "What colour is this? One word.", (_PICTURE,)),)
+_SIGHT = (oc.Message("user", "What colour is this? One word.", (_PICTURE,)),)
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,7 +104,7 @@ class WorkerReport:
     base_url: str | None = None
     usable: bool = True
     key: KeyReport = field(default_factory=KeyReport)
-    price: Price | None = None
+    price: oc.Price | None = None
     known_price: FoundPrice = field(default_factory=lambda: FoundPrice(None))
     reachable: bool | None = None
     latency_seconds: float | None = None
@@ -120,7 +114,7 @@ class WorkerReport:
     tools: Able = "untried"
     images: Able = "untried"
     calls: int = 0
-    spent: Usage = field(default_factory=Usage)
+    spent: oc.Usage = field(default_factory=oc.Usage)
     faults: list[Fault] = field(default_factory=list[Fault])
 
     def add(self, fault: Fault) -> None:
@@ -141,11 +135,11 @@ def check(
     """
     with console.messages().status("asking the workers"):
         reports = asyncio.run(_check_pool(path, None if offline else timeout))
-    usable, spent = sum(one.usable for one in reports), sum((one.spent for one in reports), Usage())
+    usable, spent = sum(one.usable for one in reports), sum((one.spent for one in reports), oc.Usage())
     if as_json:
         said = {"pool": str(path), "ok": usable == len(reports), "offline": offline}
         calls = sum(one.calls for one in reports)
-        console.show_json(said | {"calls": calls, "spent": plain(spent), "workers": plain(reports)})
+        console.show_json({**said, "calls": calls, "spent": spent, "workers": reports})
     else:
         _show_reports(reports, offline)
         unpriced = console.counted(spent.unpriced_calls, "call")
@@ -169,29 +163,28 @@ async def _check_pool(path: Path, timeout_s: float | None) -> list[WorkerReport]
             worker is a fault in its report.
     """
     reports: list[WorkerReport] = []
-    built: list[tuple[WorkerReport, Worker]] = []
+    built: list[tuple[WorkerReport, oc.Worker]] = []
     for ordinal, entry in enumerate(load_toml(path, PoolFile).worker):
         report = WorkerReport(ordinal, entry.name, entry.provider, entry.model, entry.base_url, price=entry.price)
         reports.append(report)
         try:
             worker = entry.build()
-        except ConfigError as error:
+        except oc.ConfigError as error:
             report.add(Fault(SETTINGS, str(error), f"change the worker {entry.name!r} in {path}"))
         else:
             _check_settings(report, entry, worker)
             built.append((report, worker))
     if built:
-        pool = WorkerPool([worker for _, worker in built])  # refuses two of one name
-        gate = asyncio.Semaphore(WORKERS_AT_ONCE)
+        pool = oc.WorkerPool([worker for _, worker in built])  # refuses two of one name
         try:
             if timeout_s is not None:
-                await asyncio.gather(*(_ask(report, worker, gate, timeout_s) for report, worker in built))
+                await asyncio.gather(*(_ask(report, worker, timeout_s) for report, worker in built))
         finally:
             await pool.aclose()
     return reports
 
 
-def _check_settings(report: WorkerReport, entry: WorkerTable, worker: Worker) -> None:
+def _check_settings(report: WorkerReport, entry: WorkerTable, worker: oc.Worker) -> None:
     provider: object = worker.provider
     report.base_url = getattr(provider, "base_url", entry.base_url)
     report.key.env = getattr(provider, "api_key_env", entry.api_key_env)
@@ -216,13 +209,13 @@ def _check_settings(report: WorkerReport, entry: WorkerTable, worker: Worker) ->
 class _Probe:
     """One call of the check: its answer or its error, how long it took, and when pieces of text came."""
 
-    said: Completion | None = None
-    error: OpenConductorError | None = None
+    said: oc.Completion | None = None
+    error: oc.OpenConductorError | None = None
     seconds: float = 0.0
     texts: list[float] = field(default_factory=list[float])
 
 
-async def _ask(report: WorkerReport, worker: Worker, gate: asyncio.Semaphore, timeout_s: float) -> None:
+async def _ask(report: WorkerReport, worker: oc.Worker, timeout_s: float) -> None:
     """Make up to four calls, and write into the report what they brought to light."""
     if report.key.present is False:
         return
@@ -231,19 +224,18 @@ async def _ask(report: WorkerReport, worker: Worker, gate: asyncio.Semaphore, ti
         sampling = replace(sampling, max_tokens=min(sampling.max_tokens or MAX_TOKENS, MAX_TOKENS))
     seconds = min(worker.timeout_s or timeout_s, timeout_s)
     asked = replace(worker, sampling=sampling, timeout_s=seconds, retries=0, max_concurrency=None, rpm=None, tpm=None)
-    async with gate:
-        first = await _probe(report, asked, _COUNT)
-        report.reachable = first.said is not None
-        if first.said is None:
-            report.add(_failed("answer", first.error, report))
-            return
-        report.latency_seconds, report.finish_reason = first.seconds, first.said.finish_reason
-        report.usage_reported = bool(first.said.usage.tokens)
-        further = [_probe(report, asked, _COUNT, stream=True)]
-        if isinstance(worker.provider, OpenAICompatibleProvider) or report.provider in _VENDORS:
-            with_tool = replace(asked, sampling=replace(sampling, body={**sampling.body, **_TOOLS}))
-            further += [_probe(report, with_tool, _WEATHER), _probe(report, asked, _SIGHT)]
-        streamed, *others = await asyncio.gather(*further)
+    first = await _probe(report, asked, _COUNT)
+    report.reachable = first.said is not None
+    if first.said is None:
+        report.add(_failed("answer", first.error, report))
+        return
+    report.latency_seconds, report.finish_reason = first.seconds, first.said.finish_reason
+    report.usage_reported = bool(first.said.usage.tokens)
+    further = [_probe(report, asked, _COUNT, stream=True)]
+    if isinstance(worker.provider, OpenAICompatibleProvider) or report.provider in _VENDORS:
+        with_tool = replace(asked, sampling=replace(sampling, body={**sampling.body, **_TOOLS}))
+        further += [_probe(report, with_tool, _WEATHER), _probe(report, asked, _SIGHT)]
+    streamed, *others = await asyncio.gather(*further)
     stream = report.streaming
     if streamed.said is None:
         stream.works = "failed"
@@ -264,14 +256,16 @@ async def _ask(report: WorkerReport, worker: Worker, gate: asyncio.Semaphore, ti
         report.images = _able(picture)
 
 
-async def _probe(report: WorkerReport, worker: Worker, messages: Sequence[Message], *, stream: bool = False) -> _Probe:
+async def _probe(
+    report: WorkerReport, worker: oc.Worker, messages: Sequence[oc.Message], *, stream: bool = False
+) -> _Probe:
     """Call once; what it used is added to the report."""
     probe = _Probe()
     clock = asyncio.get_running_loop().time
     begun = clock()
 
-    def hear(event: Event) -> None:
-        if isinstance(event, CallEnded):
+    def hear(event: oc.Event) -> None:
+        if isinstance(event, oc.CallEnded):
             report.calls += 1
             report.spent += event.call.usage
 
@@ -280,9 +274,9 @@ async def _probe(report: WorkerReport, worker: Worker, messages: Sequence[Messag
             probe.texts.append(clock() - begun)
 
     try:
-        call = CallContext(origin=begun, on_event=hear)
+        call = oc.CallContext(origin=begun, on_event=hear)
         probe.said = await worker.complete(messages, call=call, on_text=hear_text if stream else None)
-    except OpenConductorError as error:
+    except oc.OpenConductorError as error:
         probe.error = error
     probe.seconds = clock() - begun
     return probe
@@ -293,35 +287,34 @@ def _able(probe: _Probe) -> Able:
     if probe.said is not None:
         return "accepted"
     status = getattr(probe.error, "status", None)
-    return "no" if isinstance(probe.error, errors.Rejected) or status in (400, 404, 415, 422, 501) else "failed"
+    return "no" if isinstance(probe.error, oc.Rejected) or status in (400, 404, 415, 422, 501) else "failed"
 
 
-def _failed(what: str, error: OpenConductorError | None, report: WorkerReport) -> Fault:
-    message = error.message if isinstance(error, errors.WorkerError) else str(error)
+def _failed(what: str, error: oc.OpenConductorError | None, report: WorkerReport) -> Fault:
+    message = error.message if isinstance(error, oc.WorkerError) else str(error)
     return Fault(what, message, _fix(error, report))
 
 
-_FIXES: dict[type[OpenConductorError], str] = {
-    errors.RateLimited: "wait, and slow the worker down: rpm = …, tpm = … or max_concurrency = …",
-    errors.WorkerTimeout: "wait longer (--timeout, timeout_s), or look whether the server is busy",
-    errors.Unreachable: "start the server, or correct base_url (it is {0.base_url})",
-    errors.Rejected: "correct model (it is {0.model!r}), base_url, sampling or body",
-    errors.MalformedResponse: "correct base_url (it is {0.base_url}): where the API begins; most of them end in /v1",
-    errors.TruncatedResponse: "its answers end without saying why, so a cut one looks like a whole one: "
-    "update the server",
-    errors.EmptyResponse: "let it write more (sampling.max_tokens) or think less (body)",
-    errors.ServerFailed: "the server itself fails: try again later, or look at its log",
-    errors.ConfigError: "correct sampling or body",
+_FIXES: dict[type[oc.OpenConductorError], str] = {
+    oc.RateLimited: "wait, and slow the worker down: rpm = …, tpm = … or max_concurrency = …",
+    oc.WorkerTimeout: "wait longer (--timeout, timeout_s), or look whether the server is busy",
+    oc.Unreachable: "start the server, or correct base_url (it is {0.base_url})",
+    oc.Rejected: "correct model (it is {0.model!r}), base_url, sampling or body",
+    oc.MalformedResponse: "correct base_url (it is {0.base_url}): where the API begins; most of them end in /v1",
+    oc.TruncatedResponse: "its answers end without saying why, so a cut one looks like a whole one: update the server",
+    oc.EmptyResponse: "let it write more (sampling.max_tokens) or think less (body)",
+    oc.ServerFailed: "the server itself fails: try again later, or look at its log",
+    oc.ConfigError: "correct sampling or body",
 }
 
 
-def _fix(error: OpenConductorError | None, report: WorkerReport) -> str:
+def _fix(error: oc.OpenConductorError | None, report: WorkerReport) -> str:
     """What would put a failed call right."""
-    if isinstance(error, errors.AuthFailed) and report.key.env is None:
+    if isinstance(error, oc.AuthFailed) and report.key.env is None:
         return 'api_key_env = "…", the name of the environment variable that holds its key'
-    if isinstance(error, errors.AuthFailed):
+    if isinstance(error, oc.AuthFailed):
         return f"export {report.key.env}=… with a key that this server knows"
-    if isinstance(error, errors.RateLimited) and not error.retryable:
+    if isinstance(error, oc.RateLimited) and not error.retryable:
         return "the quota is spent: add credit at the provider, or take another model"
     return next((fix.format(report) for kind, fix in _FIXES.items() if isinstance(error, kind)), "see the message")
 
@@ -347,23 +340,23 @@ def _show_reports(reports: Sequence[WorkerReport], offline: bool) -> None:
             screen.print(Text(f"  fix: {console.printable(fault.fix)}"), soft_wrap=True)
 
 
-def _seen(report: WorkerReport) -> Iterator[str]:
+def _seen(report: WorkerReport) -> list[str]:
     """What the calls brought to light."""
     stream = report.streaming
-    yield {None: "not asked", False: "no"}.get(report.reachable, _seconds(report.latency_seconds))
+    answers = {None: "not asked", False: "no"}.get(report.reachable, _seconds(report.latency_seconds))
     whole = "one piece" if stream.pieces else "no text yet"
-    yield {"yes": _seconds(stream.first_text_seconds), "accepted": whole, "failed": "fails"}.get(stream.works, "")
+    text = {"yes": _seconds(stream.first_text_seconds), "accepted": whole, "failed": "fails"}.get(stream.works, "")
     reported = [said for said in (report.usage_reported, stream.usage_reported) if said is not None]
-    yield "" if not reported else "told" if all(reported) else "not always" if any(reported) else "not told"
+    told = "told" if all(reported) else "not always" if any(reported) else "not told"
     words = {"yes": "called", "failed": "fails", "untried": ""}
-    yield words.get(report.tools, report.tools)
-    yield words.get(report.images, report.images)
+    able = (words.get(one, one) for one in (report.tools, report.images))
+    return [answers, text, told if reported else "", *able]
 
 
 def _seconds(seconds: float | None) -> str:
     return "" if seconds is None else f"{seconds:.2f} s"
 
 
-def price_text(price: Price | None) -> str:
+def price_text(price: oc.Price | None) -> str:
     """The price of input and of output, US dollars a million tokens."""
     return "not known" if price is None else f"${price.input:f} / ${price.output:f}"

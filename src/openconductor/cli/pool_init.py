@@ -29,7 +29,6 @@ from openconductor.config import dump_toml, validate
 from openconductor.errors import ConfigError
 from openconductor.pool import PoolFile
 from openconductor.prices import FoundPrice, find_price, price_line
-from openconductor.serialisation import plain
 
 LOCAL_SECONDS = 1.0
 LOCAL_MODELS = 3
@@ -104,7 +103,7 @@ def init(
         file.write(text)
     if as_json:
         fields = ("name", "provider", "model", "base_url", "api_key_env", "price")
-        drafts = [{name: plain(getattr(one, name)) for name in fields} for one in workers]
+        drafts = [{name: getattr(one, name) for name in fields} for one in workers]
         console.show_json({"path": str(path), "workers": drafts})
         return
     head = ("", "worker", "model", "key or server", "price in / out")

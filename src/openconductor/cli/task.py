@@ -118,9 +118,13 @@ def check(
     with console.progress_bar("grading") as on_progress:
         report = asyncio.run(check_task(made, concurrency=concurrency, on_progress=on_progress))
     if as_json:
-        found: Json = {"task": made.name, "ok": report.ok, "accepted": report.accepted}
-        found |= {"refused": plain(report.refused), "undecided": plain(report.undecided)}
-        console.show_json(found | {"without_canonical_reply": report.unanswered, "source": report.source.record()})
+        found = {"task": made.name, "ok": report.ok, "accepted": report.accepted}
+        judged = {
+            "refused": report.refused,
+            "undecided": report.undecided,
+            "without_canonical_reply": report.unanswered,
+        }
+        console.show_json({**found, **judged, "source": report.source.record()})
     else:
         _show_report(made.name, report)
     if not report.ok:

@@ -1,4 +1,4 @@
-"""The picture of an episode, drawn at chosen moments from events made by hand."""
+"""The picture of an episode, drawn at chosen moments from events made by hand, and its bill."""
 
 from __future__ import annotations
 
@@ -8,10 +8,11 @@ from decimal import Decimal
 import pytest
 from rich.console import Console
 
-from openconductor.cli.live import SHOWN_LINES, EpisodeView, filling_in
+from openconductor.cli.live import SHOWN_LINES, EpisodeView, bill, dollars_text, filling_in
 from openconductor.errors import RateLimited, WorkerTimeout, WorkflowError, WorkflowReason
 from openconductor.events import Answered, CallEnded, Planned, RoundEnded, StepEnded, StepStarted, StepText
 from openconductor.gym.workers import gym_pool
+from openconductor.ledger import draw_up
 from openconductor.prompt import render_workflow
 from openconductor.types import (
     Call,
@@ -29,6 +30,7 @@ from openconductor.types import (
 POOL = gym_pool()
 WORKFLOW = Workflow((Step(1, "try it"), Step(6, "try it, too"), Step(4, "compare the answers", "all")))
 PLAN = Completion(render_workflow(WORKFLOW, "Two attempts, then a check."), usage=Usage(40, output_tokens=30))
+SLOW = WorkerTimeout("no answer within 3 s", worker="counter")
 
 
 class Clock:
@@ -40,15 +42,21 @@ class Clock:
         return self.now
 
 
-def drawn(view: EpisodeView, *, width: int = 100, file: io.StringIO | None = None) -> str:
-    file = file or io.StringIO()
+def drawn(view: object, *, width: int = 100) -> str:
+    file = io.StringIO()
     Console(file=file, width=width, markup=False, highlight=False, emoji=False).print(view)
     return file.getvalue()
 
 
-def answered(step: Step, text: str, *, started: float, ended: float) -> StepResult:
-    usage = Usage(5, output_tokens=2, dollars=Decimal("0.000012"), seconds=ended - started)
-    return StepResult(step, Completion(text), worker=step.worker, usage=usage, started=started, ended=ended)
+def answer(index: int, text: str, ended: float = 1.0) -> StepEnded:
+    step = WORKFLOW.steps[index]
+    usage = Usage(5, output_tokens=2, dollars=Decimal("0.000012"), seconds=ended - 0.5)
+    result = StepResult(step, Completion(text), worker=step.worker, usage=usage, started=0.5, ended=ended)
+    return StepEnded("e", 0, ended, index, result)
+
+
+def failed_call(step: int | None, error: Exception) -> CallEnded:
+    return CallEnded("e", 0, 0.6, step, Call("worker", error.outcome, (), Sampling(), error=error))
 
 
 @pytest.fixture
@@ -60,134 +68,98 @@ def clock() -> Clock:
 def view(clock: Clock) -> EpisodeView:
     """An episode whose two attempts have just begun."""
     made = EpisodeView("What is it?", POOL, clock=clock)
-    made(Planned("e", 0, 0.5, PLAN, WORKFLOW))
-    made(StepStarted("e", 0, 0.5, 0, 1, ()))
-    made(StepStarted("e", 0, 0.5, 1, 6, ()))
+    for event in (
+        Planned("e", 0, 0.5, PLAN, WORKFLOW),
+        StepStarted("e", 0, 0.5, 0, 1, ()),
+        StepStarted("e", 0, 0.5, 1, 6, ()),
+    ):
+        made(event)
     clock.now = 0.75
     return made
 
 
-def test_before_the_plan_the_conductor_is_seen_writing() -> None:
+def test_the_conductor_is_seen_writing_and_then_what_it_wrote(view) -> None:
     assert "writes a workflow" in drawn(EpisodeView("What is it?", POOL))
-
-
-def test_the_thought_and_the_three_lists_stand_there_as_they_were_written(view) -> None:
     text = drawn(view)
-    assert "What is it?" in text
-    for line in PLAN.text.splitlines():
-        assert f"│ {line}" in text
-    assert "a workflow of 3 steps" in text and "40 + 30 tokens" in text
+    assert "What is it?" in text and "a workflow of 3 steps" in text and "40 + 30 tokens" in text
+    assert all(f"│ {line}" in text for line in PLAN.text.splitlines())
 
 
 def test_steps_that_run_side_by_side_are_both_at_work_while_the_third_waits(view) -> None:
+    view(StepText("e", 0, 0.6, 1, "first "))
+    view(StepText("e", 0, 0.7, 1, "words"))
     lines = drawn(view).splitlines()
-    assert sum("works" in line for line in lines) == 2
-    assert sum("waits" in line for line in lines) == 1
-    counter = next(line for line in lines if "counter" in line)
-    referee = next(line for line in lines if "referee" in line)
-    assert "━" in counter and "━" not in referee
-    assert any("sees 0, 1" in line for line in lines)
+    assert sum("works" in line for line in lines) == sum("waits" in line for line in lines) == 1
+    assert any("first words" in line for line in lines) and any("sees 0, 1" in line for line in lines)
+    assert "━" in next(line for line in lines if "counter" in line)
+    assert "━" not in next(line for line in lines if "referee" in line)
 
 
-def test_the_bars_stay_in_their_place_while_steps_end(view) -> None:
-    def place() -> int:
-        return next(line for line in drawn(view).splitlines() if "counter" in line).index("━")
+def test_bars_say_when_a_step_ran_and_stay_in_their_place(view, clock) -> None:
+    def bars() -> list[str]:
+        return [line for line in drawn(view).splitlines() if "━" in line]
 
-    before = place()
-    view(StepEnded("e", 0, 1.0, 0, answered(WORKFLOW.steps[0], "4", started=0.5, ended=1.0)))
-    assert place() == before
+    before = bars()[0].index("━")
+    view(answer(0, "4"))
+    assert bars()[0].index("━") == before
+    view(answer(1, "5", ended=1.5))
+    view(StepStarted("e", 0, 1.5, 2, 4, ()))
+    clock.now = 2.5
+    first, second, third = (line.count("━") for line in bars())
+    assert first < second == third  # a quarter, a half and a half of the time
+    assert bars()[2].index("━") > bars()[1].rindex("━") - 1
 
 
-def failed_call(worker: str, error: Exception) -> Call:
-    return Call(worker, error.outcome, (), Sampling(), error=error)
-
-
-def test_attempts_that_failed_are_named_while_the_step_goes_on_and_after_it(view) -> None:
-    view(CallEnded("e", 0, 0.6, 0, failed_call("counter", RateLimited("slow down"))))
-    view(CallEnded("e", 0, 0.7, 0, failed_call("counter", WorkerTimeout("slow"))))
-    assert "after rate_limited, timeout: " in drawn(view) and "works" in drawn(view)
-    view(StepEnded("e", 0, 1.0, 0, answered(WORKFLOW.steps[0], "4", started=0.5, ended=1.0)))
+def test_attempts_that_failed_are_named_and_a_lasting_failure_is_told_once(view) -> None:
+    view(failed_call(0, RateLimited("slow down")))
+    view(failed_call(0, SLOW))
+    assert "after rate_limited, timeout: " in drawn(view)
+    view(answer(0, "4"))
     assert "after rate_limited, timeout: → 4" in drawn(view)
-
-
-def test_many_failed_attempts_are_cut_short_and_a_lasting_failure_is_told_once(view) -> None:
     for _ in range(5):
-        view(CallEnded("e", 0, 0.6, 0, failed_call("counter", WorkerTimeout("slow"))))
+        view(failed_call(1, SLOW))
     assert "after …, timeout, timeout: " in drawn(view)
-    view(CallEnded("e", 0, 0.6, 1, failed_call("jack", WorkerTimeout("slow"))))
-    result = StepResult(WORKFLOW.steps[1], error=WorkerTimeout("slow", worker="jack"), worker=6, started=0.5, ended=1.0)
-    view(StepEnded("e", 0, 1.0, 1, result))
+    view(failed_call(2, SLOW))
+    view(StepEnded("e", 0, 1.0, 2, StepResult(WORKFLOW.steps[2], error=SLOW, worker=4, started=0.5, ended=1.0)))
     line = next(line for line in drawn(view).splitlines() if "✗" in line)
-    assert "after" not in line and "slow" in line
+    assert "after" not in line and "no answer within 3 s" in line
 
 
-def test_attempts_of_the_conductor_that_failed_are_named_beside_its_plan() -> None:
+def test_the_conductors_own_failures_stand_beside_its_plan() -> None:
     made = EpisodeView("What is it?", POOL)
-    made(CallEnded("e", 0, 0.1, None, failed_call("conductor", WorkerTimeout("slow"))))
+    made(failed_call(None, SLOW))
     assert "after timeout: " in drawn(made) and "writes a workflow" in drawn(made)
     made(Planned("e", 0, 0.5, PLAN, WORKFLOW))
     assert "after timeout: ✓ a workflow of 3 steps" in drawn(made)
+    unreached = EpisodeView("What is it?", POOL)
+    unreached(RoundEnded("e", 0, 0.1, Round(None, error=WorkerTimeout("gone", worker="conductor"))))
+    assert "gone" in drawn(unreached) and "writes" not in drawn(unreached)
+    refused = EpisodeView("What is it?", POOL)
+    error = WorkflowError(WorkflowReason.MISSING_LIST, "no list")
+    refused(Planned("e", 0, 0.1, Completion("I would rather not."), None, error))
+    assert "no workflow: missing_list" in drawn(refused) and "I would rather not." in drawn(refused)
 
 
-def test_text_is_shown_while_it_streams(view) -> None:
-    view(StepText("e", 0, 0.6, 0, "first "))
-    view(StepText("e", 0, 0.7, 0, "words"))
-    assert "first words" in drawn(view)
-
-
-def test_bars_say_when_a_step_ran(view, clock) -> None:
-    view(StepEnded("e", 0, 1.0, 0, answered(WORKFLOW.steps[0], "4", started=0.5, ended=1.0)))
-    view(StepEnded("e", 0, 1.5, 1, answered(WORKFLOW.steps[1], "5", started=0.5, ended=1.5)))
-    view(StepStarted("e", 0, 1.5, 2, 4, ()))
-    clock.now = 2.5
-    bars = [line for line in drawn(view).splitlines() if "━" in line]
-    first, second, third = (line.count("━") for line in bars)
-    assert first < second == third  # a quarter, a half and a half of the time
-    assert bars[2].index("━") > bars[1].rindex("━") - 1
-
-
-def test_an_answered_episode_ends_with_answer_verdict_and_cost(view) -> None:
-    results = tuple(answered(step, "42", started=0.5, ended=1.0) for step in WORKFLOW)
-    for index, result in enumerate(results):
-        view(StepEnded("e", 0, 1.0, index, result))
-    outcome = Round(PLAN, WORKFLOW, Transcript(WORKFLOW, results))
-    view(RoundEnded("e", 0, 1.0, outcome))
+def test_an_answered_episode_ends_with_its_cost_and_where_the_answer_is_known_with_a_verdict(view) -> None:
+    ended = [answer(index, "42") for index in range(3)]
+    outcome = Round(PLAN, WORKFLOW, Transcript(WORKFLOW, tuple(event.result for event in ended)))
     usage = PLAN.usage + outcome.transcript.usage
-    judged = EpisodeView("What is it?", POOL, expected="43")
-    simulated = EpisodeView("What is it?", POOL, simulated=True)
-    simulated(Planned("e", 0, 0.001, PLAN, WORKFLOW))
-    for index, result in enumerate(results):
-        simulated(StepEnded("e", 0, 0.002, index, result))
-    for picture in (view, judged, simulated):
+    judged = EpisodeView("What is it?", POOL, expected="43", simulated=True)
+    judged(Planned("e", 0, 0.001, PLAN, WORKFLOW))
+    for picture in (view, judged):
+        for event in (*ended, RoundEnded("e", 0, 1.0, outcome)):
+            picture(event)
         picture(Answered("e", 0, 1.0, Episode("What is it?", (outcome,), "42", None, usage, 1.0, "e")))
-    text = drawn(view)
-    assert "Answer     42" in drawn(judged) and "Answer" not in text
-    assert "3 steps · 55 + 36 tokens · $0.000036 · 1.0 s in all" in text
-    assert "wrong: expected 43" in drawn(judged)
-    assert "$0.000036 · 1.5 s of simulated work\n" in drawn(simulated), "no wall time beside simulated seconds"
+    assert "3 steps · 55 + 36 tokens · $0.000036 · 1.0 s in all" in drawn(view) and "Answer" not in drawn(view)
+    assert "Answer     42" in drawn(judged) and "wrong: expected 43" in drawn(judged)
+    assert "$0.000036 · 1.5 s of simulated work\n" in drawn(judged), "no wall time beside simulated seconds"
 
 
 def test_a_failure_and_what_it_ended_are_told_apart(view) -> None:
-    error = WorkerTimeout("no answer within 3 s", worker="counter")
-    view(StepEnded("e", 0, 1.0, 0, StepResult(WORKFLOW.steps[0], error=error, started=0.5, ended=1.0)))
-    view(RoundEnded("e", 0, 1.0, Round(PLAN, WORKFLOW, None, error)))
+    view(StepEnded("e", 0, 1.0, 0, StepResult(WORKFLOW.steps[0], error=SLOW, started=0.5, ended=1.0)))
+    view(RoundEnded("e", 0, 1.0, Round(PLAN, WORKFLOW, None, SLOW)))
     text = drawn(view)
-    assert "no answer within 3 s" in text
-    assert "cancelled" in text and "not reached" in text
-
-
-def test_a_text_that_is_no_workflow_is_shown_with_the_reason() -> None:
-    error = WorkflowError(WorkflowReason.MISSING_LIST, "no list")
-    view = EpisodeView("What is it?", POOL)
-    view(Planned("e", 0, 0.1, Completion("I would rather not."), None, error))
-    text = drawn(view)
-    assert "no workflow: missing_list" in text and "I would rather not." in text
-
-
-def test_a_conductor_that_could_not_be_reached_is_an_error_in_its_place() -> None:
-    view = EpisodeView("What is it?", POOL)
-    view(RoundEnded("e", 0, 0.1, Round(None, error=WorkerTimeout("gone", worker="conductor"))))
-    assert "gone" in drawn(view) and "writes" not in drawn(view)
+    assert "no answer within 3 s" in text and "cancelled" in text and "not reached" in text
 
 
 def test_every_round_has_its_place(view) -> None:
@@ -201,27 +173,22 @@ def test_a_long_text_of_the_conductor_keeps_its_end() -> None:
     thought = "\n".join(f"line {number}" for number in range(200))
     view(Planned("e", 0, 0.1, Completion(render_workflow(WORKFLOW, thought)), WORKFLOW))
     text = drawn(view)
-    assert "access_list" in text and "line 0\n" not in text
-    assert text.count("line ") < SHOWN_LINES
+    assert "access_list" in text and "line 0\n" not in text and text.count("line ") < SHOWN_LINES
 
 
 def test_what_a_worker_wrote_is_neither_markup_nor_control(view) -> None:
-    result = answered(WORKFLOW.steps[0], "\x1b[2J[bold]4[/bold]\x07", started=0.5, ended=1.0)
-    view(StepEnded("e", 0, 1.0, 0, result))
+    view(answer(0, "\x1b[2J[bold]4[/bold]\x07"))
     text = drawn(view)
-    assert "[bold]4[/bold]" in text
-    assert "\x1b" not in text and "\x07" not in text
-
-
-def test_in_a_narrow_terminal_an_answer_has_the_room_of_the_bars(view) -> None:
-    view(StepEnded("e", 0, 1.0, 0, answered(WORKFLOW.steps[0], "900 1020 1140", started=0.5, ended=1.0)))
-    assert "→ 900 1020 1140 " in drawn(view, width=60)
-    assert "━" not in drawn(view, width=60) and "━" in drawn(view, width=80)
+    assert "[bold]4[/bold]" in text and "\x1b" not in text and "\x07" not in text
 
 
 @pytest.mark.parametrize("width", [40, 60, 80, 200])
-def test_no_line_is_wider_than_the_terminal(view, width) -> None:
-    assert max(map(len, drawn(view, width=width).splitlines())) <= width
+def test_no_line_is_wider_than_the_terminal_and_a_narrow_one_has_answers_for_bars(view, width) -> None:
+    view(answer(0, "900 1020 1140"))
+    text = drawn(view, width=width)
+    assert max(map(len, text.splitlines())) <= width
+    assert ("━" in text) == (width > 60)
+    assert "→ 900 1020 1140 " in text or width == 40
 
 
 def test_where_there_is_no_terminal_the_picture_comes_once_at_the_end(view) -> None:
@@ -229,3 +196,49 @@ def test_where_there_is_no_terminal_the_picture_comes_once_at_the_end(view) -> N
     with filling_in(view, Console(file=file, width=100)):
         assert file.getvalue() == ""
     assert file.getvalue().count("What is it?") == 1
+
+
+# ── the bill ─────────────────────────────────────────────────────────────────────────────────────────────────────────
+COST = Usage(1000, output_tokens=200, dollars=Decimal("0.0123"), seconds=1.0)
+
+
+def made(worker: str, outcome: str, usage: Usage = COST, **more: object) -> Call:
+    return Call(worker, outcome, (), Sampling(), usage=usage, **more)
+
+
+def billed(planning: tuple[Call, ...], *calls: Call) -> list[str]:
+    workflow = Workflow((Step(0, "Say yes."),))
+    used = sum((call.usage for call in calls), Usage())
+    result = StepResult(workflow.steps[0], Completion("yes"), worker=0, usage=used, calls=calls)
+    one = Round(Completion("plan"), workflow, Transcript(workflow, (result,)), calls=planning)
+    ledger = draw_up(Episode("Yes?", (one,), "yes", None, one.usage, 1.0))
+    return [" ".join(line.split()) for line in drawn(bill(ledger), width=180).splitlines()]
+
+
+def test_each_worker_has_a_line_and_wasted_calls_are_named_with_what_they_cost() -> None:
+    lost = Usage(1000, dollars=Decimal("0.001"))
+    plan = made("conductor", "answered", Usage(40, output_tokens=30, unpriced_calls=1))
+    calls = (made("ada", "rate_limited", Usage()), made("ada", "connection_lost", lost), made("bob", "answered"))
+    assert billed((plan,), *calls) == [
+        "Bill conductor 1 call 40 + 30 tokens price unknown",
+        "ada 2 calls 1,000 + 0 tokens $0.001000",
+        "bob 1 call 1,000 + 200 tokens $0.012300",
+        "ada: wasted: rate_limited, connection_lost ($0.001000)",
+    ]
+    replaced = billed((), made("ada", "answered"), made("bob", "answered"))
+    assert replaced[-1] == "ada: wasted: not used ($0.012300)"
+
+
+def test_what_a_journal_gave_is_marked_as_not_paid_again() -> None:
+    timeout = made("ada", "timeout", Usage(unpriced_calls=1))
+    plan, again = made("conductor", "answered", replayed=True), made("ada", "answered", replayed=True)
+    assert billed((plan,), timeout, again)[2:] == [
+        "conductor: replayed, not paid again",
+        "ada: wasted: timeout (price unknown); 1 replayed ($0.012300), not paid again",
+    ]
+
+
+def test_a_price_that_is_known_in_part_says_so() -> None:
+    assert dollars_text(Usage(dollars=Decimal("1.5"), unpriced_calls=2)) == "$1.50 + 2 calls of unknown price"
+    assert dollars_text(Usage(dollars=Decimal("1.5"), unpriced_calls=1)) == "$1.50 + 1 call of unknown price"
+    assert (dollars_text(Usage()), dollars_text(Usage(), zero=True)) == ("", "$0.000000")
