@@ -130,9 +130,6 @@ class Execution:
         self._results: list[StepResult | None] = [None] * len(workflow)
         self._unmet = [set(workflow.visible(index)) for index in range(len(workflow))]
         self._stopping = False
-        self._failure: BaseException | None = None
-        self._lanes: set[asyncio.Task[None]] = set()
-        self._ended: asyncio.Future[None] | None = None
 
     async def run(self) -> Transcript:
         """Run every step; a worker's failure ends it early and is in the transcript.
@@ -141,15 +138,24 @@ class Execution:
             OpenConductorError: an error whose fate is *stop*.
         """
         ready = [index for index, unmet in enumerate(self._unmet) if not unmet]
+        running: dict[asyncio.Task[list[int]], int] = {}
         try:
-            while len(ready) == 1:  # nothing runs beside it: no task is needed
-                ready = await self._run_step(ready[0])
-            if ready:
-                await self._run_lanes(ready)
+            while ready or running:
+                if len(ready) == 1 and not running:  # nothing runs beside it: no task is needed
+                    ready = await self._run_step(ready[0])
+                    continue
+                running.update((asyncio.create_task(self._run_step(index)), index) for index in ready)
+                ended, _ = await asyncio.wait(running, return_when=asyncio.FIRST_COMPLETED)
+                ready = []
+                for task in sorted(ended, key=running.__getitem__):
+                    ready += task.result()
+                    del running[task]
         except AuthFailed:
             raise
         except WorkerError:
             pass  # it is in a result already
+        finally:
+            await _cancel(running)
         self._stage.check_sink()  # it may have failed while the other steps were closed
         return self.transcript()
 
@@ -157,56 +163,6 @@ class Execution:
         """What has happened until now; a step that was not reached has an empty result."""
         pairs = zip(self._workflow, self._results, strict=True)
         return Transcript(self._workflow, tuple(result or StepResult(step) for step, result in pairs))
-
-    # Lanes: a task that runs a step and then, without a new task, what that step unblocks.
-
-    async def _run_lanes(self, ready: list[int]) -> None:
-        self._ended = asyncio.get_running_loop().create_future()
-        for index in ready:
-            self._open_lane(index)
-        try:
-            await self._ended
-        finally:
-            await self._close_lanes()
-        if self._failure is not None:
-            raise self._failure
-
-    def _open_lane(self, index: int) -> None:
-        lane = asyncio.create_task(self._lane(index))
-        self._lanes.add(lane)
-        lane.add_done_callback(self._lane_ended)
-
-    async def _lane(self, index: int) -> None:
-        ready = await self._run_step(index)
-        # A worker may have swallowed our cancellation; nothing new begins then.
-        while ready and not self._stopping and self._ended is not None and not self._ended.done():
-            for other in ready[1:]:
-                self._open_lane(other)
-            ready = await self._run_step(ready[0])
-
-    def _lane_ended(self, lane: asyncio.Task[None]) -> None:
-        self._lanes.discard(lane)
-        failure = self._stage.failure if lane.cancelled() else lane.exception()
-        if failure is not None and self._failure is None:
-            self._failure = failure
-            self._stopping = True
-        if self._ended is not None and not self._ended.done() and (failure is not None or not self._lanes):
-            self._ended.set_result(None)
-
-    async def _close_lanes(self) -> None:
-        """Cancel the lanes that still run and wait for each, however often we are cancelled meanwhile."""
-        interruption: asyncio.CancelledError | None = None
-        while self._lanes:
-            for lane in self._lanes:
-                lane.cancel()
-            try:
-                await asyncio.wait(self._lanes)
-            except asyncio.CancelledError as error:
-                interruption = error
-        if interruption is not None:
-            raise interruption
-
-    # Steps.
 
     async def _run_step(self, index: int) -> list[int]:
         """Run one step; returns the steps that waited for nothing but it, and raises its failure once that is kept."""
@@ -277,3 +233,20 @@ class Execution:
         ended = None if begun is None else self._stage.now()
         step = self._workflow.steps[index]
         self._results[index] = StepResult(step, said, failed, now.messages, now.worker, spent, begun, ended, calls)
+
+
+async def _cancel(tasks: Iterable[asyncio.Task[list[int]]]) -> None:
+    """Cancel what still runs and wait for it, however often we are cancelled meanwhile."""
+    interruption: asyncio.CancelledError | None = None
+    while waiting := [task for task in tasks if not task.done()]:
+        for task in waiting:
+            task.cancel()
+        try:
+            await asyncio.wait(waiting)
+        except asyncio.CancelledError as error:
+            interruption = error
+    for task in tasks:
+        if not task.cancelled():
+            task.exception()  # looked at, so that asyncio does not report it as lost
+    if interruption is not None:
+        raise interruption
