@@ -246,3 +246,8 @@ def caused_by_plan(error: OpenConductorError) -> bool:
     if isinstance(error, EmptyResponse):
         return not error.retryable  # the token limit was spent before any text came
     return isinstance(error, ContextTooLong | Refused)
+
+
+def stops(error: OpenConductorError) -> bool:
+    """Whether an error's fate is *stop*: nothing that follows can succeed either, so it is raised."""
+    return not isinstance(error, WorkflowError | WorkerError | GradingError) or isinstance(error, AuthFailed)

@@ -6,10 +6,11 @@ modules and the parser know the wire words ``model_id``, ``subtasks`` and ``acce
 
 from __future__ import annotations
 
+import json
 import re
 import tomllib
 import zlib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache, lru_cache
 from importlib.resources import files
@@ -53,16 +54,15 @@ class PromptOptions:
     cards: bool = False
 
 
-def check_question(question: Question) -> None:
-    """Make sure that a question can be asked.
+def check_question(question: object) -> tuple[Message, ...]:
+    """The turns of a question that can be asked.
 
     Raises:
-        ConfigError: it is blank, longer than ``QUESTION_LIMIT`` characters, or holds a NUL or a lone surrogate (neither
-            can be sent to every provider); or it is a chat without turns, or one that does not end with a user's or a
-            tool's turn.
+        ConfigError: it is no question by its type (``check_turns``); it is blank, longer than ``QUESTION_LIMIT``
+            characters, or holds a NUL or a lone surrogate (neither can be sent to every provider); or it is a chat
+            without turns, or one that does not end with a user's or a tool's turn.
     """
-    check_turns(question)
-    turns = _turns(question)
+    turns = check_turns(question)
     if not turns:
         raise ConfigError("the question: got a chat without turns, expected at least one")
     if turns[-1].role not in ("user", "tool"):
@@ -76,23 +76,25 @@ def check_question(question: Question) -> None:
             where = "the question" if isinstance(question, str) else f"the question, turn {index}"
             what = "a NUL" if bad[0] == "\0" else f"the lone surrogate U+{ord(bad[0]):04X}"
             raise ConfigError(f"{where}: got {what} at character {bad.start()}, expected text without it")
+    return turns
 
 
-def check_turns(question: object) -> None:
-    """Make sure that a question is one by its type, before any event tells of it.
+def check_turns(question: object) -> tuple[Message, ...]:
+    """The turns of a question, which is one by its type, before any event tells of it.
 
     Raises:
         ConfigError: it is neither a text nor a sequence of Messages.
     """
     if isinstance(question, str):
-        return
+        return (Message("user", question),)
     if not isinstance(question, Sequence) or isinstance(question, (bytes, bytearray)):
         raise ConfigError(f"the question: got {type(question).__name__}, expected a text or a list of Messages")
-    for index, turn in enumerate(cast("Sequence[object]", question)):
-        if not isinstance(turn, Message) or not isinstance(cast("object", turn.content), str):
-            raise ConfigError(
-                f"the question, turn {index}: got {type(turn).__name__}, expected a Message whose content is a text"
-            )
+    turns = tuple(cast("Sequence[Message]", question))
+    for index, turn in enumerate(turns):
+        if not (isinstance(cast(object, turn), Message) and isinstance(cast(object, turn.content), str)):
+            got = type(turn).__name__
+            raise ConfigError(f"the question, turn {index}: got {got}, expected a Message whose content is a text")
+    return turns
 
 
 def render_prompt(
@@ -119,13 +121,12 @@ def render_prompt(
     Raises:
         ConfigError: the question cannot be asked, there are no workers or repeated ones, or ``max_steps`` is below 1.
     """
-    check_question(question)
+    turns = check_question(question)
     if not ordinals or len(set(ordinals)) != len(ordinals):
         raise ConfigError(f"the workers on offer: got {list(ordinals)}, expected one or more, none twice")
     if max_steps < 1:
         raise ConfigError(f"max_steps: got {max_steps}, expected at least 1")
     workers = _worker_lines(ordinals, cards if options.cards and cards else {})
-    turns = _turns(question)
     parts = tuple(part for turn in turns for part in turn.parts if "type" in part)  # not a tool turn's own fields
     if options.template == "compact":
         return (Message("user", _compact(workers, _conversation(turns), previous), parts),)
@@ -152,51 +153,33 @@ def render_workflow(workflow: Workflow, thought: str = "") -> str:
     return f"{thought}\n{lists}" if thought else lists
 
 
-@dataclass(frozen=True, slots=True)
-class WorkedExample:
-    """An example as it is shown: the question, the thought, and the workflow over workers on offer."""
-
-    question: str
-    thought: str
-    workflow: Workflow
-
-
 def worked_examples(
-    which: ExampleSet,
-    ordinals: Sequence[int],
-    *,
-    max_steps: int,
-    access: Literal["binary", "index"],
-    subtask: str | None = None,
-) -> tuple[WorkedExample, ...]:
-    """The examples of a set (``prompt_examples.toml``), over the workers on offer.
+    ordinals: Sequence[int], options: PromptOptions, *, max_steps: int
+) -> Iterator[tuple[str, str, Workflow]]:
+    """The examples of a set (``prompt_examples.toml``): question, thought, workflow over the workers on offer.
 
     The file writes slots (0, 1, …) in place of workers. Slots are dealt out in turn, from a start that a checksum of
     the ordinals decides: the same pool always gets the same examples, and over many pools no worker is favoured.
 
     Args:
-        which: the set.
         ordinals: the workers on offer, at least one.
+        options: which examples, and whether they show their own subtasks, and ``"all"`` or step numbers.
         max_steps: no workflow is longer.
-        access: whether what a step sees is shown as ``"all"`` or nothing, or by step numbers.
-        subtask: the one instruction that every step gets instead of its own, if any.
     """
     texts = _example_texts()
     offered = sorted(ordinals)
     turn = zlib.crc32(",".join(map(str, offered)).encode())
-    shown: list[WorkedExample] = []
-    for example in (texts["examples"][name] for name in texts["sets"][which]):
+    for example in (texts["examples"][name] for name in texts["sets"][options.examples]):
         plan = next(plan for plan in example["plans"] if len(plan["steps"]) <= max_steps)
         steps: list[Step] = []
         for step in plan["steps"]:
             sees = tuple[int, ...](step.get("sees", ()))
             worker = offered[(turn + int(step["slot"])) % len(offered)]
-            steps.append(Step(worker, subtask or step["subtask"], "all" if sees and access == "binary" else sees))
+            subtask = step["subtask"] if options.subtasks else SOLVE_SUBTASK
+            steps.append(Step(worker, subtask, "all" if sees and options.access == "binary" else sees))
         used = len({step["slot"] for step in plan["steps"]})
         turn += used if used % len(offered) else used + 1  # else the next example would begin with the same worker
-        thought = plan["plain"] if subtask else plan["thought"]
-        shown.append(WorkedExample(example["question"], thought, Workflow(tuple(steps))))
-    return tuple(shown)
+        yield example["question"], plan["thought" if options.subtasks else "plain"], Workflow(tuple(steps))
 
 
 @cache
@@ -206,26 +189,10 @@ def _example_texts() -> dict[str, Any]:
 
 # --- pieces -----------------------------------------------------------------------------------------------------------
 
-_ESCAPES = {"\\": "\\\\", '"': '\\"', "\n": "\\n", "\r": "\\r", "\t": "\\t"}
-
-
 def _quoted(text: str) -> str:
-    """A text as a double-quoted Python string on one line."""
-    if text.isprintable():
-        escaped = text.replace("\\", "\\\\").replace('"', '\\"')
-    else:
-        escaped = "".join(_ESCAPES.get(char) or (char if char.isprintable() else _escaped(char)) for char in text)
+    """A text as a double-quoted string on one line: JSON's escapes are Python's, too."""
     # A thought may open a ''' string that it never closes; no subtask after it may close that, and so hide our lists.
-    return '"' + escaped.replace("'''", "''\\'") + '"'
-
-
-def _escaped(char: str) -> str:
-    code = ord(char)
-    return f"\\x{code:02x}" if code < 0x100 else f"\\u{code:04x}" if code < 0x10000 else f"\\U{code:08x}"
-
-
-def _turns(question: Question) -> tuple[Message, ...]:
-    return (Message("user", question),) if isinstance(question, str) else tuple(question)
+    return json.dumps(text, ensure_ascii=False).replace("'''", "''\\'")
 
 
 def _conversation(turns: Sequence[Message]) -> str:
@@ -267,26 +234,14 @@ def _compact(workers: str, question: str, previous: Round | None) -> str:
 
 @lru_cache(maxsize=64)  # the same for all questions of a pool, and the worked examples take a millisecond to write
 def _system(workers: str, ordinals: tuple[int, ...], options: PromptOptions, max_steps: int) -> str:
-    sections = [
-        _TASK,
-        _format(options, max_steps),
-        _SIGHT_BINARY if options.access == "binary" else _SIGHT_INDEX,
-        f"{_POOL}\n\n{workers}",
-    ]
-    shown = worked_examples(
-        options.examples,
-        ordinals,
-        max_steps=max_steps,
-        access=options.access,
-        subtask=None if options.subtasks else SOLVE_SUBTASK,
-    )
-    if shown:
-        sections.append(_EXAMPLES)
-    sections += (
-        f"### Example {number}\n\nQuestion:\n{example.question}\n\nYou write:\n"
-        f"{render_workflow(example.workflow, example.thought)}"
-        for number, example in enumerate(shown, 1)
-    )
+    sight = _SIGHT_BINARY if options.access == "binary" else _SIGHT_INDEX
+    sections = [_TASK, _format(options, max_steps), sight, f"{_POOL}\n\n{workers}"]
+    for number, example in enumerate(worked_examples(ordinals, options, max_steps=max_steps), 1):
+        question, thought, workflow = example
+        if number == 1:
+            sections.append(_EXAMPLES)
+        written = render_workflow(workflow, thought)
+        sections.append(f"### Example {number}\n\nQuestion:\n{question}\n\nYou write:\n{written}")
     return "\n\n".join(sections)
 
 
@@ -356,28 +311,29 @@ They show the form. Which workers and how many steps are best depends on the que
 
 def _later_round(previous: Round, options: PromptOptions) -> str:
     """What the Conductor is told about the round before, and what it may do now."""
-    lines = ["---", "You have already written a plan for this question."]
     answer = previous.transcript.answer if previous.transcript is not None else None
+    reason = "" if previous.error is None else f": {_excerpt(str(previous.error))}"
+    lines = ["---", "You have already written a plan for this question."]
     if previous.workflow is None:
-        reason = _excerpt(str(previous.error)) if previous.error is not None else "it could not be read"
-        lines += [f"It was not a valid workflow, so no worker was asked: {reason}", ""]
+        lines.append(f"It was not a valid workflow, so no worker was asked{reason or ': it could not be read'}")
     else:
         lines += ["Your workflow was:", "", render_workflow(previous.workflow), ""]
         if answer is None:
-            reason = f": {_excerpt(str(previous.error))}" if previous.error is not None else ""
-            lines += [f"It failed before its last step had answered{reason}", ""]
-        else:
-            lines += ["Its final response was:", "", "<response>", _excerpt(answer), "</response>", ""]
+            lines.append(f"It failed before its last step had answered{reason}")
     if answer is None:
-        return "\n".join([*lines, "There is no response that could stand, so write a new workflow."])
+        return "\n".join([*lines, "", "There is no response that could stand, so write a new workflow."])
     seen = 'a step with "all"' if options.access == "binary" else 'a step whose entry is "all" instead of a list'
-    return "\n".join(
-        [
-            *lines,
-            "Think about whether this response is complete and right. Then do one of two things:",
-            f"- If it can be improved, write a new workflow. In it {seen} (even the first) also sees this response.",
-            "- If it should go to the user as it is, write the three lists empty:",
-            "",
-            render_workflow(Workflow(())),
-        ]
-    )
+    lines += [
+        "Its final response was:",
+        "",
+        "<response>",
+        _excerpt(answer),
+        "</response>",
+        "",
+        "Think about whether this response is complete and right. Then do one of two things:",
+        f"- If it can be improved, write a new workflow. In it {seen} (even the first) also sees this response.",
+        "- If it should go to the user as it is, write the three lists empty:",
+        "",
+        render_workflow(Workflow(())),
+    ]
+    return "\n".join(lines)

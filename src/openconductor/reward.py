@@ -18,19 +18,10 @@ import asyncio
 import math
 import statistics
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass
 
 from openconductor.episode import Stage
-from openconductor.errors import (
-    AuthFailed,
-    BudgetExceeded,
-    ConfigError,
-    GradingError,
-    JournalError,
-    TaskError,
-    WorkflowError,
-    caused_by_plan,
-)
+from openconductor.errors import GradingError, OpenConductorError, WorkflowError, caused_by_plan, stops
 from openconductor.pool import WorkerPool
 from openconductor.prompt import PromptOptions
 from openconductor.protocols import Grader, OnEvent
@@ -127,10 +118,11 @@ class Scored:
         return episode_correct(self.episode, self.grade)
 
 
+@dataclass(frozen=True, slots=True)
 class RewardFunction:
     """Plays and judges completions that some engine sampled; call it for as many at once as you like.
 
-    Args:
+    Attributes:
         pool: the workers on offer; a call may offer a subset.
         grader: the judge of the final answers.
         prompt: how the Conductor was asked; only ``subtasks`` matters here.
@@ -140,24 +132,14 @@ class RewardFunction:
         on_event: gets every event of every episode; a journal makes an episode durable before its reward is known.
     """
 
-    def __init__(
-        self,
-        pool: WorkerPool,
-        grader: Grader,
-        *,
-        prompt: PromptOptions | None = None,
-        max_steps: int = 5,
-        budget: Budget | None = None,
-        grade_timeout_s: float | None = 60.0,
-        on_event: OnEvent | None = None,
-    ) -> None:
-        self._pool = pool
-        self._grader = grader
-        self._prompt = prompt or PromptOptions()
-        self._max_steps = max_steps
-        self._budget = budget
-        self._grade_timeout_s = grade_timeout_s
-        self._on_event = on_event
+    pool: WorkerPool
+    grader: Grader
+    _: KW_ONLY
+    prompt: PromptOptions = PromptOptions()
+    max_steps: int = 5
+    budget: Budget | None = None
+    grade_timeout_s: float | None = 60.0
+    on_event: OnEvent | None = None
 
     async def __call__(
         self,
@@ -185,21 +167,21 @@ class RewardFunction:
 
         async def act(stage: Stage) -> str | None:
             stage.begin()
-            await stage.follow(said, max_steps=self._max_steps, subtasks=self._prompt.subtasks)
+            await stage.follow(said, max_steps=self.max_steps, subtasks=self.prompt.subtasks)
             return None if stage.rounds[-1].error is not None else stage.answer
 
         stage = Stage(
-            pool or self._pool,
+            pool or self.pool,
             problem.question,
             sample=sample,
-            on_event=self._on_event,
+            on_event=self.on_event,
             spent="data",  # of the limits only the completion's own: where a run's is spent, nothing is left to learn
             previous=previous,
         )
-        episode = await stage.play(act, self._budget)
+        episode = await stage.play(act, self.budget)
         grade = None
         if episode.answer is not None:
-            grade = await grade_answer(self._grader, problem, episode.answer, timeout_s=self._grade_timeout_s)
+            grade = await grade_answer(self.grader, problem, episode.answer, timeout_s=self.grade_timeout_s)
         return Scored(episode_reward(episode, grade), episode, grade)
 
 
@@ -225,15 +207,11 @@ async def grade_answer(
         task = asyncio.current_task()
         if task is None or task.cancelling():
             raise
-        return _undecided(GradingError("the grader was cancelled from inside"))
-    except (ConfigError, TaskError, AuthFailed, BudgetExceeded, JournalError):
-        raise
-    except TimeoutError as error:
-        return _undecided(GradingError(f"no verdict within {timeout_s} s") if scope.expired() else error)
-    except Exception as error:  # noqa: BLE001 - the grader call: one of the three places that catch
-        return _undecided(error)
-
-
-def _undecided(error: BaseException) -> Grade:
-    said = str(error) if isinstance(error, GradingError) else f"{type(error).__name__}: {error}"
+        said = "the grader was cancelled from inside"
+    except Exception as error:  # the grader call: one of the three places that catch
+        if isinstance(error, OpenConductorError) and stops(error):
+            raise
+        said = str(error) if isinstance(error, GradingError) else f"{type(error).__name__}: {error}"
+        if isinstance(error, TimeoutError) and scope.expired():
+            said = f"no verdict within {timeout_s} s"
     return Grade(None, note=said)

@@ -143,8 +143,16 @@ def _messages(turns: Sequence[Message]) -> list[Json]:
 
 
 def _shown(attempts: Sequence[Attempt]) -> list[Json]:
-    told = ("outcome", "wasted", "replayed", "nested", "usage")
-    return [{"worker": one.worker, "attempt": one.number, **_only(one, *told)} for one in attempts]
+    return [
+        {
+            "worker": call.worker,
+            "attempt": call.attempt,
+            "outcome": call.outcome,
+            "wasted": wasted,
+            **_only(call, "replayed", "nested", "usage"),
+        }
+        for call, wasted in attempts
+    ]
 
 
 def _round(index: int, one: Round, workers: Mapping[int, str], attempts: _Attempts) -> Json:
@@ -186,7 +194,7 @@ def _asked(result: StepResult) -> int:
 
 def _ledger(ledger: Ledger, episode: Episode, workers: Mapping[int, str]) -> Json:
     """Who cost what: the Conductor once a round, every step, and the sums."""
-    attempts = [attempt for entry in ledger.entries for attempt in entry.attempts]
+    made = [attempt for entry in ledger.entries for attempt in entry.attempts]
     entries: list[Json] = []
     for entry in ledger.entries:
         transcript, who = episode.rounds[entry.round].transcript, CONDUCTOR
@@ -195,16 +203,13 @@ def _ledger(ledger: Ledger, episode: Episode, workers: Mapping[int, str]) -> Jso
         counted = {"who": who, "attempts": len(entry.attempts)}
         entries.append({**_only(entry, "round", "step"), **counted, **_only(entry.usage, *_names(Usage))})
 
-    def those(kind: str) -> Json:
-        marked = sum(getattr(attempt, kind) for attempt in attempts)
-        return {"attempts": marked, **_only(getattr(ledger, kind), *_names(Usage))}
-
+    wasted, replayed = sum(one.wasted for one in made), sum(one.call.replayed for one in made)
     return {
         "entries": entries,
         **_only(ledger, "conductor", "workers"),
         "by_worker": plain(ledger.by_worker),
         "rounds": plain(ledger.rounds),
-        "wasted": those("wasted"),
-        "replayed": those("replayed"),
+        "wasted": {"attempts": wasted, **_only(ledger.wasted, *_names(Usage))},
+        "replayed": {"attempts": replayed, **_only(ledger.replayed, *_names(Usage))},
         "total": plain(ledger.total),
     }

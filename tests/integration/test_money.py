@@ -268,7 +268,7 @@ async def test_what_is_replayed_from_the_journal_is_not_paid_for_again(tmp_path:
         assert episode.answer == first.answer
         ledger = draw_up(episode)
         assert exact(ledger.replayed) == exact(ledger.total)
-        assert all(attempt.replayed for entry in ledger.entries for attempt in entry.attempts)
+        assert all(attempt.call.replayed for entry in ledger.entries for attempt in entry.attempts)
 
 
 async def test_the_json_of_an_episode_carries_the_same_sums(tmp_path: Path) -> None:

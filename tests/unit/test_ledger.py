@@ -92,11 +92,11 @@ def test_the_sums_agree_at_every_level_to_the_token_and_the_last_digit(played: l
     assert ledger.conductor + ledger.workers == ledger.total
     assert total(ledger.by_worker.values()) == ledger.total
     for entry in ledger.entries:
-        assert entry.usage == total(attempt.usage for attempt in entry.attempts)
+        assert entry.usage == total(attempt.call.usage for attempt in entry.attempts)
         assert sum(not attempt.wasted for attempt in entry.attempts) <= 1
     attempts = [attempt for entry in ledger.entries for attempt in entry.attempts]
     assert len(attempts) == len(made)
-    assert ledger.wasted == total(attempt.usage for attempt in attempts if attempt.wasted)
+    assert ledger.wasted == total(attempt.call.usage for attempt in attempts if attempt.wasted)
     assert ledger.replayed == total(call.usage for call in made if call.replayed)
     assert ledger.total.unpriced_calls == sum(call.usage.unpriced_calls for call in made)
 

@@ -261,7 +261,7 @@ def bill(ledger: Ledger) -> RenderableType:
     attempts: defaultdict[str, list[Attempt]] = defaultdict(list)
     for entry in ledger.entries:
         for attempt in entry.attempts:
-            attempts[CONDUCTOR if entry.step is None else attempt.worker].append(attempt)
+            attempts[CONDUCTOR if entry.step is None else attempt.call.worker].append(attempt)
     table = Table.grid(padding=(0, 2, 0, 0))
     table.add_column(max_width=24, overflow="ellipsis")
     for style in ("", "dim", ""):
@@ -278,12 +278,12 @@ def bill(ledger: Ledger) -> RenderableType:
 def _remark(attempts: Sequence[Attempt]) -> str:
     """Which calls were wasted, and how many were paid for before."""
     parts: list[str] = []
-    if lost := [one for one in attempts if one.wasted]:
+    if lost := [call for call, wasted in attempts if wasted]:
         wasted = Counter("not used" if one.outcome == "answered" else one.outcome for one in lost)
         listed = ", ".join(f"{count} {outcome}" if count > 1 else outcome for outcome, count in wasted.items())
         paid = dollars_text(sum((one.usage for one in lost), Usage()))
         parts.append(f"wasted: {listed}{f' ({paid})' if paid else ''}")
-    if replayed := [one.usage for one in attempts if one.replayed]:
+    if replayed := [call.usage for call, _ in attempts if call.replayed]:
         some = f"{len(replayed)} replayed ({dollars_text(sum(replayed, Usage()), zero=True)})"
         parts.append(f"{'replayed' if len(replayed) == len(attempts) else some}, not paid again")
     return "; ".join(parts)
