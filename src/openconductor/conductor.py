@@ -7,12 +7,12 @@ from __future__ import annotations
 
 import asyncio
 import contextvars
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import Callable, Coroutine
 from concurrent.futures import ThreadPoolExecutor
 from copy import copy
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from openconductor.budget import check_price
 from openconductor.episode import Stage
@@ -75,13 +75,7 @@ class Conductor:
         self.timeout_s = timeout_s
         self.fallback = fallback
         self.planner: Provider | Worker = planner if isinstance(planner, Worker) else resolve(planner)
-        options: PromptOptions | Mapping[str, Any] | None = getattr(self.planner, "prompt_options", None)
-        if isinstance(options, Mapping):
-            try:
-                options = PromptOptions(**options)
-            except TypeError as error:
-                raise ConfigError(f"the checkpoint's prompt options: {error}; got {options!r}") from error
-        self.prompt = prompt or options or PromptOptions()
+        self.prompt = prompt or getattr(self.planner, "prompt_options", None) or PromptOptions()
         self.sampling = sampling or getattr(self.planner, "sampling", None) or Sampling(max_tokens=1024)
         if not isinstance(self.planner, Worker):
             self.asked = Worker(self.planner, name="conductor", sampling=self.sampling, timeout_s=timeout_s)

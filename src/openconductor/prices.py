@@ -8,7 +8,7 @@ Nothing is looked up while questions are answered: the pool file holds the price
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from decimal import Decimal
@@ -74,6 +74,7 @@ def find_price(
     """
     from genai_prices import __version__
     from genai_prices.data_snapshot import get_snapshot
+    from genai_prices.types import StartDateConstraint
 
     if base_url is None and vendor is None:
         return FoundPrice(None, "it is not served by the token")
@@ -87,11 +88,17 @@ def find_price(
     if found is None:
         return FoundPrice(None, f"{model!r} is not on the price list of {seller.id}", source=source)
     moment = at or datetime.now(UTC)
-    listed = found.get_prices(moment)
-    price = _unclear(found, body) or _read(listed)
-    if isinstance(price, str):
-        return FoundPrice(None, price, source=source)
-    return FoundPrice(price, notes=(*_extras(listed), *_changes(found, listed, moment)), source=source)
+    now = found.get_prices(moment)
+    listed: dict[str, object] = {name: value for name, value in vars(now).items() if value is not None}
+    if reason := _hourly(found) or _separate(found, body) or _unclear(listed):
+        return FoundPrice(None, reason, source=source)
+    extras = sorted({_EXTRAS[name] for name in listed if name in _EXTRAS})
+    notes = [f"not covered, if you ask for it: {', '.join(extras)}"] if extras else []
+    for begins, prices in _dated(found):
+        if isinstance(begins, StartDateConstraint) and not begins.active(moment) and prices != now:
+            notes.append(f"changes on {begins.start_date.isoformat()}")
+    amounts = (cast("Decimal", listed.get(name)) for name in _BY_THE_TOKEN)
+    return FoundPrice(Price(*amounts), notes=tuple(notes), source=source)
 
 
 def price_line(price: Price) -> str:
@@ -104,52 +111,31 @@ def price_line(price: Price) -> str:
     return f"price = {{ input = {price.input:f}, {cached}output = {price.output:f} }}"
 
 
-def _read(listed: ModelPrice) -> Price | str:
-    """The Price that a list's entry says, or why it says none."""
-    amounts: dict[str, Decimal] = {}
-    for name, value in _entries(listed):
-        if name in _EXTRAS:
-            continue
-        if name not in _BY_THE_TOKEN:
-            return f"it is not priced by text tokens alone (the list has {name})"
-        if not isinstance(value, Decimal):
-            return "it depends on the length of the prompt"
-        amounts[name] = value
-    if "input_mtok" not in amounts or "output_mtok" not in amounts:
-        return "the list has no price for both input and output"
-    price = Price(amounts["input_mtok"], amounts["output_mtok"], amounts.get("cache_read_mtok"))
-    if not (price.input or price.output):
-        return "the list says that it is free; if that is so for you, write that"
-    return price
+def _dated(found: ModelInfo) -> list[tuple[object, ModelPrice]]:
+    """The prices that a list has for a model, each with the condition under which it holds."""
+    return [(one.constraint, one.prices) for one in found.prices] if isinstance(found.prices, list) else []
 
 
-def _unclear(found: ModelInfo, body: Mapping[str, object]) -> str:
-    """Why the entry cannot hold for every call; "" where it can."""
+def _hourly(found: ModelInfo) -> str:
     from genai_prices.types import StartDateConstraint
 
-    dated = [] if not isinstance(found.prices, list) else [one.constraint for one in found.prices]
-    if any(constraint is not None and not isinstance(constraint, StartDateConstraint) for constraint in dated):
-        return "it depends on the hour"
+    hourly = any(when is not None and not isinstance(when, StartDateConstraint) for when, _ in _dated(found))
+    return "it depends on the hour" if hourly else ""
+
+
+def _separate(found: ModelInfo, body: Mapping[str, object]) -> str:
     named = [name for variant in found.price_variants or () for name in variant.when if name in body]
     return f"the body's {named[0]} has a price of its own" if named else ""
 
 
-def _extras(listed: ModelPrice) -> Iterator[str]:
-    named = sorted({_EXTRAS[name] for name, _ in _entries(listed) if name in _EXTRAS})
-    if named:
-        yield f"not covered, if you ask for it: {', '.join(named)}"
-
-
-def _changes(found: ModelInfo, listed: ModelPrice, moment: datetime) -> Iterator[str]:
-    """The day from which another price is announced."""
-    from genai_prices.types import StartDateConstraint
-
-    for one in found.prices if isinstance(found.prices, list) else ():
-        begins = one.constraint
-        if isinstance(begins, StartDateConstraint) and not begins.active(moment) and one.prices != listed:
-            yield f"changes on {begins.start_date.isoformat()}"
-
-
-def _entries(listed: ModelPrice) -> list[tuple[str, object]]:
-    known = cast("Mapping[str, object]", vars(listed))
-    return [(name, value) for name, value in known.items() if value is not None]
+def _unclear(listed: Mapping[str, object]) -> str:
+    """Why a list's entry is no Price; "" where it is one."""
+    for name, value in listed.items():
+        if name not in _EXTRAS and name not in _BY_THE_TOKEN:
+            return f"it is not priced by text tokens alone (the list has {name})"
+        if name in _BY_THE_TOKEN and not isinstance(value, Decimal):
+            return "it depends on the length of the prompt"
+    if not {"input_mtok", "output_mtok"} <= listed.keys():
+        return "the list has no price for both input and output"
+    free = not (listed["input_mtok"] or listed["output_mtok"])
+    return "the list says that it is free; if that is so for you, write that" if free else ""

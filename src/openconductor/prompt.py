@@ -189,6 +189,7 @@ def _example_texts() -> dict[str, Any]:
 
 # --- pieces -----------------------------------------------------------------------------------------------------------
 
+
 def _quoted(text: str) -> str:
     """A text as a double-quoted string on one line: JSON's escapes are Python's, too."""
     # A thought may open a ''' string that it never closes; no subtask after it may close that, and so hide our lists.

@@ -102,7 +102,7 @@ async def test_a_chat_reaches_planner_and_workers() -> None:
 
 async def test_a_checkpoint_brings_its_own_prompt_and_sampling() -> None:
     planner = Planner(PLAN)
-    planner.prompt_options = {"template": "compact", "subtasks": False}  # type: ignore[attr-defined]
+    planner.prompt_options = PromptOptions(template="compact", subtasks=False)  # type: ignore[attr-defined]
     planner.sampling = Sampling(max_tokens=77)  # type: ignore[attr-defined]
     episode = await Conductor(planner, pool=pool_of()).ask("Why?")
     assert planner.asked[0][1] == Sampling(max_tokens=77)

@@ -261,10 +261,7 @@ def test_a_set_shows_a_single_step_a_parallel_plan_with_a_merge_and_a_check(
 
 
 def test_mixed_is_two_examples_of_each_kind() -> None:
-    questions = {
-        which: {question for question, _, _ in shown(which, [0])}
-        for which in get_args(ExampleSet)
-    }
+    questions = {which: {question for question, _, _ in shown(which, [0])} for which in get_args(ExampleSet)}
     assert len(questions["mixed"] & questions["in_distribution"]) == 2
     assert len(questions["mixed"] & questions["out_of_distribution"]) == 2
     assert not questions["in_distribution"] & questions["out_of_distribution"]
