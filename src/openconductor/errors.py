@@ -86,9 +86,15 @@ class WorkerError(OpenConductorError, RuntimeError):
 
     outcome: ClassVar[str] = "failed"
     """The name of this kind of failure in the journal."""
-    default_retryable: ClassVar[bool] = True
-    default_status: ClassVar[int | None] = None
-    default_unbilled: ClassVar[bool] = False
+    retryable: bool = True
+    status: int | None = None
+    unbilled: bool = False
+
+    def __init_subclass__(cls, **traits: str | int | bool) -> None:
+        """Set what a kind of failure is: its ``outcome``, ``retryable``, ``status`` and ``unbilled``."""
+        super().__init_subclass__()
+        for name, value in traits.items():
+            setattr(cls, name, value)
 
     def __init__(
         self,
@@ -104,112 +110,71 @@ class WorkerError(OpenConductorError, RuntimeError):
         super().__init__(message)
         self.message = message
         self.worker = worker
-        self.status = self.default_status if status is None else status
         self.retry_after = retry_after
-        self.retryable = self.default_retryable if retryable is None else retryable
         self.usage = usage
         self.sent = sent
-        self.unbilled = self.default_unbilled and not sent
+        self.status = type(self).status if status is None else status
+        self.retryable = type(self).retryable if retryable is None else retryable
+        self.unbilled = type(self).unbilled and not sent
 
     def __str__(self) -> str:
         return f"worker {self.worker!r}: {self.message}" if self.worker else self.message
 
 
-class RateLimited(WorkerError):
+class RateLimited(WorkerError, outcome="rate_limited", unbilled=True, status=429):
     """Too many requests or a spent quota; ``.retry_after`` is in seconds where the provider named it."""
 
-    outcome = "rate_limited"
-    default_unbilled = True
-    default_status = 429
 
-
-class WorkerTimeout(WorkerError, TimeoutError):
+class WorkerTimeout(WorkerError, TimeoutError, outcome="timeout"):
     """The call's total deadline, or one read's, passed."""
 
-    outcome = "timeout"
 
-
-class Unreachable(WorkerError, ConnectionError):
+class Unreachable(WorkerError, ConnectionError, outcome="unreachable", unbilled=True):
     """No connection, or one that was closed before a response began; only where nothing was ``sent`` is it unbilled."""
 
-    outcome = "unreachable"
-    default_unbilled = True
 
-
-class ServerFailed(WorkerError):
+class ServerFailed(WorkerError, outcome="server_failed", unbilled=True, status=500):
     """The server failed or is overloaded (5xx); ``.retry_after`` is in seconds where it named it."""
 
-    outcome = "server_failed"
-    default_unbilled = True
-    default_status = 500
 
-
-class TruncatedResponse(WorkerError):
+class TruncatedResponse(WorkerError, outcome="truncated"):
     """The response ended before its end was said (no finish reason, a cut body)."""
 
-    outcome = "truncated"
 
-
-class ConnectionLost(TruncatedResponse, ConnectionError):
+class ConnectionLost(TruncatedResponse, ConnectionError, outcome="connection_lost"):
     """The connection broke off in the middle of a response."""
 
-    outcome = "connection_lost"
 
-
-class MalformedResponse(WorkerError):
+class MalformedResponse(WorkerError, outcome="malformed"):
     """The provider said success and sent what is no chat completion."""
 
-    outcome = "malformed"
 
-
-class WrongContentType(MalformedResponse):
+class WrongContentType(MalformedResponse, outcome="wrong_content_type"):
     """The provider said success and sent a body of another kind (HTML of a proxy)."""
 
-    outcome = "wrong_content_type"
 
-
-class EmptyResponse(WorkerError):
+class EmptyResponse(WorkerError, outcome="empty"):
     """The provider said success and sent nothing."""
 
-    outcome = "empty"
 
-
-class Rejected(WorkerError):
+class Rejected(WorkerError, outcome="rejected", retryable=False, unbilled=True):
     """The request was rejected (4xx); the same one will be again."""
 
-    outcome = "rejected"
-    default_retryable = False
-    default_unbilled = True
 
-
-class CircuitOpen(WorkerError):
+class CircuitOpen(WorkerError, outcome="circuit_open", retryable=False, unbilled=True):
     """The call was not sent, because the worker has failed too often just now; ``.retry_after`` is in seconds."""
 
-    outcome = "circuit_open"
-    default_retryable = False
-    default_unbilled = True
 
-
-class ContextTooLong(WorkerError):
+class ContextTooLong(WorkerError, outcome="context_too_long", retryable=False):
     """The worker cannot read that much; the plan caused it, so it is graded as a wrong answer."""
 
-    outcome = "context_too_long"
-    default_retryable = False
 
-
-class Refused(WorkerError):
+class Refused(WorkerError, outcome="refused", retryable=False):
     """The worker declined to answer; the plan caused it, so it is graded as a wrong answer."""
 
-    outcome = "refused"
-    default_retryable = False
 
-
-class AuthFailed(WorkerError):
+class AuthFailed(WorkerError, outcome="auth_failed", retryable=False, unbilled=True):
     """The key is missing, wrong or not allowed; nothing that follows can succeed, so the run stops."""
-
-    outcome = "auth_failed"
-    default_retryable = False
-    default_unbilled = True
 
 
 class GradingError(OpenConductorError, RuntimeError):

@@ -18,7 +18,7 @@ import asyncio
 import math
 import statistics
 from collections.abc import Sequence
-from dataclasses import KW_ONLY, dataclass
+from dataclasses import KW_ONLY, dataclass, field
 
 from openconductor.episode import Stage
 from openconductor.errors import GradingError, OpenConductorError, WorkflowError, caused_by_plan, stops
@@ -135,7 +135,7 @@ class RewardFunction:
     pool: WorkerPool
     grader: Grader
     _: KW_ONLY
-    prompt: PromptOptions = PromptOptions()
+    prompt: PromptOptions = field(default_factory=PromptOptions)
     max_steps: int = 5
     budget: Budget | None = None
     grade_timeout_s: float | None = 60.0
