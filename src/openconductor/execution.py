@@ -137,7 +137,7 @@ class Execution:
         Raises:
             OpenConductorError: an error whose fate is *stop*.
         """
-        ready = [index for index, unmet in enumerate(self._unmet) if not unmet]
+        ready: list[int] = [index for index, unmet in enumerate(self._unmet) if not unmet]
         running: dict[asyncio.Task[list[int]], int] = {}
         try:
             while ready or running:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Self, cast
@@ -17,7 +17,7 @@ from openconductor.worker import Worker
 if TYPE_CHECKING:
     from openconductor.worker import CompletionStore
 
-__all__ = ["PoolFile", "SamplingTable", "Worker", "WorkerPool", "WorkerTable"]
+__all__ = ["PoolFile", "Worker", "WorkerPool", "WorkerTable"]
 
 
 @dataclass(frozen=True, slots=True, init=False, repr=False, eq=False)
@@ -74,8 +74,6 @@ class WorkerPool:
         """
         if len(set(ordinals)) != len(ordinals):
             raise ConfigError(f"subset {list(ordinals)}: an ordinal twice, expected each once")
-        if not ordinals:
-            raise ConfigError("subset []: no worker, expected at least one ordinal")
         return WorkerPool({ordinal: self[ordinal] for ordinal in sorted(ordinals)})
 
     def replaying(self, journal: CompletionStore) -> WorkerPool:
@@ -88,11 +86,10 @@ class WorkerPool:
         Raises:
             ConfigError: there is none; the message names the nearest.
         """
-        for ordinal, worker in self:
-            if worker.name == name:
-                return ordinal
-        near = nearest(name, [worker.name for _, worker in self])
-        raise ConfigError(f"worker {name!r} is not in the pool; the nearest is {near!r}")
+        ordinals = {worker.name: ordinal for ordinal, worker in self}
+        if name not in ordinals:
+            raise ConfigError(f"worker {name!r} is not in the pool; the nearest is {nearest(name, ordinals)!r}")
+        return ordinals[name]
 
     async def aclose(self) -> None:
         """Close the connections that the workers' providers hold on the running event loop."""
@@ -125,15 +122,6 @@ _PROVIDER_KEYS = ("base_url", "api_key_env", "command", "url", "env", "argument"
 
 # ── the pool file ────────────────────────────────────────────────────────────────────────────────────────────────────
 @dataclass(frozen=True, slots=True)
-class SamplingTable:
-    """``sampling = {...}`` of a pool file; what goes beyond these is in ``body``."""
-
-    temperature: float | None = None
-    max_tokens: int | None = None
-    seed: int | None = None
-
-
-@dataclass(frozen=True, slots=True)
 class WorkerTable:
     """One ``[[worker]]`` of a pool file; ``body`` is sent as it is (reasoning effort, thinking budget).
 
@@ -153,7 +141,7 @@ class WorkerTable:
     rpm: int | None = None
     tpm: int | None = None
     price: Price | None = None
-    sampling: SamplingTable = SamplingTable()
+    sampling: Sampling = field(default_factory=Sampling)
     body: dict[str, object] = field(default_factory=dict[str, object])
     timeout_s: float | None = None
     read_timeout_s: float | None = None
@@ -167,17 +155,15 @@ class WorkerTable:
 
     def build(self) -> Worker:
         """The worker; raises ConfigError with its name."""
-        given = {key: value for key in _PROVIDER_KEYS if (value := getattr(self, key)) is not None}
+        seconds = tuple(key for key in ("timeout_s", "read_timeout_s") if takes(self.provider, key))
+        options = {key: getattr(self, key) for key in (*_PROVIDER_KEYS, *seconds)}
         try:
-            for key in ("timeout_s", "read_timeout_s"):
-                if getattr(self, key) is not None and takes(self.provider, key):
-                    given[key] = getattr(self, key)
+            given = {key: value for key, value in options.items() if value is not None}
             provider = create(self.provider, self.model, **given)
         except ConfigError as error:
             raise ConfigError(f"worker {self.name!r}: {error}") from error
-        drawn = self.sampling
-        sampling = Sampling(drawn.temperature, drawn.max_tokens, drawn.seed, MappingProxyType(self.body))
         shared = {one.name for one in fields(self)} & {one.name for one in fields(Worker)} - {"provider", "sampling"}
+        sampling = replace(self.sampling, body=MappingProxyType({**self.sampling.body, **self.body}))
         return Worker(provider, sampling=sampling, **{key: getattr(self, key) for key in shared})
 
 

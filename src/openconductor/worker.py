@@ -12,7 +12,7 @@ import threading
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from copy import copy
-from dataclasses import KW_ONLY, dataclass, field
+from dataclasses import KW_ONLY, asdict, dataclass, field
 from decimal import Decimal, InvalidOperation
 from typing import Protocol, TypeVar, cast
 from weakref import WeakValueDictionary
@@ -77,31 +77,29 @@ class Worker:
     def __post_init__(self) -> None:
         if not isinstance(cast(object, self.name), str) or not self.name.strip():
             raise ConfigError(f"worker: name {self.name!r}, expected a name that is not blank")
-        settings = (self.max_concurrency, self.rpm, self.tpm)
+        limits = (self.max_concurrency, self.rpm, self.tpm)
         try:
             self._check()
             provider = resolve(self.provider, timeout_s=self.timeout_s, read_timeout_s=self.read_timeout_s)
             price = _price(self.price)
             if price is not None and getattr(provider, "prices_itself", False):
                 raise ConfigError("a price, but an orchestrator costs what its workers cost")
-            if getattr(provider, "nests", False) and any(settings):
+            if getattr(provider, "nests", False) and any(limits):
                 # It could wait for itself, where its pool holds it again.
                 raise ConfigError("a limit, but an orchestrator is limited by its workers' limits")
         except ConfigError as error:
             raise ConfigError(f"worker {self.name!r}: {error}") from error
-        object.__setattr__(self, "provider", provider)
-        object.__setattr__(self, "price", price)
-        object.__setattr__(self, "tags", tuple(self.tags))
-        thing = self.name, self.identity or id(provider)  # an id stays its own as long as a chain holds its object
+        thing = self.name, str(getattr(provider, "identity", "")) or id(provider)  # an id is its own while it is held
         remote = bool(getattr(provider, "remote", False))
         circuit = _shared(thing, Circuit) if remote else Circuit(opens=False)
-        object.__setattr__(self, "_circuit", circuit)
         retries = self.retries if self.retries is not None else REMOTE_RETRIES if remote else 0
         chain: Provider = Meter(provider, name=self.name, price=price, timeout_s=self.timeout_s)
-        if remote or retries or any(settings):  # else the meter is enough
-            limits = _shared((*thing, *settings), lambda: CallLimits(*settings))
-            chain = Policies(chain, retries=retries, limits=limits, circuit=circuit)
-        object.__setattr__(self, "_chain", chain)
+        if remote or retries or any(limits):  # else the meter is enough
+            shared = _shared((*thing, *limits), lambda: CallLimits(*limits))
+            chain = Policies(chain, retries=retries, limits=shared, circuit=circuit)
+        made = {"provider": provider, "price": price, "tags": tuple(self.tags), "_circuit": circuit, "_chain": chain}
+        for name, value in made.items():
+            object.__setattr__(self, name, value)
 
     def _check(self) -> None:
         for name in ("timeout_s", "read_timeout_s"):
@@ -216,10 +214,10 @@ class Replay:
             return await self._chain.complete(messages, sampling, call=call, on_text=on_text)
         if call.on_event is not None:
             at = asyncio.get_running_loop().time() - call.origin
-            what = worker.name, outcome_of(said), tuple(messages), sampling, said
             nests = bool(getattr(worker.provider, "nests", False))
-            cost = None, call.attempt, said.usage, worker.price
-            record = Call(*what, *cost, at, worker.identity, nests, replayed=True)
+            asked = worker.name, outcome_of(said), tuple(messages), sampling, said
+            billed = None, call.attempt, said.usage, worker.price
+            record = Call(*asked, *billed, at, worker.identity, nests, replayed=True)
             call.on_event(CallEnded(call.episode, call.round, at, call.step, record))
         if on_text is not None and said.text:
             on_text(said.text)
@@ -241,16 +239,12 @@ def _shared(key: tuple[object, ...], make: Callable[[], S]) -> S:
 
 def _price(given: object) -> Price | None:
     """A checked Price, of a Price or a mapping with its fields."""
-    price = given
-    with suppress(TypeError, InvalidOperation):  # other keys; no number
-        if isinstance(price, Mapping):
-            fields = cast("Mapping[str, object]", price).items()
-            price = Price(**{name: Decimal(str(value)) for name, value in fields if value is not None})
-    if isinstance(price, Price):
-        amounts = [one for one in (price.input, price.output, price.cached) if one is not None]
-        if all(amount.is_finite() and amount >= 0 for amount in amounts):
-            return price
-    if price is None:
+    if given is None:
         return None
+    with suppress(TypeError, InvalidOperation):  # other keys; no number
+        fields = asdict(given) if isinstance(given, Price) else dict(cast("Mapping[str, object]", given))
+        amounts = {name: Decimal(str(value)) for name, value in fields.items() if value is not None}
+        if all(amount.is_finite() and amount >= 0 for amount in amounts.values()):
+            return Price(**amounts)
     expected = "US dollars a million tokens, from 0, as input, output and, if it differs, cached"
     raise ConfigError(f"price {given!r}, expected {expected}")

@@ -105,6 +105,10 @@ def best_part(operations: Sequence[Operation], profiles: Offered) -> tuple[int, 
     return max(ranked)[2:]
 
 
+Bundle = tuple[tuple[Step, ...], tuple[int, ...]]
+"""Chains of steps, and which of them end with an answer."""
+
+
 def _plans(question: GymQuestion, profiles: Offered, max_steps: int) -> Iterator[Workflow]:
     """Every plan of the search, the shortest first.
 
@@ -113,57 +117,28 @@ def _plans(question: GymQuestion, profiles: Offered, max_steps: int) -> Iterator
     """
     operations = [operation for operation, _ in question.operations]
     length = len(operations)
-    parts = {
-        (start, end): best_part(operations[start:end], profiles)
-        for start in range(length)
-        for end in range(start + 1, length + 1)
-    }
+    # By end, then start: a stretch's source always stands before it.
+    spans = [(start, end) for end in range(1, length + 1) for start in range(end)]
+    parts = {(start, end): best_part(operations[start:end], profiles) for start, end in spans}
     referees = [ordinal for ordinal, profile in profiles.items() if profile.referee]
-    for count in range(1, max_steps + 1):
-        for spans in _spans(length, count - 1 if referees else 0):
-            finished = tuple(index for index, (_, end) in enumerate(spans) if end == length)
-            judge = Step(referees[0], COMPARE[0], finished) if referees else None
-            yield from (Workflow((*plan, judge)) for plan in _linked(spans, parts) if judge)
-        for spans in _spans(length, count):
-            if sum(end == length for _, end in spans) == 1:
-                yield from (Workflow(tuple(plan)) for plan in _linked(spans, parts))
 
-
-def _spans(length: int, count: int) -> Iterator[tuple[tuple[int, int], ...]]:
-    """Every multiset of ``count`` stretches in order, of which at least one ends the question."""
-
-    def extend(chosen: tuple[tuple[int, int], ...]) -> Iterator[tuple[tuple[int, int], ...]]:
+    def bundles(count: int, chosen: tuple[tuple[int, int], ...], steps: tuple[Step, ...]) -> Iterator[Bundle]:
+        """Every bundle of so many steps that begins like this and ends in an answer."""
         if len(chosen) == count:
-            if chosen and chosen[-1][1] == length:
-                yield chosen
+            finished = tuple(index for index, (_, end) in enumerate(chosen) if end == length)
+            if finished:
+                yield steps, finished
             return
-        for end in range(1, length + 1):
-            for start in range(end):
-                # Ordered by (end, start): a stretch's source always stands before it.
-                if chosen and (end, start) < (chosen[-1][1], chosen[-1][0]):
-                    continue
-                if start and all(earlier[1] != start for earlier in chosen):
-                    continue
-                yield from extend((*chosen, (start, end)))
+        for start, end in spans[spans.index(chosen[-1]) if chosen else 0 :]:
+            sources = [(index,) for index, (_, other) in enumerate(chosen) if other == start] if start else [()]
+            for source in sources:
+                ordinal, subtask = parts[start, end]
+                yield from bundles(count, (*chosen, (start, end)), (*steps, Step(ordinal, subtask, source)))
 
-    if count > 0:
-        yield from extend(())
-
-
-def _linked(spans: Sequence[tuple[int, int]], parts: Mapping[tuple[int, int], tuple[int, str]]) -> Iterator[list[Step]]:
-    """The steps of the stretches, with every way to choose which finished stretch each one continues from."""
-
-    def extend(index: int, steps: list[Step]) -> Iterator[list[Step]]:
-        if index == len(spans):
-            yield steps
-            return
-        start, end = spans[index]
-        ordinal, subtask = parts[start, end]
-        sources = [(earlier,) for earlier in range(index) if start and spans[earlier][1] == start] if start else [()]
-        for source in sources:
-            yield from extend(index + 1, [*steps, Step(ordinal, subtask, source)])
-
-    yield from extend(0, [])
+    for count in range(1, max_steps + 1):
+        for steps, finished in bundles(count - 1, (), ()) if referees else ():
+            yield Workflow((*steps, Step(referees[0], COMPARE[0], finished)))
+        yield from (Workflow(steps) for steps, finished in bundles(count, (), ()) if len(finished) == 1)
 
 
 @lru_cache(maxsize=4096)
