@@ -135,10 +135,14 @@ class Circuit:
 
 @dataclass(slots=True, eq=False)
 class _Turn:
-    """What one call holds of its worker's limits; ``at`` is None until it has its turn, and once that is over."""
+    """What one call holds of its worker's limits: its tokens, from when it has its turn."""
 
     tokens: int
-    at: float | None = None
+    at: float = math.inf
+
+
+_Waiting = tuple[asyncio.AbstractEventLoop, asyncio.Event]
+"""A call that waits for its turn: where, and what wakes it."""
 
 
 class CallLimits:
@@ -158,7 +162,7 @@ class CallLimits:
         self._recent: deque[_Turn] = deque()  # those of the last minute
         self._tokens = 0  # theirs
         self._paused_until = 0.0
-        self._queue: deque[tuple[asyncio.AbstractEventLoop, asyncio.Event]] = deque()
+        self._queue: deque[_Waiting] = deque()
 
     async def take(self, messages: Sequence[Message], sampling: Sampling, deadline: float | None) -> _Turn:
         """Wait for a turn, which must be given back.
@@ -173,14 +177,12 @@ class CallLimits:
             message = f"not sent: the worker named a pause, {left:.1f} s of it are left, beyond the call's deadline"
             raise RateLimited(message, status=None, retry_after=left)
         turn = _Turn(0 if self._tpm is None else sum(most_tokens(messages, sampling)))
+        mine = loop, asyncio.Event()
         with self._lock:
-            if not self._queue and not self._enter(turn, loop.time()):
-                return turn
-            mine = loop, asyncio.Event()
             self._queue.append(mine)
         try:
             async with asyncio.timeout_at(deadline):
-                while wait := self._look(turn, mine):
+                while wait := self._enter(turn, mine):
                     with suppress(TimeoutError):
                         async with asyncio.timeout(None if wait == math.inf else wait):
                             await mine[1].wait()
@@ -198,7 +200,7 @@ class CallLimits:
         """End a turn: whether the call was ``sent``, and its tokens (None is not known: what was assumed stands)."""
         with self._lock:
             self._running -= 1
-            if turn.at is not None and (self._rpm is not None or self._tpm is not None):
+            if turn in self._recent:
                 tokens = turn.tokens if used is None else used
                 self._tokens += (tokens if sent else 0) - turn.tokens
                 turn.tokens = tokens
@@ -211,30 +213,26 @@ class CallLimits:
         if seconds <= LONGEST_RETRY_AFTER_S:
             self._paused_until = max(self._paused_until, asyncio.get_running_loop().time() + seconds)
 
-    def _look(self, turn: _Turn, mine: tuple[asyncio.AbstractEventLoop, asyncio.Event]) -> float:
-        with self._lock:
-            mine[1].clear()
-            return self._enter(turn, mine[0].time()) if self._queue[0] is mine else math.inf
-
-    def _enter(self, turn: _Turn, now: float) -> float:
+    def _enter(self, turn: _Turn, mine: _Waiting) -> float:
         """Take the turn where there is room and return 0, else the seconds until there may be (inf: a call ends)."""
-        if now < self._paused_until:
-            return self._paused_until - now
-        if self._at_once is not None and self._running >= self._at_once:
-            return math.inf
-        if self._rpm is not None or self._tpm is not None:
-            while self._recent and (self._recent[0].at or 0.0) <= now - _MINUTE_S:
-                passed = self._recent.popleft()
-                self._tokens -= passed.tokens
-                passed.at = None
+        with self._lock:
+            now = mine[0].time()
+            mine[1].clear()
+            if self._queue[0] is not mine or (self._at_once is not None and self._running >= self._at_once):
+                return math.inf
+            if now < self._paused_until:
+                return self._paused_until - now
+            while self._recent and self._recent[0].at <= now - _MINUTE_S:
+                self._tokens -= self._recent.popleft().tokens
             crowded = self._rpm is not None and len(self._recent) >= self._rpm
             if crowded or (self._tpm is not None and self._tokens and self._tokens + turn.tokens > self._tpm):
-                return max((self._recent[0].at or 0.0) + _MINUTE_S - now, 0.001)
-            self._recent.append(turn)
-            self._tokens += turn.tokens
-        turn.at = now
-        self._running += 1
-        return 0.0
+                return max(self._recent[0].at + _MINUTE_S - now, 0.001)
+            turn.at = now
+            self._running += 1
+            if self._rpm is not None or self._tpm is not None:
+                self._recent.append(turn)
+                self._tokens += turn.tokens
+            return 0.0
 
     def _wake_next(self) -> None:
         while self._queue:
