@@ -46,15 +46,20 @@ class BudgetMeter:
     """
 
     def __init__(self, budget: Budget, *, now: float, parent: PaidCall | None = None) -> None:
-        _check(budget)
+        for field in fields(budget):
+            value, good = getattr(budget, field.name), False
+            with suppress(TypeError, ArithmeticError):  # a text; a Decimal that is not a number cannot be compared
+                good = value is None or (not isinstance(value, bool) and value >= 0)
+            if not good:
+                expected = "a number of at least 0, or None for no limit"
+                raise ConfigError(f"Budget.{field.name}: got {value!r}, expected {expected}")
         self._budget = budget
         self._started = now
         self._parent = parent
         self._meters: tuple[BudgetMeter, ...] = (self,) if parent is None else (*parent.meter._meters, self)
         self._used: dict[Limit, Amount] = {"calls": 0, "tokens": 0, "dollars": Decimal(0)}
-        self._held = _NOTHING
+        self._held: dict[Limit, Amount] = {"tokens": 0, "dollars": Decimal(0)}
         self._waiters: list[tuple[asyncio.AbstractEventLoop, asyncio.Event]] = []
-        self._errors: list[BudgetExceeded] = []
         ends = [one._started + one._budget.seconds for one in self._meters if one._budget.seconds is not None]
         self.deadline = min(ends, default=None)
         """The event loop's time at which the budget's seconds end; None is never."""
@@ -86,7 +91,15 @@ class BudgetMeter:
             BudgetExceeded: a limit is used up, or what is left is less than ``most``.
         """
         for meter in self._meters:
-            meter._check_room(most)
+            for name, limit in meter._limits("calls", "tokens", "dollars"):
+                used, wanted = meter._used[name], 0 if name == "calls" else getattr(most, name)
+                # A limit of no dollars at all still pays for workers that are free.
+                if used >= limit and (limit > 0 or name != "dollars"):
+                    raise meter.exceeded(name)
+                if used + wanted > limit:
+                    raise meter.exceeded(name, wanted=wanted)
+            if meter.out_of_time():
+                raise meter.exceeded("seconds")
         self.add(calls=1)
 
     def add(self, *, calls: int = 0, tokens: int = 0, dollars: Decimal = Decimal(0)) -> None:
@@ -99,8 +112,8 @@ class BudgetMeter:
     def hold(self, most: Usage, sign: int) -> None:
         """Hold (1) tokens and dollars for a call in flight, or give them back (-1)."""
         for meter in self._meters:
-            held = meter._held
-            meter._held = Usage(held.tokens + sign * most.tokens, dollars=held.dollars + sign * most.dollars)
+            meter._held["tokens"] += sign * most.tokens
+            meter._held["dollars"] += sign * most.dollars
             waiters, meter._waiters = meter._waiters, []
             for loop, waiter in waiters:
                 loop.call_soon_threadsafe(waiter.set)
@@ -129,7 +142,7 @@ class BudgetMeter:
         return self.deadline is not None and asyncio.get_running_loop().time() + _CLOCK_SLACK_S >= self.deadline
 
     def exceeded(self, limit: Limit, *, wanted: object = 0) -> BudgetExceeded:
-        """The error for one limit, remembered as ours; ``wanted`` is what a call that was refused may use."""
+        """The error for one limit; ``wanted`` is what a call that was refused may use."""
         used: object = self._used.get(limit)
         if limit == "seconds":
             used = f"{asyncio.get_running_loop().time() - self._started:.3f}"
@@ -138,13 +151,27 @@ class BudgetMeter:
         message = f"{whose} is spent: {used} {limit[:-1] if used == 1 else limit} used"
         message += f", {allowed} allowed" if allowed is not None else ""
         message += f"; the next call may use {wanted} {limit}" if wanted else ""
-        error = BudgetExceeded(message, limit=limit)
-        self._errors.append(error)
-        return error
+        return BudgetExceeded(message, limit=limit, meter=self)
 
     def ended_in(self, error: BaseException) -> bool:
-        """Whether an error is this budget's end, and not another one's; steps side by side may each meet it."""
-        return any(error is one for one in self._errors)
+        """Whether an error is this budget's end, and not another one's."""
+        return isinstance(error, BudgetExceeded) and error.meter is self
+
+    @asynccontextmanager
+    async def time_limit(self) -> AsyncGenerator[None]:
+        """Cancel what runs inside when the budget's seconds end.
+
+        Raises:
+            BudgetExceeded: they ended.
+        """
+        scope = asyncio.timeout_at(self.deadline)
+        try:
+            async with scope:
+                yield
+        except TimeoutError as error:
+            if not scope.expired():
+                raise
+            raise self.exceeded("seconds") from error
 
     def _limits(self, *names: Limit) -> list[tuple[Limit, Amount]]:
         """Those that this budget has."""
@@ -153,22 +180,8 @@ class BudgetMeter:
 
     def _is_crowded(self, most: Usage) -> bool:
         """Whether this meter lacks no more room for a call than calls in flight hold."""
-        for name, limit in self._limits("tokens", "dollars"):
-            used: Amount = self._used[name] + getattr(most, name)
-            if used <= limit < used + getattr(self._held, name):
-                return True
-        return False
-
-    def _check_room(self, most: Usage) -> None:
-        for name, limit in self._limits("calls", "tokens", "dollars"):
-            used, wanted = self._used[name], 0 if name == "calls" else getattr(most, name)
-            # A limit of no dollars at all still pays for workers that are free.
-            if used >= limit and (limit > 0 or name != "dollars"):
-                raise self.exceeded(name)
-            if used + wanted > limit:
-                raise self.exceeded(name, wanted=wanted)
-        if self.out_of_time():
-            raise self.exceeded("seconds")
+        needed = [(limit, self._used[name] + getattr(most, name), name) for name, limit in self._limits(*self._held)]
+        return any(used <= limit < used + self._held[name] for limit, used, name in needed)
 
 
 class PaidCall:
@@ -239,23 +252,6 @@ def count_attempt() -> None:
         paid.meter.count_call()
 
 
-@asynccontextmanager
-async def time_limit(meter: BudgetMeter | None) -> AsyncGenerator[None]:
-    """Cancel what runs inside when the budget's seconds end.
-
-    Raises:
-        BudgetExceeded: they ended.
-    """
-    scope = asyncio.timeout_at(None if meter is None else meter.deadline)
-    try:
-        async with scope:
-            yield
-    except TimeoutError as error:
-        if meter is None or not scope.expired():
-            raise
-        raise meter.exceeded("seconds") from error
-
-
 def check_price(meter: BudgetMeter | None, worker: Worker) -> None:
     """Refuse to spend dollars, under a dollar budget, at an unknown price.
 
@@ -271,12 +267,3 @@ def check_price(meter: BudgetMeter | None, worker: Worker) -> None:
             f"worker {worker.name!r} has no price, and the budget limits dollars: expected price = {{input, output}} "
             "in US dollars a million tokens (0 for a worker that is free)"
         )
-
-
-def _check(budget: Budget) -> None:
-    for name in (field.name for field in fields(budget)):
-        value, good = getattr(budget, name), False
-        with suppress(TypeError, ArithmeticError):  # a text; a Decimal that is not a number cannot even be compared
-            good = value is None or (not isinstance(value, bool) and value >= 0)
-        if not good:
-            raise ConfigError(f"Budget.{name}: got {value!r}, expected a number of at least 0, or None for no limit")

@@ -97,13 +97,16 @@ def load_toml(
     """
     data = read_toml(path)
     for key, value in values.items():
-        _override(data, key, value)
+        _override(data, key.split("."), value, key)
     for override in overrides:
         key, equals, text = override.partition("=")
         if not equals:
             raise ConfigError(f"override {shorten(override)}: expected key=value, with dots in the key for tables")
-        _refuse_keys({key.rpartition(".")[2].strip(): text.strip()}, "command line")
-        _override(data, key, _toml_value(text.strip()))
+        parts = [part.strip() for part in key.split(".")]
+        if not all(parts):
+            raise ConfigError(f"override {shorten(key)}: expected key=value, with dots in the key for tables")
+        _refuse_keys({parts[-1]: text.strip()}, "command line")
+        _override(data, parts, _toml_value(text.strip()), key)
     return validate(data, model, where=str(path))
 
 
@@ -161,29 +164,22 @@ def validate(data: Mapping[str, object], model: type[T], *, where: str) -> T:
     raise ConfigError(f"{where}: " + "; ".join(lines))
 
 
-def _override(data: Table, key: str, value: object) -> None:
-    """Set one value in ``data``, in place."""
-    parts = [part.strip() for part in key.split(".")]
-    if not all(parts):
-        raise ConfigError(f"override {shorten(key)}: expected key=value, with dots in the key for tables")
-    node = cast(object, data)
-    for depth, part in enumerate(parts):
-        last = depth == len(parts) - 1
-        here = ".".join(parts[:depth]) or "the file"
-        if isinstance(node, dict):
-            table = cast(Table, node)
-            if last:
-                table[part] = value
-            node = table.setdefault(part, {})
-        elif isinstance(node, list):
-            items = cast("list[object]", node)
-            if not part.isdecimal() or int(part) >= len(items):
-                raise ConfigError(f"override {key}: {here} has entries 0 to {len(items) - 1}, got {part!r}")
-            if last:
-                items[int(part)] = value
-            node = items[int(part)]
-        else:
-            raise ConfigError(f"override {key}: {here} holds a {type(node).__name__}, expected a table")
+def _override(node: object, parts: Sequence[str], value: object, key: str) -> object:
+    """The node, changed in place: what ``parts`` lead to is ``value``."""
+    if not parts:
+        return value
+    here, part = ".".join(key.split(".")[: -len(parts)]) or "the file", parts[0]
+    if isinstance(node, dict):
+        table = cast(Table, node)
+        table[part] = _override(table.get(part, {}), parts[1:], value, key)
+    elif isinstance(node, list):
+        items = cast("list[object]", node)
+        if not part.isdecimal() or int(part) >= len(items):
+            raise ConfigError(f"override {key}: {here} has entries 0 to {len(items) - 1}, got {part!r}")
+        items[int(part)] = _override(items[int(part)], parts[1:], value, key)
+    else:
+        raise ConfigError(f"override {key}: {here} holds a {type(node).__name__}, expected a table")
+    return cast(object, node)
 
 
 def _toml_value(text: str) -> object:
@@ -197,11 +193,12 @@ def _toml_value(text: str) -> object:
 
 def _refuse_keys(node: object, where: str, path: str = "") -> None:
     """Raise where an API key seems to be in the file; the message never shows it."""
+    inside: Iterable[tuple[object, object]] = ()
     if isinstance(node, Mapping):
-        items = list(cast("Mapping[object, object]", node).items())
-    else:
-        items = list(enumerate(cast("list[object]", node))) if isinstance(node, list) else []
-    for name, value in items:
+        inside = cast("Mapping[object, object]", node).items()
+    elif isinstance(node, list):
+        inside = enumerate(cast("list[object]", node))
+    for name, value in inside:
         here = f"{path}.{name}" if path else str(name)
         if isinstance(value, str) and (_KEY_NAME.fullmatch(str(name)) or _KEY_VALUE.search(value)):
             raise ConfigError(

@@ -16,7 +16,7 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Literal
 
-from openconductor.budget import BudgetMeter, PaidCall, check_price, open_meter, time_limit
+from openconductor.budget import BudgetMeter, PaidCall, check_price, open_meter
 from openconductor.errors import AuthFailed, OpenConductorError, WorkerError, WorkflowError, WorkflowReason
 from openconductor.events import Answered, Asked, CallEnded, Event, Planned, RoundEnded, StepStarted, StepText
 from openconductor.execution import Asking, Execution, open_context
@@ -136,7 +136,7 @@ class Stage:
                 self.meter = open_meter(budget, now=self._context.origin)
                 if self.meter is not None:
                     self._context = replace(self._context, deadline=self.meter.deadline)
-                async with _UNLIMITED if self.meter is None else time_limit(self.meter):
+                async with _UNLIMITED if self.meter is None else self.meter.time_limit():
                     self.answer = await act(self)
                 error = self.rounds[-1].error if self.answer is None and self.rounds else None
             except OpenConductorError as raised:

@@ -190,11 +190,12 @@ class TaskError(OpenConductorError, RuntimeError):
 
 
 class BudgetExceeded(OpenConductorError, RuntimeError):
-    """The budget of a question or of a run is spent; ``.limit`` names which of calls, tokens, dollars, seconds."""
+    """The budget of a question or of a run is spent; ``.limit`` says which: calls, tokens, dollars, seconds."""
 
-    def __init__(self, message: str, *, limit: str) -> None:
+    def __init__(self, message: str, *, limit: str, meter: object = None) -> None:
         super().__init__(message)
         self.limit = limit
+        self.meter = meter
 
 
 class JournalError(OpenConductorError, RuntimeError):
