@@ -16,7 +16,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from openconductor.baselines.instructions import ALONE, in_gym, merge, revise, solve
-from openconductor.baselines.observed import Observations, text_of
+from openconductor.baselines.observed import text_of
 from openconductor.baselines.pools import Baseline, check_count
 from openconductor.errors import ConfigError
 from openconductor.pool import WorkerPool
@@ -88,26 +88,26 @@ class Collaboration:
         if asked is None:
             return [ROLES[role] for role in self.roles]
         # A chain's seats share out the question's operations; a seat that is left without one looks the work over.
-        chain = sum(role in _CHAIN for role in self.roles)
         phrases = [operation.phrase(wording) for operation, wording in asked.operations]
-        parts = [*phrases[: chain - 1], ", then ".join(phrases[chain - 1 :])] if chain else []
-        parts = [part or revise(asked.text) for part in parts] + [revise(asked.text)] * (chain - len(parts))
+        last = sum(role in _CHAIN for role in self.roles) - 1
+        parts = iter([*phrases[:last], ", then ".join(phrases[last:])] if last > 0 else ())
         told = {"solver": ALONE, "judge": merge(question), "reviser": merge(question), "critic": revise(question)}
-        return [parts.pop(0) if role in _CHAIN else told.get(role, solve(question)) for role in self.roles]
+        return [
+            next(parts, "") or revise(question) if role in _CHAIN else told.get(role, solve(question))
+            for role in self.roles
+        ]
 
 
-COLLABORATIONS: dict[str, Collaboration] = {
-    one.name: one
-    for one in (
-        Collaboration("io", ("solver",), ((),)),
-        Collaboration("cot", ("reasoner",), ((),)),
-        Collaboration("chain-1", ("opener", "closer"), ((), (0,))),
-        Collaboration("chain-2", _CHAIN, ((), (0,), (0, 1))),
-        Collaboration("reflection", ("drafter", "critic", "reviser"), ((), (0,), (0, 1))),
-        Collaboration("debate-2", ("debater",) * 2 + ("judge",), ((), (), (0, 1))),
-        Collaboration("debate-3", ("debater",) * 3 + ("judge",), ((), (), (), (0, 1, 2))),
-    )
-}
+_LIST = (
+    Collaboration("io", ("solver",), ((),)),
+    Collaboration("cot", ("reasoner",), ((),)),
+    Collaboration("chain-1", ("opener", "closer"), ((), (0,))),
+    Collaboration("chain-2", _CHAIN, ((), (0,), (0, 1))),
+    Collaboration("reflection", ("drafter", "critic", "reviser"), ((), (0,), (0, 1))),
+    Collaboration("debate-2", ("debater", "debater", "judge"), ((), (), (0, 1))),
+    Collaboration("debate-3", ("debater", "debater", "debater", "judge"), ((), (), (), (0, 1, 2))),
+)
+COLLABORATIONS = {one.name: one for one in _LIST}
 
 
 class Explorer(Baseline):
@@ -183,13 +183,3 @@ def trial_of(
         if len(one.roles) == len(workers) and one.workflow(workers, question) == workflow:
             return Trial(text, one.name, tuple(pool[worker].name for worker in workers), right, cost)
     return None
-
-
-def trials_of_workers(observations: Observations) -> list[Trial]:
-    """Single workers' outcomes as trials of the mode in which one worker is asked alone, at no known cost."""
-    return [
-        Trial(question, "io", (worker,), share)
-        for question, row in zip(observations.questions, observations.right, strict=True)
-        for worker, share in zip(observations.workers, row, strict=True)
-        if share is not None
-    ]

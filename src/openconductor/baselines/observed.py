@@ -7,6 +7,7 @@ come from questions that nothing is reported on.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from operator import itemgetter
 
 from openconductor.errors import ConfigError
 from openconductor.types import Question
@@ -32,18 +33,17 @@ class Observations:
     answers: tuple[tuple[str | None, ...], ...] = ()
 
     def __post_init__(self) -> None:
-        if not self.questions or not self.workers or len(set(self.workers)) != len(self.workers):
+        size, width = len(self.questions), len(self.workers)
+        if not size or not width or len(set(self.workers)) != width:
             raise ConfigError(
-                f"Observations: got {len(self.questions)} questions and the workers {list(self.workers)}, expected at "
-                "least one of each, and each name once"
+                f"Observations: got {size} questions and the workers {list(self.workers)}, expected at least one of "
+                "each, and each name once"
             )
         for name, table in (("right", self.right), ("answers", self.answers or self.right)):
-            widths = sorted({len(row) for row in table})
-            if len(table) != len(self.questions) or widths != [len(self.workers)]:
-                raise ConfigError(
-                    f"Observations.{name}: got {len(table)} rows of {widths} entries, expected {len(self.questions)} "
-                    f"of {len(self.workers)}"
-                )
+            widths = [len(row) for row in table]
+            if widths != [width] * size:
+                got = f"{len(table)} rows of {sorted(set(widths))} entries"
+                raise ConfigError(f"Observations.{name}: got {got}, expected {size} of {width}")
         for share in (share for row in self.right for share in row if share is not None):
             if not 0 <= share <= 1:
                 raise ConfigError(f"Observations.right: got {share!r}, expected a share from 0 to 1, or None")
@@ -54,11 +54,9 @@ class Observations:
         Where there is no such question, over those on which it was decided itself; None where there is none of these.
         """
         common = [row for row in self.right if None not in row] or self.right
-        shares: dict[str, float | None] = {}
-        for column, worker in enumerate(self.workers):
-            decided = [share for row in common if (share := row[column]) is not None]
-            shares[worker] = sum(decided) / len(decided) if decided else None
-        return shares
+        decided = [[share for share in column if share is not None] for column in zip(*common, strict=True)]
+        means = [sum(shares) / len(shares) if shares else None for shares in decided]
+        return dict(zip(self.workers, means, strict=True))
 
     def best(self) -> str:
         """The worker with the largest share; of several, the first.
@@ -87,10 +85,11 @@ def oracle_observed(observations: Observations) -> tuple[tuple[float | None, str
     >>> oracle_observed(Observations(("a", "b", "c"), ("x", "y"), ((0, 1), (0.5, 0.25), (None, None))))
     ((1, 'y'), (0.5, 'x'), (None, None))
     """
-    rows: list[tuple[float | None, str | None]] = []
-    for row in observations.right:
-        decided = [
-            (share, worker) for share, worker in zip(row, observations.workers, strict=True) if share is not None
-        ]
-        rows.append(max(decided, key=lambda one: one[0], default=(None, None)))
-    return tuple(rows)
+
+    def best(row: tuple[float | None, ...]) -> tuple[float | None, str | None]:
+        named = zip(row, observations.workers, strict=True)
+        return max(
+            ((share, worker) for share, worker in named if share is not None), key=itemgetter(0), default=(None, None)
+        )
+
+    return tuple(map(best, observations.right))

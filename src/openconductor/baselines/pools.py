@@ -7,10 +7,9 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sequence
 from copy import copy
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
-from types import MappingProxyType
-from typing import TYPE_CHECKING, Self
+from typing import Self
 
 from openconductor.episode import Stage
 from openconductor.errors import ConfigError, Refused, WorkerError, caused_by_plan
@@ -18,10 +17,7 @@ from openconductor.execution import find_fault
 from openconductor.pool import WorkerPool
 from openconductor.protocols import CallContext, OnEvent, OnText, Provider
 from openconductor.types import Budget, Completion, Episode, Message, Question, Sampling, Usage, Workflow
-from openconductor.worker import Worker
-
-if TYPE_CHECKING:
-    from openconductor.worker import CompletionStore
+from openconductor.worker import CompletionStore, Worker
 
 Around = Callable[[Callable[[], Awaitable[Completion]]], Awaitable[Completion]]
 
@@ -83,28 +79,26 @@ def ordinal_in(pool: WorkerPool, worker: int | str) -> int:
 
 def changed_pool(pool: WorkerPool, change: Callable[[Worker], Worker]) -> WorkerPool:
     """A pool of the same ordinals, each worker changed."""
-    other = pool.subset(pool.ordinals)
-    object.__setattr__(other, "_workers", MappingProxyType({ordinal: change(worker) for ordinal, worker in pool}))
-    return other
+    return WorkerPool({ordinal: change(worker) for ordinal, worker in pool})
 
 
+@dataclass(frozen=True, slots=True)
 class _Wrapper:
     """A provider whose calls are made by a function, which is handed each as something to await."""
 
-    def __init__(self, provider: Provider, way: Around) -> None:
-        self._provider = provider
-        self._way = way
+    provider: Provider
+    way: Around
 
     async def complete(
         self, messages: Sequence[Message], sampling: Sampling, *, call: CallContext, on_text: OnText | None = None
     ) -> Completion:
         """Complete the conversation, in whatever way the function does."""
-        return await self._way(partial(self._provider.complete, messages, sampling, call=call, on_text=on_text))
+        return await self.way(partial(self.provider.complete, messages, sampling, call=call, on_text=on_text))
 
 
 def around(worker: Worker, way: Around) -> Worker:
     """The same worker, each call made by ``way`` (a function of what to await for the completion)."""
-    return worker.wrapped(lambda provider: _Wrapper(provider, way))
+    return worker.wrapped(partial(_Wrapper, way=way))
 
 
 def forgiving_pool(pool: WorkerPool) -> WorkerPool:

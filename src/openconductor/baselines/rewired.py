@@ -27,15 +27,11 @@ from openconductor.protocols import OnEvent
 from openconductor.types import Budget, Completion, Episode, Question, Step, Workflow
 from openconductor.worker import CompletionStore
 
-Access = Literal["planned", "none", "binary", "all"]
+Access = Literal["index", "none", "binary", "all"]
 """What becomes of a plan's access lists: kept, emptied, ``all`` where there is any, ``all`` everywhere."""
 
-_EXAMPLES: dict[str, ExampleSet] = {
-    "none": "none",
-    "in": "in_distribution",
-    "mixed": "mixed",
-    "out": "out_of_distribution",
-}
+_IN, _OUT = "in_distribution", "out_of_distribution"
+_EXAMPLES: dict[str, ExampleSet] = {"none": "none", "in": _IN, "mixed": "mixed", "out": _OUT}
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +50,7 @@ class Rewired:
     _: KW_ONLY
     one_worker: int | None = None
     subtasks: bool = True
-    access: Access = "planned"
+    access: Access = "index"
     sequential: bool = False
 
     def replaying(self, journal: CompletionStore) -> Rewired:
@@ -100,7 +96,7 @@ def ablated(
     one_worker: int | str | None = None,
     subtasks: bool = True,
     examples: Literal["none", "in", "mixed", "out"] | None = None,
-    access: Literal["index", "none", "binary", "all"] | None = None,
+    access: Access | None = None,
     rounds: int | Literal["planned"] | None = "planned",
     sequential: bool = False,
 ) -> Conductor | Rewired:
@@ -121,29 +117,27 @@ def ablated(
     Raises:
         ConfigError: a value is none of these, or the examples are to change in a template that has none.
     """
-    other = copy(conductor)
-    if rounds != "planned":
-        if rounds is not None and (type(rounds) is not int or rounds < 1):
-            raise ConfigError(f"ablated.rounds: got {rounds!r}, expected a whole number from 1, or None for no limit")
-        other.max_rounds = rounds
+    if rounds not in ("planned", None) and (type(rounds) is not int or rounds < 1):
+        raise ConfigError(f"ablated.rounds: got {rounds!r}, expected a whole number from 1, or None for no limit")
     if access not in (None, "index", "none", "binary", "all"):
         raise ConfigError(f"ablated.access: got {access!r}, expected index, none, binary or all")
-    asks_in_words = conductor.prompt.template == "full"
+    if examples not in (None, *_EXAMPLES):
+        raise ConfigError(f"ablated.examples: got {examples!r}, expected one of {', '.join(_EXAMPLES)}")
+    in_words = conductor.prompt.template == "full"
+    if examples is not None and not in_words:
+        raise ConfigError("ablated.examples: the compact template has no examples, expected a full one")
+    prompt, changed = conductor.prompt, access or "index"
     if examples is not None:
-        if examples not in _EXAMPLES:
-            raise ConfigError(f"ablated.examples: got {examples!r}, expected one of {', '.join(_EXAMPLES)}")
-        if not asks_in_words:
-            raise ConfigError("ablated.examples: the compact template has no examples, expected a full one")
-        other.prompt = replace(other.prompt, examples=_EXAMPLES[examples])
-    changed: Access = "planned"
-    if access in ("index", "binary") and asks_in_words:
-        other.prompt = replace(other.prompt, access=access)
-    elif access is not None and access != "index":
-        changed = access
-    if not subtasks and asks_in_words:
-        other.prompt = replace(other.prompt, subtasks=False)
-        subtasks = True
-    if one_worker is None and subtasks and changed == "planned" and not sequential:
+        prompt = replace(prompt, examples=_EXAMPLES[examples])
+    if in_words and access in ("index", "binary"):
+        prompt, changed = replace(prompt, access=access), "index"
+    if in_words and not subtasks:
+        prompt, subtasks = replace(prompt, subtasks=False), True
+    other = copy(conductor)
+    other.prompt = prompt
+    if rounds != "planned":
+        other.max_rounds = rounds
+    if one_worker is None and subtasks and changed == "index" and not sequential:
         return other
     worker = None if one_worker is None else ordinal_in(conductor.pool, one_worker)
     return Rewired(other, one_worker=worker, subtasks=subtasks, access=changed, sequential=sequential)

@@ -38,7 +38,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from openconductor.baselines.collaboration import COLLABORATIONS, Collaboration, Trial, trials_of_workers
+from openconductor.baselines.collaboration import COLLABORATIONS, Collaboration, Trial
 from openconductor.baselines.instructions import ALONE
 from openconductor.baselines.observed import Observations, text_of
 from openconductor.baselines.pools import Baseline, check_count
@@ -133,14 +133,14 @@ class _Model:
         # A share of right answers counts as both: each example is there once as right and once as wrong.
         self._place = np.array([place[one.question] for one in examples] * 2)
         self._right = np.repeat([1, 0], len(examples))
-        self._weight = np.array(
-            [one.weight * one.right for one in examples] + [one.weight * (1 - one.right) for one in examples]
-        )
+        right, weight = np.array([(one.right, one.weight) for one in examples]).T
+        self._weight = np.r_[weight * right, weight * (1 - right)]
         rows: Any = csr_matrix(self._rows(questions)[self._place])
         table: Any = csr_matrix([[one.parts.get(part, 0.0) for part in parts] for one in examples] * 2)
         self._design: Any = hstack([rows.multiply(table[:, [part]]) for part in range(len(parts))]).tocsr()
-        scale = self._choose_scale(len(questions), seed) if len(questions) >= FEWEST else 1.0
-        self._weights = self._fit(np.full(len(self._right), True), scale, tolerance=1e-4).reshape(len(parts), -1)
+        scales = self._scales(self._choose_scale(seed) if len(questions) >= FEWEST else 1.0)
+        model = _logistic(1e-4).fit(self._design @ scales, self._right, sample_weight=self._weight)
+        self._weights = (model.coef_ @ scales).reshape(len(parts), -1)
 
     def scores(self, question: str) -> dict[str, float]:
         """What each part adds for a question, in units of log odds."""
@@ -148,34 +148,34 @@ class _Model:
         return dict(zip(self.parts, (self._weights @ row).tolist(), strict=True))
 
     def _rows(self, questions: Sequence[str]) -> Floats:
-        rows = self._encode(questions)
-        return np.hstack([np.ones((len(rows), 1)), rows])
+        return np.insert(self._encode(questions), 0, 1.0, axis=1)
 
-    def _fit(self, inside: NDArray[np.bool_], scale: float, *, tolerance: float) -> Floats:
-        """The weights, ``C * D`` in one row, fitted to some of the examples."""
+    def _scales(self, scale: float) -> Any:
+        """The matrix that lets a question's words count ``scale`` times."""
         from scipy.sparse import diags
-        from sklearn.linear_model import LogisticRegression
 
         width = self._design.shape[1] // len(self.parts)
-        scales = np.tile(np.r_[1.0, np.full(width - 1, scale)], len(self.parts))
-        model = LogisticRegression(C=1.0, fit_intercept=False, max_iter=500, tol=tolerance)
-        model.fit(self._design[inside] @ diags(scales), self._right[inside], sample_weight=self._weight[inside])
-        return np.asarray(model.coef_[0] * scales, dtype=np.float64)
+        return diags(np.tile(np.r_[1.0, np.full(width - 1, scale)], len(self.parts)))
 
-    def _choose_scale(self, questions: int, seed: int) -> float:
-        fold = (np.random.default_rng(seed).permutation(questions) % FOLDS)[self._place]
-        losses = np.zeros((len(SCALES), questions))
-        for left_out in range(FOLDS):
-            outside = fold == left_out
-            if outside.all() or not outside.any():
-                continue
-            for index, scale in enumerate(SCALES):
-                score = self._design[outside] @ self._fit(~outside, scale, tolerance=1e-2)
-                loss = (np.logaddexp(0.0, score) - self._right[outside] * score) * self._weight[outside]
-                np.add.at(losses[index], self._place[outside], loss)
+    def _choose_scale(self, seed: int) -> float:
+        from sklearn.model_selection import PredefinedSplit, cross_val_predict
+
+        questions = int(self._place.max()) + 1
+        folds = PredefinedSplit((np.random.default_rng(seed).permutation(questions) % FOLDS)[self._place])
+        weights, losses = {"sample_weight": self._weight}, np.zeros((len(SCALES), questions))
+        for index, scale in enumerate(SCALES):
+            table, how = self._design @ self._scales(scale), "decision_function"
+            score: Any = cross_val_predict(_logistic(1e-2), table, self._right, cv=folds, method=how, params=weights)
+            losses[index] = np.bincount(self._place, (np.logaddexp(0.0, score) - self._right * score) * self._weight)
         worse = losses - losses[losses.sum(axis=1).argmin()]
         allowed = worse.std(axis=1, ddof=1) * math.sqrt(questions)
         return next(scale for scale, more, most in zip(SCALES, worse.sum(axis=1), allowed, strict=True) if more <= most)
+
+
+def _logistic(tolerance: float) -> Any:
+    from sklearn.linear_model import LogisticRegression
+
+    return LogisticRegression(C=1.0, fit_intercept=False, max_iter=500, tol=tolerance)
 
 
 # ── what is saved ────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -206,8 +206,7 @@ class _Router(Baseline):
         super().__init__(pool, f"{router.lower()}-lite")
         if path is None:
             check_count(f"{router}.seed", seed, 0)
-            named = encoder if isinstance(encoder, str) else ""
-            self._lesson = _Lesson(router.lower(), seed, named, **learnt)
+            self._lesson = _Lesson(router.lower(), seed, encoder if isinstance(encoder, str) else "", **learnt)
         else:
             self._lesson = _read_lesson(path, router)
         self._encoder = self._lesson.encoder or encoder
@@ -216,9 +215,8 @@ class _Router(Baseline):
     def _learn(self, parts: Sequence[str], examples: Sequence[_Example], questions: Sequence[str]) -> _Model:
         from threadpoolctl import threadpool_limits
 
-        encode = fit_encoder(self._encoder, questions)
         with threadpool_limits(1):  # sums in one order give equal weights for equal seeds
-            return _Model(parts, examples, encode, self._lesson.seed)
+            return _Model(parts, examples, fit_encoder(self._encoder, questions), self._lesson.seed)
 
     def save(self, path: str | Path) -> None:
         """Write what was learnt from as JSON; an existing file is replaced.
@@ -341,18 +339,15 @@ class MASRouter(_Router):
             )
         if type(cost_weight) not in (int, float) or not 0 <= cost_weight < math.inf:
             raise ConfigError(f"MASRouter.cost_weight: got {cost_weight!r}, expected a number from 0")
-        seen = (*(trials or ()), *(trials_of_workers(observations) if observations is not None else ()))
+        seen = (*(trials or ()), *(_alone(observations) if observations is not None else ()))
         super().__init__(pool, "MASRouter", controller, seed, encoder, trials=seen, cost_weight=cost_weight)
-        self._cost_weight = self._lesson.cost_weight
-        kept = _weighable(self._lesson.trials) if self._cost_weight else self._lesson.trials
-        if not kept:
+        known = self._lesson.trials
+        if not known:
             raise ConfigError("MASRouter: got no trials, expected some")
-        examples = [
-            _Example(one.question, _parts_of(COLLABORATIONS[one.collaboration], one.workers), one.right) for one in kept
-        ]
+        examples = [_Example(one.question, _parts_of(one.collaboration, one.workers), one.right) for one in known]
         parts = sorted({part for one in examples for part in one.parts})
-        self._model = self._learn(parts, examples, [one.question for one in kept])
-        self._costs = _fit_costs(kept, parts)
+        self._model = self._learn(parts, examples, [one.question for one in known])
+        self._costs = _fit_costs(known) if self._lesson.cost_weight else None
 
     def choose(self, question: str) -> tuple[Collaboration, tuple[str, ...]]:
         """The collaboration that is worth most, and its workers' names.
@@ -360,17 +355,18 @@ class MASRouter(_Router):
         Raises:
             ConfigError: no collaboration can be staffed with the workers on offer, as far as was tried.
         """
-        scores = self._model.scores(question)
+        scores, costs = self._model.scores(question), self._costs
 
         def utility(one: Collaboration, team: Sequence[str]) -> float:
-            score = sum(weight * scores[part] for part, weight in _parts_of(one, team).items())
-            cost = sum(count * self._costs[part] for part, count in _seats_of(one, team).items())
-            return 1 / (1 + math.exp(-score)) - self._cost_weight * max(0.0, cost)
+            score = sum(weight * scores[part] for part, weight in _parts_of(one.name, team).items())
+            cost = 0.0 if costs is None else sum(costs[part] * n for part, n in _seats_of(one.name, team).items())
+            return 1 / (1 + math.exp(-score)) - self._lesson.cost_weight * max(0.0, cost)
 
         found: list[tuple[float, Collaboration, tuple[str, ...]]] = []
+        tried = scores if costs is None else costs
         for one in COLLABORATIONS.values():
-            offered = [[name for name in self._names if f"{role}: {name}" in scores] for role in one.roles]
-            if one.name not in scores or not all(offered):
+            offered = [[name for name in self._names if f"{role}: {name}" in tried] for role in one.roles]
+            if one.name not in tried or not all(offered):
                 continue
             seats = zip(one.roles, offered, strict=True)
             team = [max(names, key=lambda name, role=role: scores[f"{role}: {name}"]) for role, names in seats]
@@ -388,43 +384,44 @@ class MASRouter(_Router):
         return await stage.answer_by(chosen.workflow([self._names[name] for name in team], stage.question))
 
 
-def _parts_of(one: Collaboration, team: Sequence[str]) -> dict[str, float]:
+def _alone(observations: Observations) -> list[Trial]:
+    """Single workers' outcomes as trials of the mode in which one worker is asked alone, at no known cost."""
+    return [
+        Trial(question, "io", (worker,), share)
+        for question, row in zip(observations.questions, observations.right, strict=True)
+        for worker, share in zip(observations.workers, row, strict=True)
+        if share is not None
+    ]
+
+
+def _parts_of(collaboration: str, team: Sequence[str]) -> dict[str, float]:
     """What a team's score adds up, each with its weight: the collaboration, who sits in each role, who sits at all.
 
     Those in one role count by their mean, and so do all: a large team is no better for having more seats.
     """
-    parts: defaultdict[str, float] = defaultdict(float, {one.name: 1.0})
-    for role, name in zip(one.roles, team, strict=True):
-        parts[f"{role}: {name}"] += 1 / one.roles.count(role)
+    roles = COLLABORATIONS[collaboration].roles
+    parts: defaultdict[str, float] = defaultdict(float, {collaboration: 1.0})
+    for role, name in zip(roles, team, strict=True):
+        parts[f"{role}: {name}"] += 1 / roles.count(role)
         parts[name] += 1 / len(team)
     return dict(parts)
 
 
-def _seats_of(one: Collaboration, team: Sequence[str]) -> dict[str, int]:
+def _seats_of(collaboration: str, team: Sequence[str]) -> Counter[str]:
     """What a team's cost adds up: the collaboration and each seat."""
-    return {one.name: 1, **Counter(f"{role}: {name}" for role, name in zip(one.roles, team, strict=True))}
+    roles = COLLABORATIONS[collaboration].roles
+    return Counter([collaboration, *(f"{role}: {name}" for role, name in zip(roles, team, strict=True))])
 
 
-def _seats_of_trial(trial: Trial) -> dict[str, int]:
-    return _seats_of(COLLABORATIONS[trial.collaboration], trial.workers)
-
-
-def _weighable(trials: Sequence[Trial]) -> list[Trial]:
-    """The trials whose parts all have a known cost, if only from other trials: what is not known is not free."""
-    priced = {part for trial in trials if trial.cost is not None for part in _seats_of_trial(trial)}
-    kept = [trial for trial in trials if priced.issuperset(_seats_of_trial(trial))]
-    if not kept:
-        raise ConfigError("MASRouter.cost_weight: no trial has a cost, expected some that have")
-    return kept
-
-
-def _fit_costs(trials: Sequence[Trial], parts: Sequence[str]) -> dict[str, float]:
+def _fit_costs(trials: Sequence[Trial]) -> dict[str, float]:
     """What each part adds to a trial's cost: least squares, with a ridge that is small beside one trial."""
+    from sklearn.feature_extraction import DictVectorizer
     from sklearn.linear_model import Ridge
 
     priced = [trial for trial in trials if trial.cost is not None]
     if not priced:
-        return dict.fromkeys(parts, 0.0)
-    table = [[_seats_of_trial(trial).get(part, 0) for part in parts] for trial in priced]
-    fitted = Ridge(alpha=1e-3, fit_intercept=False).fit(table, [trial.cost for trial in priced])
-    return dict(zip(parts, fitted.coef_.tolist(), strict=True))
+        raise ConfigError("MASRouter.cost_weight: no trial has a cost, expected some that have")
+    parts = DictVectorizer()
+    table = parts.fit_transform([_seats_of(one.collaboration, one.workers) for one in priced])
+    fitted = Ridge(alpha=1e-3, fit_intercept=False).fit(table, [one.cost for one in priced])
+    return dict(zip(parts.get_feature_names_out(), fitted.coef_.tolist(), strict=True))

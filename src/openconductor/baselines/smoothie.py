@@ -16,7 +16,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
-from itertools import combinations
 from typing import Literal
 
 import numpy as np
@@ -68,14 +67,14 @@ class Smoothie(Baseline):
         check_count("Smoothie.neighbours", neighbours, 0)
         super().__init__(forgiving_pool(pool), f"smoothie, {mode}")
         self._workflow = Workflow(tuple(Step(worker, ALONE) for worker in pool.ordinals))
-        self._mode = mode
         self._neighbours = neighbours
-        answers = _columns(pool, observations) if observations is not None else []
+        answers = _by_worker(pool, observations) if observations is not None else []
         known = [text for row in answers for text in row if text is not None]
         if observations is not None and not known:
             raise ConfigError("Smoothie.observations: no answers of the pool's workers, expected some")
         self._encode_answers = fit_encoder(encoder or (TFIDF if known else HASHED), known)
         self._distances = np.array([distances(row, self._encode_answers) for row in answers])
+        self._noise = estimate_noise(mean_distances(self._distances)) if mode == "independent" else None
         self._encode: Encoder | None = None
         if observations is not None and mode == "dependent":
             self._encode = fit_encoder(encoder or TFIDF, observations.questions)
@@ -98,29 +97,25 @@ class Smoothie(Baseline):
             question: the question.
             answers: what the workers answer to it; None where one did not.
         """
-        if self._mode == "independent":
-            return estimate_noise(mean_distances(self._distances))
-        own = distances(answers, self._encode_answers)[None]
+        if self._noise is not None:
+            return self._noise
+        own = distances(answers, self._encode_answers)
         if self._encode is None:
-            return estimate_noise(own[0])
+            return estimate_noise(own)
         near = np.argsort(-(self._questions @ self._encode([question])[0]), kind="stable")[: self._neighbours]
-        return estimate_noise(mean_distances(np.concatenate([self._distances[near], own])))
+        return estimate_noise(mean_distances(np.concatenate([self._distances[near], own[None]])))
 
 
 def distances(answers: Sequence[str | None], encoder: Encoder) -> Floats:
     """The squared distances between the vectors of one question's answers, ``D_W_W``; nan where one is missing."""
-    present = [place for place, answer in enumerate(answers) if answer is not None]
-    table = np.full((len(answers), len(answers)), np.nan)
-    if present:
-        vectors = encoder([answer for answer in answers if answer is not None])
-        table[np.ix_(present, present)] = ((vectors[:, None, :] - vectors[None, :, :]) ** 2).sum(axis=2)
-    return table
+    vectors = encoder([answer or "" for answer in answers])
+    vectors[[answer is None for answer in answers]] = np.nan
+    return ((vectors[:, None] - vectors[None]) ** 2).sum(axis=2)
 
 
 def mean_distances(tables_N_W_W: Floats) -> Floats:  # noqa: N803
     """The mean over questions, of those in which both workers answered; nan where there are none."""
-    seen = (~np.isnan(tables_N_W_W)).sum(axis=0)
-    return np.where(seen > 0, np.nansum(tables_N_W_W, axis=0) / np.maximum(seen, 1), np.nan)
+    return np.ma.masked_invalid(tables_N_W_W).mean(axis=0).filled(np.nan)
 
 
 def estimate_noise(distances_W_W: Floats) -> Floats:  # noqa: N803
@@ -134,24 +129,17 @@ def estimate_noise(distances_W_W: Floats) -> Floats:  # noqa: N803
     [0.1, 0.2, 0.9]
     """
     apart = distances_W_W
-    noise = np.full(len(apart), np.inf)
-    for worker in range(len(apart)):
-        others = [other for other in range(len(apart)) if other != worker]
-        said = [(apart[worker, j] + apart[worker, k] - apart[j, k]) / 2 for j, k in combinations(others, 2)]
-        known = [one for one in said if not np.isnan(one)]
-        if known:
-            noise[worker] = np.mean(known)
-    return noise
+    said_W_W_W = (apart[:, :, None] + apart[:, None, :] - apart[None]) / 2  # noqa: N806
+    i, j, k = np.indices(said_W_W_W.shape)
+    said_W_W_W[(i == j) | (i == k) | (j == k)] = np.nan
+    return np.ma.masked_invalid(said_W_W_W).mean(axis=(1, 2)).filled(np.inf)
 
 
-def _columns(pool: WorkerPool, observations: Observations) -> list[list[str | None]]:
-    """The observed answers in the pool's order; None in the column of a worker that was not observed."""
-    places = {name: place for place, name in enumerate(observations.workers)}
-    wanted = [places.get(worker.name) for _, worker in pool]
-    return [
-        [
-            text if place is not None and (text := row[place]) is not None and is_answer(question, text) else None
-            for place in wanted
-        ]
-        for question, row in zip(observations.questions, observations.answers, strict=bool(observations.answers))
-    ]
+def _by_worker(pool: WorkerPool, observations: Observations) -> list[list[str | None]]:
+    """The observed answers in the pool's order; None of a worker that was not observed or did not answer."""
+    found: list[list[str | None]] = []
+    for question, row in zip(observations.questions, observations.answers, strict=bool(observations.answers)):
+        said = dict(zip(observations.workers, row, strict=True))
+        texts = [said.get(worker.name) for _, worker in pool]
+        found.append([text if text is not None and is_answer(question, text) else None for text in texts])
+    return found

@@ -22,7 +22,7 @@ from openconductor.graders.code_tests import CodeTests, IoTest
 from openconductor.serialisation import plain
 from openconductor.tasks import TASKS, load_task
 from openconductor.tasks.check import CheckReport, check_task
-from openconductor.tasks.hub import UnpinnedData
+from openconductor.tasks.dataset import UnpinnedData
 from openconductor.tasks.items import Benchmark, Loaded, Source
 
 task = typer.Typer(help="List benchmarks, look at their problems, check their graders.")
@@ -216,8 +216,8 @@ def _say_source(source: Source) -> None:
     console.say(f"source: {source.dataset}{commit} {source.split}, {rows}")
     for part in source.parts:
         _say_source(part)
-    for name, why in source.left_out[:SHOWN]:
-        console.say(f"left out: {name}: {why}")
+    for one in source.left_out[:SHOWN]:
+        console.say(f"left out: {one.id}: {one.why}")
     for note in source.notes:
         console.say(f"note: {note}")
 

@@ -1,6 +1,6 @@
 """Benchmarks: problems and the grader that judges them. In: a name and options. Out: a task.
 
-``TASKS`` names them lazily as ``module:attribute``; each attribute is a spec of one, or makes it of options.
+``TASKS`` names them lazily as ``module:attribute``; each attribute is a ``Dataset``, or makes a task of options.
 """
 
 from __future__ import annotations
@@ -52,9 +52,9 @@ def load_task(name: str, **options: object) -> Benchmark:
     if isinstance(made, type):
         make = cast("Callable[..., Benchmark]", made)
     else:
-        from openconductor.tasks.dataset import DatasetSpec, DatasetTask
+        from openconductor.tasks.dataset import Dataset, DatasetTask
 
-        make = partial(DatasetTask, cast("DatasetSpec", made))
+        make = partial(cast("Callable[..., Benchmark]", DatasetTask), cast("Dataset", made))
     known = list(inspect.signature(make).parameters)
     given = {option: value for option, value in options.items() if value is not None}
     for option, value in given.items():

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from openconductor.errors import GradingError
 from openconductor.protocols import Grader
-from openconductor.tasks.items import Benchmark, Item, Source
+from openconductor.tasks.items import Benchmark, Source
 from openconductor.types import Grade, Problem
 
 OnProgress = Callable[[int, int], None]
@@ -65,23 +65,26 @@ async def check_task(task: Benchmark, *, concurrency: int = 8, on_progress: OnPr
         ConfigError: an extra that the grader needs is not installed.
     """
     loaded = task.read()
-    answered = [(item, item.canonical) for item in loaded.items if item.canonical is not None]
-    gate = asyncio.Semaphore(concurrency)
-    found: dict[bool | None, dict[int, Finding]] = {True: {}, False: {}, None: {}}
+    answered = [(item.problem, item.canonical) for item in loaded.items if item.canonical is not None]
+    gate, graded = asyncio.Semaphore(concurrency), 0
 
-    async def one(place: int, item: Item, canonical: str) -> None:
+    async def graded_one(problem: Problem, canonical: str) -> Grade:
+        nonlocal graded
         async with gate:
-            grade = await judged(task.grader, item.problem, canonical)
-        found[grade.correct][place] = Finding(item.problem.id, grade.extracted, grade.note)
+            grade = await judged(task.grader, problem, canonical)
+        graded += 1
         if on_progress is not None:
-            on_progress(sum(map(len, found.values())), len(answered))
+            on_progress(graded, len(answered))
+        return grade
 
     async with asyncio.TaskGroup() as group:
-        for place, (item, canonical) in enumerate(answered):
-            group.create_task(one(place, item, canonical))
-    refused, undecided = (tuple(found[verdict][place] for place in sorted(found[verdict])) for verdict in (False, None))
+        running = [(one[0], group.create_task(graded_one(*one))) for one in answered]
+    found: dict[bool | None, list[Finding]] = {True: [], False: [], None: []}
+    for problem, grading in running:
+        grade = grading.result()
+        found[grade.correct].append(Finding(problem.id, grade.extracted, grade.note))
     unanswered = len(loaded.items) - len(answered)
-    return CheckReport(loaded.source, len(found[True]), refused, undecided, unanswered)
+    return CheckReport(loaded.source, len(found[True]), tuple(found[False]), tuple(found[None]), unanswered)
 
 
 async def judged(grader: Grader, problem: Problem, answer: str) -> Grade:

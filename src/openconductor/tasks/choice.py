@@ -12,11 +12,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from functools import partial
 
 from openconductor.graders.choice import LETTERS, ChoiceGrader, choice_prompt, shuffled
-from openconductor.tasks.dataset import DatasetSpec, RowPlace, Shape
-from openconductor.tasks.hub import HubDataset, HubFile, parquet
-from openconductor.tasks.items import Item
+from openconductor.tasks.dataset import Dataset, Shape, parquet
+from openconductor.tasks.items import DataFile, Item
 from openconductor.tasks.rows import Row
 
 _OF_OTHERS = re.compile(
@@ -26,48 +26,52 @@ _OF_OTHERS = re.compile(
 )
 
 
+def choices_of(row: Row, field: str = "choices") -> list[str]:
+    """The texts of as many choices as there may be."""
+    choices = row.texts(field)
+    if not 2 <= len(choices) <= len(LETTERS):
+        raise row.wrong(field, choices, f"2 to {len(LETTERS)} choices")
+    return choices
+
+
 def letter_at(row: Row, field: str, count: int) -> str:
     """The letter of the right choice, given as an index from 0 or as a letter.
 
     Raises:
         TaskError: there is no such choice.
     """
-    letters = LETTERS[:count]
-    value = row.identity(field)
-    if isinstance(value, int):
-        if not 0 <= value < count:
-            raise row.wrong(field, value, f"an index from 0 to {count - 1}, or a letter of {letters}")
-        return letters[value]
-    if len(value.strip()) != 1 or value.strip() not in letters:
+    letters, value = LETTERS[:count], row.identity(field)
+    letter = letters[value : value + 1] if isinstance(value, int) and value >= 0 else str(value).strip()
+    if len(letter) != 1 or letter not in letters:
         raise row.wrong(field, value, f"a letter of {letters}, or an index from 0 to {count - 1}")
-    return value.strip()
+    return letter
 
 
-def _with_choices(row: Row, place: RowPlace) -> Item:
-    return _listed(row, place, "choices", row.text_or("subject", row.text_or("type")))
+def _with_choices(row: Row) -> Item:
+    return _listed(row, "choices", row.text_or("subject", row.text_or("type")))
 
 
-def _with_options(row: Row, place: RowPlace) -> Item:
-    return _listed(row, place, "options", row.text_or("category"))
+def _with_options(row: Row) -> Item:
+    return _listed(row, "options", row.text_or("category"))
 
 
-def _listed(row: Row, place: RowPlace, field: str, subject: str) -> Item:
-    choices = row.choices(field)
-    return _item(row.text("question"), choices, letter_at(row, "answer", len(choices)), subject, place, place.seed)
+def _listed(row: Row, field: str, subject: str) -> Item:
+    choices = choices_of(row, field)
+    return _item(row, row.text("question"), choices, letter_at(row, "answer", len(choices)), subject, row.seed)
 
 
-def _gpqa(row: Row, place: RowPlace) -> Item:
+def _gpqa(row: Row) -> Item:
     columns = ("Correct Answer", "Incorrect Answer 1", "Incorrect Answer 2", "Incorrect Answer 3")
     choices = [row.text(column).strip() for column in columns]
     subject = row.text_or("High-level domain", row.text_or("Subdomain"))
-    return _item(row.text("Question"), choices, "A", subject, place, place.seed or 0)
+    return _item(row, row.text("Question"), choices, "A", subject, row.seed or 0)
 
 
-def _item(question: str, choices: Sequence[str], letter: str, subject: str, place: RowPlace, seed: int | None) -> Item:
+def _item(row: Row, question: str, choices: Sequence[str], letter: str, subject: str, seed: int | None) -> Item:
     if seed is not None and not any(_OF_OTHERS.search(choice) for choice in choices):
-        choices, places = shuffled(choices, f"{seed} {place.id}")
+        choices, places = shuffled(choices, f"{seed} {row.id}")
         letter = LETTERS[places.index(LETTERS.index(letter))]
-    return place.item(choice_prompt(question, choices, subject=subject), letter, f"Answer: {letter}", subject)
+    return row.item(choice_prompt(question, choices, subject=subject), letter, f"Answer: {letter}", subject)
 
 
 SHAPES = (
@@ -76,38 +80,31 @@ SHAPES = (
     Shape(("id", "question", "choices", "answer"), _with_choices, id="id"),
     Shape(("question", "choices", "answer"), _with_choices),
 )
+_dataset = partial(Dataset, shapes=SHAPES, grader=ChoiceGrader)
 
-MMLU = DatasetSpec(
+MMLU = _dataset(
     "mmlu",
     "57 subjects, four choices (Hendrycks et al. 2021)",
-    HubDataset(
-        "cais/mmlu",
-        "c30699e8356da336a370243923dbaf21066bb9fe",
-        "MIT",
-        {
-            "test": parquet("all/test", "74a41822ce7d3def56e1682f958469c04642a5336a5ce912fa375fdb90fb25d7", 14042),
-            "validation": parquet(
-                "all/validation", "66cdf0b090ccb657d18d13cd81e31fdc55c3467da9642ffb178653268a97c8ef", 1531
-            ),
-            "dev": parquet("all/dev", None, 285),
-            "auxiliary_train": parquet("all/auxiliary_train", None, 99842),
-        },
-    ),
-    SHAPES,
-    ChoiceGrader,
+    "cais/mmlu",
+    "c30699e8356da336a370243923dbaf21066bb9fe",
+    "MIT",
+    {
+        "test": parquet("all/test", "74a41822ce7d3def56e1682f958469c04642a5336a5ce912fa375fdb90fb25d7", 14042),
+        "validation": parquet(
+            "all/validation", "66cdf0b090ccb657d18d13cd81e31fdc55c3467da9642ffb178653268a97c8ef", 1531
+        ),
+        "dev": parquet("all/dev", None, 285),
+        "auxiliary_train": parquet("all/auxiliary_train", None, 99842),
+    },
 )
 
-GPQA_DIAMOND = DatasetSpec(
+GPQA_DIAMOND = _dataset(
     "gpqa_diamond",
     "198 graduate-level questions of science, four choices (Rein et al. 2023)",
-    HubDataset(
-        "Idavidrein/gpqa",
-        "633f5ee89ab8ad4522a9f850766b73f62147ffdd",
-        "CC BY 4.0; its authors ask not to publish the questions",
-        {"test": (HubFile("gpqa_diamond.csv", None, 198),)},
-        gated=True,
-    ),
-    SHAPES,
-    ChoiceGrader,
-    ("the order of the choices is drawn: the data put the right one first",),
+    "Idavidrein/gpqa",
+    "633f5ee89ab8ad4522a9f850766b73f62147ffdd",
+    "CC BY 4.0; its authors ask not to publish the questions",
+    {"test": (DataFile("gpqa_diamond.csv", None, 198),)},
+    notes=("the order of the choices is drawn: the data put the right one first",),
+    gated=True,
 )

@@ -8,11 +8,11 @@ Nothing is run here.
 from __future__ import annotations
 
 import re
+from functools import partial
 
 from openconductor.graders.code import CodeGrader
 from openconductor.graders.code_tests import CodeTests, from_asserts, from_rows
-from openconductor.tasks.dataset import DatasetSpec, RowPlace, Shape
-from openconductor.tasks.hub import HubDataset, parquet
+from openconductor.tasks.dataset import Dataset, Shape, parquet
 from openconductor.tasks.items import Item
 from openconductor.tasks.prompts import fenced, function_prompt, program_prompt
 from openconductor.tasks.rows import Row
@@ -41,28 +41,27 @@ def asserted(row: Row, field: str, source: str, entry_point: str | None) -> Code
         return from_asserts(source, entry_point)
 
 
-def _local(row: Row, place: RowPlace) -> Item:
-    tests, question, solution = row_tests(row), row.text("question"), row.text_or("solution")
-    starter = row.text_or("starter_code")
+def _local(row: Row) -> Item:
+    tests, question = row_tests(row), row.text("question")
+    starter, solution = row.text_or("starter_code"), row.text_or("solution")
     text = function_prompt(question, starter=starter) if tests.entry_point else program_prompt(question)
-    return place.item(text, tests, fenced(solution) if solution.strip() else None, row.text_or("subject"))
+    return row.item(text, tests, fenced(solution) if solution.strip() else None, row.text_or("subject"))
 
 
-def _humaneval(row: Row, place: RowPlace) -> Item:
-    tests = asserted(row, "test", row.text("test"), row.text("entry_point"))
-    return _completed(row, place, row.text("prompt"), tests)
+def _humaneval(row: Row) -> Item:
+    return _completed(row, "prompt", asserted(row, "test", row.text("test"), row.text("entry_point")))
 
 
-def _bigcodebench(row: Row, place: RowPlace) -> Item:
-    tests = CodeTests((), row.text("entry_point"), row.text("test"))
-    return _completed(row, place, row.text("complete_prompt"), tests)
+def _bigcodebench(row: Row) -> Item:
+    return _completed(row, "complete_prompt", CodeTests((), row.text("entry_point"), row.text("test")))
 
 
-def _completed(row: Row, place: RowPlace, prompt: str, tests: CodeTests) -> Item:
-    return place.item(function_prompt("", starter=prompt), tests, fenced(prompt + row.text("canonical_solution")))
+def _completed(row: Row, field: str, tests: CodeTests) -> Item:
+    prompt = row.text(field)
+    return row.item(function_prompt("", starter=prompt), tests, fenced(prompt + row.text("canonical_solution")))
 
 
-def _mbpp(row: Row, place: RowPlace) -> Item:
+def _mbpp(row: Row) -> Item:
     asserts = row.texts("test_list")
     if not asserts:
         raise row.wrong("test_list", [], "a list of assertions, of at least one")
@@ -71,7 +70,7 @@ def _mbpp(row: Row, place: RowPlace) -> Item:
     tests = asserted(row, "test_list", "\n".join([*filter(str.strip, before), *asserts]), None)
     # One assertion names the function and its arguments; the others stay hidden.
     example = f"{text.strip()}\n\nName the function `{tests.entry_point}`. For example:\n{fenced(asserts[0])}"
-    return place.item(function_prompt(example), tests, fenced(row.text("code")))
+    return row.item(function_prompt(example), tests, fenced(row.text("code")))
 
 
 LOCAL = Shape(("id", "question", "tests"), _local, id="id")
@@ -81,58 +80,42 @@ SHAPES = (
     Shape(("task_id", "code", "test_list"), _mbpp, id="task_id"),
     LOCAL,
 )
+_dataset = partial(Dataset, shapes=SHAPES, grader=CodeGrader)
 
-HUMANEVAL = DatasetSpec(
+HUMANEVAL = _dataset(
     "humaneval",
     "164 functions to complete (Chen et al. 2021)",
-    HubDataset(
-        "openai/openai_humaneval",
-        "7dce6050a7d6d172f3cc5c32aa97f52fa1a2e544",
-        "MIT",
-        {
-            "test": parquet(
-                "openai_humaneval/test", "2f2871a15fbc95b6c683043359f4ed8e144c5a1c4f24f25f66bc51f598dfcfb6", 164
-            )
-        },
-    ),
-    SHAPES,
-    CodeGrader,
+    "openai/openai_humaneval",
+    "7dce6050a7d6d172f3cc5c32aa97f52fa1a2e544",
+    "MIT",
+    {"test": parquet("openai_humaneval/test", "2f2871a15fbc95b6c683043359f4ed8e144c5a1c4f24f25f66bc51f598dfcfb6", 164)},
 )
 
-MBPP = DatasetSpec(
+MBPP = _dataset(
     "mbpp",
     "short Python functions, the 427 verified ones (Austin et al. 2021)",
-    HubDataset(
-        "google-research-datasets/mbpp",
-        "4bb6404fdc6cacfda99d4ac4205087b89d32030c",
-        "CC BY 4.0",
-        {
-            split: parquet(f"sanitized/{split}", sha256, rows)
-            for split, sha256, rows in (
-                ("test", "e9e9efa2c0d59ef5e55537a9d126b8f875d5ac010a8d75628d76824884e15850", 257),
-                ("train", "d95f8ad6d2fff08fe4826122d6e3e31f75716825d0c5c340d297aca5e9e0de0e", 120),
-                ("validation", "27e065fcab3c863959933328a7fdbf404e1bcb5464b1be6fe0dcd9530e420204", 43),
-                ("prompt", "73c623309b7b5d65fd5661204b35f779f8e66301aa9832d1ad4b8fc3b21151fd", 7),
-            )
-        },
-    ),
-    SHAPES,
-    CodeGrader,
-    ("the prompt shows one of a problem's assertions; the usual one shows all of them",),
+    "google-research-datasets/mbpp",
+    "4bb6404fdc6cacfda99d4ac4205087b89d32030c",
+    "CC BY 4.0",
+    {
+        "test": parquet("sanitized/test", "e9e9efa2c0d59ef5e55537a9d126b8f875d5ac010a8d75628d76824884e15850", 257),
+        "train": parquet("sanitized/train", "d95f8ad6d2fff08fe4826122d6e3e31f75716825d0c5c340d297aca5e9e0de0e", 120),
+        "validation": parquet(
+            "sanitized/validation", "27e065fcab3c863959933328a7fdbf404e1bcb5464b1be6fe0dcd9530e420204", 43
+        ),
+        "prompt": parquet("sanitized/prompt", "73c623309b7b5d65fd5661204b35f779f8e66301aa9832d1ad4b8fc3b21151fd", 7),
+    },
+    notes=("the prompt shows one of a problem's assertions; the usual one shows all of them",),
 )
 
-BIGCODEBENCH_HARD = DatasetSpec(
+BIGCODEBENCH_HARD = _dataset(
     "bigcodebench_hard",
     "148 functions over many libraries, to complete (Zhuo et al. 2024)",
-    HubDataset(
-        "bigcode/bigcodebench-hard",
-        "298d2cc7b96612e15e47313c3603ee124cee0c1f",
-        "Apache-2.0",
-        {"test": parquet("data/v0.1.4", "73a4270b43feb81abefad7bb1b592937c768ea45c3263bedc1cabd30a9a6ce79", 148)},
-    ),
-    SHAPES,
-    CodeGrader,
-    (
+    "bigcode/bigcodebench-hard",
+    "298d2cc7b96612e15e47313c3603ee124cee0c1f",
+    "Apache-2.0",
+    {"test": parquet("data/v0.1.4", "73a4270b43feb81abefad7bb1b592937c768ea45c3263bedc1cabd30a9a6ce79", 148)},
+    notes=(
         "judged by its own unittest classes beside the answer, which a program that tries can get past",
         "some canonical solutions need libraries of 2021 to 2023, or a network: `task check` lists them",
     ),

@@ -1,6 +1,6 @@
-"""A benchmark made of rows, of a pinned data set on the hub or of local files. In: a spec and options. Out: problems.
+"""A benchmark made of rows, of a pinned data set on the hub or of local files. In: a data set, options. Out: problems.
 
-A spec says where the data are, which shapes its rows may have, and who judges. A task is made of it with options:
+A task is made of a ``Dataset`` with options:
 
 ``path``      local data instead: a file, which stands for every split, or a folder of ``<split>.jsonl``
 ``revision``  another commit of the data set than the pinned one
@@ -8,35 +8,36 @@ A spec says where the data are, which shapes its rows may have, and who judges. 
 ``limit``     this many problems only, drawn by ``seed`` and kept in their order
 ``seed``      draws for ``limit``, and draws the order of choices; None leaves choices in their published order
 ``sha256``    what the bytes must hash to (``Source.sha256``)
+
+Files of the hub are fetched one by one and checked against their SHA-256 before anything reads them; no script of a
+data set is ever run. Fetching takes the extra ``tasks`` (``datasets`` and the hub client below it); what was fetched
+before is read from the client's cache, also without a network. A commit or digest is in a task's data only where
+independent public records agree on it (docs/tasks.md lists them). Where none could be had, the revision is None: the
+newest commit is taken, with a warning, and recorded.
 """
 
 from __future__ import annotations
 
+import hashlib
 import heapq
+import re
+import warnings
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 from openconductor.errors import ConfigError, TaskError
 from openconductor.protocols import Grader
-from openconductor.tasks.hub import DataFile, HubDataset, fetch
-from openconductor.tasks.items import Benchmark, Item, Loaded, Source, SourceFile, digest, draw_key
-from openconductor.tasks.rows import Row, Unusable, read_rows, sha256_of
-from openconductor.types import Problem
+from openconductor.tasks.items import Benchmark, DataFile, Item, LeftOut, Loaded, Source, draw_key
+from openconductor.tasks.rows import Row, Unusable, needs, read_rows, sha256_of
+
+COMMIT = re.compile(r"[0-9a-f]{40}")
 
 
-@dataclass(frozen=True, slots=True)
-class RowPlace:
-    """What an adapter needs to know beside its row: whose problem it makes, under which id, and the seed."""
-
-    task: str
-    id: str
-    seed: int | None
-
-    def item(self, question: str, reference: object, canonical: str | None, subject: str = "") -> Item:
-        """The item of this place whose kind is its subject."""
-        return Item(Problem(self.id, question, reference, self.task, kind=subject), canonical, subject)
+class UnpinnedData(UserWarning):
+    """Data of no fixed commit: the same name may hold other problems tomorrow."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,29 +51,42 @@ class Shape:
     """
 
     fields: tuple[str, ...]
-    item: Callable[[Row, RowPlace], Item]
+    item: Callable[[Row], Item]
     id: str | None = None
 
 
+def parquet(path: str, sha256: str | None, rows: int) -> tuple[DataFile, ...]:
+    """A split of one file, the only shard of Parquet."""
+    return (DataFile(f"{path}-00000-of-00001.parquet", sha256, rows),)
+
+
 @dataclass(frozen=True, slots=True)
-class DatasetSpec:
+class Dataset:
     """What a task is made of, beside its options.
 
     Attributes:
-        name: its name in the registry.
+        name: the task's name in the registry.
         about: what it is, in a line.
-        dataset: where its rows are published.
+        id: the name of the data set on the hub.
+        revision: the commit; None where none is known for certain.
+        licence: of the data.
+        splits: the files of each split, the default split first; digests and rows are those at the commit.
         shapes: the forms that a row may have; the first whose fields are all there counts.
         grader: makes the judge.
         notes: what a reader of a run should know about these data.
+        gated: whether its publishers ask who reads it.
     """
 
     name: str
     about: str
-    dataset: HubDataset
+    id: str
+    revision: str | None
+    licence: str
+    splits: Mapping[str, tuple[DataFile, ...]]
     shapes: tuple[Shape, ...]
     grader: Callable[[], Grader]
     notes: tuple[str, ...] = ()
+    gated: bool = False
 
 
 class DatasetTask(Benchmark):
@@ -84,7 +98,7 @@ class DatasetTask(Benchmark):
 
     def __init__(
         self,
-        spec: DatasetSpec,
+        dataset: Dataset,
         *,
         path: str | Path | None = None,
         revision: str | None = None,
@@ -93,107 +107,143 @@ class DatasetTask(Benchmark):
         seed: int | None = None,
         sha256: str | None = None,
     ) -> None:
-        known = spec.dataset.splits
-        if limit is not None and limit < 1:
-            raise ConfigError(f"task option limit: got {limit}, expected 1 or more")
         if path is not None and revision is not None:
             raise ConfigError(f"task option revision: got {revision!r} beside path; a local file has none")
-        if path is None and split and split not in known:
-            raise ConfigError(f"task {spec.name}: got the split {split!r}, expected one of {', '.join(known)}")
         super().__init__(
-            spec.name, spec.about, tuple(dict.fromkeys((split or next(iter(known)), *known))), spec.dataset
+            dataset.name,
+            dataset.about,
+            dataset.splits,
+            dataset.grader(),
+            split=split,
+            limit=limit,
+            dataset=dataset,
+            local=path is not None,
         )
-        self.spec = spec
-        self.path, self.revision = Path(path) if path is not None else None, revision
-        self.limit, self.seed, self.sha256 = limit, seed, sha256
-
-    def _grader(self) -> Grader:
-        return self.spec.grader()
+        self._published, self._limit = dataset, limit
+        self.path, self._revision = Path(path) if path is not None else None, revision
+        self._seed, self._sha256 = seed, sha256
 
     def _read(self, split: str) -> Loaded:
-        files, source = self._files(split)
-        whole = digest([file.sha256 for file in files])
-        if self.sha256 is not None and whole != self.sha256.lower():
-            names = ", ".join(file.name for file in files)
-            raise TaskError(f"task {self.name}: {names}: got the SHA-256 {whole}, expected {self.sha256}")
-        drawn = self._drawn(files, split)
+        expected, source = self._files(split)
+        digests = {path: sha256_of(path, name=file.name) for path, file in expected.items()}
+        for path, file in expected.items():
+            if file.sha256 not in (None, digests[path]):
+                raise TaskError(
+                    f"task {self.name}: {file.name} at {source.revision}: got the SHA-256 {digests[path]}, expected "
+                    f"{file.sha256}; delete it from the hub's cache to fetch it anew"
+                )
+        names = ", ".join(file.name for file in expected.values())
+        whole = digest([*digests.values()])
+        if self._sha256 is not None and whole != self._sha256.lower():
+            raise TaskError(f"task {self.name}: {names}: got the SHA-256 {whole}, expected {self._sha256}")
+        counts = Counter[Path]()
+        rows = self._rows(expected, split, counts)
+        if self._limit is not None:
+            drawn = heapq.nsmallest(self._limit, rows, key=lambda row: draw_key(self._seed or 0, row.id))
+            rows = iter(sorted(drawn, key=lambda row: row.number))
         items: list[Item] = []
-        left_out: list[tuple[str, str]] = []
-        seen: dict[str, str] = {}
-        counts: Counter[Path] = Counter()
+        left_out: list[LeftOut] = []
         fields: list[str] = []
-        for file, row in self._rows(files):
-            counts[file.path] += 1
+        for row in rows:
             fields = fields or sorted(row.values)
-            name = self._id(row, split)
-            if name in seen:
-                raise TaskError(f"{row.where}: the id {name!r} is that of {seen[name]}; expected one of its own")
-            seen[name] = row.where
-            if drawn is None or name in drawn:
-                try:
-                    items.append(self._shape(row).item(row, RowPlace(self.name, name, self.seed)))
-                except Unusable as error:
-                    left_out.append((name, str(error)))
+            try:
+                items.append(self._shape(row).item(row))
+            except Unusable as error:
+                left_out.append(LeftOut(row.id, str(error)))
         if not items:
-            raise TaskError(f"task {self.name}: {files[0].name}: got no row, expected problems")
-        return Loaded(
-            tuple(items),
-            replace(
-                source,
-                pinned=source.pinned or self.sha256 is not None,
-                files=tuple(SourceFile(file.name, file.sha256, counts[file.path]) for file in files),
-                rows=counts.total(),
-                problems=len(items),
-                fields=tuple(fields),
-                left_out=tuple(left_out),
-                notes=self.spec.notes,
-            ),
+            raise TaskError(f"task {self.name}: {names}: got no row, expected problems")
+        source = replace(
+            source,
+            pinned=source.pinned or self._sha256 is not None,
+            sha256=whole,
+            files=tuple(DataFile(file.name, digests[path], counts[path]) for path, file in expected.items()),
+            rows=counts.total(),
+            problems=len(items),
+            fields=tuple(fields),
+            left_out=tuple(left_out),
+            notes=self._published.notes,
         )
+        return Loaded(tuple(items), source)
 
-    def _files(self, split: str) -> tuple[Sequence[DataFile], Source]:
-        """The files of a split, and where they are from."""
-        dataset = self.spec.dataset
-        if self.path is not None:
-            path = self.path / f"{split}.jsonl" if self.path.is_dir() else self.path
-            return (DataFile(path, str(path), sha256_of(path, name=str(path))),), Source("local file", split)
-        if split not in dataset.splits:
-            raise TaskError(
-                f"task {self.name}: got the split {split!r}, expected one of {', '.join(dataset.splits)}; other splits "
-                "need local files: path=FOLDER"
-            )
-        files, commit, pinned = fetch(dataset, split, task=self.name, revision=self.revision)
-        return files, Source(dataset.id, split, commit, pinned, dataset.licence)
+    def _files(self, split: str) -> tuple[dict[Path, DataFile], Source]:
+        """The files of a split with what is known of them, and where they are from."""
+        if self.path is None:
+            return fetch(self._published, split, revision=self._revision)
+        path = self.path / f"{split}.jsonl" if self.path.is_dir() else self.path
+        return {path: DataFile(str(path))}, Source("local file", split)
 
-    def _rows(self, files: Sequence[DataFile]) -> Iterator[tuple[DataFile, Row]]:
-        """All rows, each with its file."""
-        number = 0
-        for file in files:
-            start = number
-            for row in read_rows(file.path, name=file.name, start=start):
-                number += 1
-                yield file, row
-            if file.rows not in (None, number - start):
-                raise TaskError(f"task {self.name}: {file.name}: got {number - start} rows, expected {file.rows}")
-
-    def _drawn(self, files: Sequence[DataFile], split: str) -> set[str] | None:
-        """The ids that a limit keeps; None where there is no limit."""
-        if self.limit is None:
-            return None
-        ids = (self._id(row, split) for _, row in self._rows(files))
-        return set(heapq.nsmallest(self.limit, ids, key=lambda one: draw_key(self.seed or 0, one)))
+    def _rows(self, files: Mapping[Path, DataFile], split: str, counts: Counter[Path]) -> Iterator[Row]:
+        """All rows, each with an id of its own; counts those of each file."""
+        seen: dict[str, str] = {}
+        for path, file in files.items():
+            for row in read_rows(path, name=file.name, start=counts.total()):
+                counts[path] += 1
+                field = self._shape(row).id
+                given = row.identity(field) if field else f"{self.name}/{split}/{row.number}"
+                name = given if isinstance(given, str) else f"{self.name}/{given}"
+                if name in seen:
+                    raise TaskError(f"{row.where}: the id {name!r} is that of {seen[name]}; expected one of its own")
+                seen[name] = row.where
+                yield replace(row, task=self.name, id=name, seed=self._seed)
+            if file.rows not in (None, counts[path]):
+                raise TaskError(f"task {self.name}: {file.name}: got {counts[path]} rows, expected {file.rows}")
 
     def _shape(self, row: Row) -> Shape:
-        """The shape of which the most fields are there (the first that is whole); its adapter says what is missing."""
+        """The first shape whose fields are all there, or else the nearest: its adapter says what is missing."""
 
-        def fit(shape: Shape) -> float:
+        def share(shape: Shape) -> float:
             return sum(name in row.values for name in shape.fields) / len(shape.fields)
 
-        whole = [shape for shape in self.spec.shapes if fit(shape) == 1]
-        return whole[0] if whole else max(reversed(self.spec.shapes), key=fit)
+        whole = [shape for shape in self._published.shapes if share(shape) == 1]
+        return whole[0] if whole else max(reversed(self._published.shapes), key=share)
 
-    def _id(self, row: Row, split: str) -> str:
-        shape = self._shape(row)
-        if shape.id is None:
-            return f"{self.name}/{split}/{row.number}"
-        value = row.identity(shape.id)
-        return value if isinstance(value, str) else f"{self.name}/{value}"
+
+def digest(digests: Sequence[str]) -> str:
+    """One digest for all files; see ``Source.sha256``."""
+    return (
+        digests[0] if len(digests) == 1 else hashlib.sha256("".join(f"{one}\n" for one in digests).encode()).hexdigest()
+    )
+
+
+def fetch(dataset: Dataset, split: str, *, revision: str | None) -> tuple[dict[Path, DataFile], Source]:
+    """Fetch the files of a split; gives their local copies, each with what is known of it at its commit.
+
+    Args:
+        dataset: where they are.
+        split: one of its splits.
+        revision: another commit, branch or tag than the data set's; no digest is known of it.
+
+    Raises:
+        TaskError: they cannot be had. Says how to continue with a local file.
+        ConfigError: the extra is not installed.
+    """
+    commit = revision or dataset.revision or ""
+    pinned = COMMIT.fullmatch(commit) is not None
+    files: dict[Path, DataFile] = {}
+    for file in dataset.splits[split]:
+        path, commit = _download(dataset, file.name, commit or None)  # the other files are of the same commit
+        known = file if commit == dataset.revision else DataFile(file.name)
+        files[path] = replace(known, name=f"{dataset.id}/{file.name}")
+    if not pinned:
+        again = f"{dataset.id} is not pinned; loaded commit {commit}; to load it again: revision={commit!r}"
+        warnings.warn(f"task {dataset.name}: {again}", UnpinnedData, stacklevel=2)
+    return files, Source(dataset.id, split, commit, pinned, dataset.licence)
+
+
+def _download(dataset: Dataset, file: str, revision: str | None) -> tuple[Path, str]:
+    """The local copy of a file, and its commit."""
+    needs("datasets")  # so that one message names one extra, whichever part of it is missing
+    hub: Any = needs("huggingface_hub")
+    errors: Any = needs("huggingface_hub.errors")
+    try:
+        path = Path(hub.hf_hub_download(dataset.id, file, repo_type="dataset", revision=revision))
+    except (OSError, ValueError, errors.HTTPError, errors.EntryNotFoundError) as error:
+        gate = " (its terms must be accepted there, and HF_TOKEN set)" if dataset.gated else ""
+        reason = (str(error).strip() or type(error).__name__).splitlines()[0]
+        raise TaskError(
+            f"task {dataset.name}: {dataset.id}/{file} at {revision or 'its newest commit'}{gate} could not be "
+            f"fetched: {reason}; expected a network, or a local file of JSON Lines: path=FILE (`task`: --path FILE, "
+            "`eval`: --task-path NAME=FILE)"
+        ) from error
+    # The cache keeps a file as .../snapshots/<commit>/<its path>.
+    return path, path.parts[-len(Path(file).parts) - 1]

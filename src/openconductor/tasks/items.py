@@ -6,20 +6,19 @@ problems can be had again.
 
 from __future__ import annotations
 
-import hashlib
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from functools import cached_property
 from hashlib import blake2b
 from typing import TYPE_CHECKING, cast
 
+from openconductor.errors import ConfigError, TaskError
 from openconductor.protocols import Grader
 from openconductor.serialisation import plain
 from openconductor.types import Problem
 
 if TYPE_CHECKING:
-    from openconductor.tasks.hub import HubDataset
+    from openconductor.tasks.dataset import Dataset
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,12 +41,20 @@ class Item:
 
 
 @dataclass(frozen=True, slots=True)
-class SourceFile:
-    """A file as it was read: its name in the data set (or its path), the SHA-256 of its bytes, and its rows."""
+class DataFile:
+    """A file: its name in the data set (or its path), the SHA-256 of its bytes and its rows, where they are known."""
 
     name: str
-    sha256: str
-    rows: int
+    sha256: str | None = None
+    rows: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class LeftOut:
+    """A row that holds no problem that can be graded."""
+
+    id: str
+    why: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,6 +67,7 @@ class Source:
         revision: the commit that was loaded; None for what has none.
         pinned: whether the same bytes are loaded next time: by a full commit hash, or an expected SHA-256.
         licence: of the data, as their publishers name it.
+        sha256: of one file, its own; of several, that of their hex digests, a line each; None where none was read.
         files: what was read.
         rows, problems: how many rows were read, and how many problems were made of them.
         fields: the fields of the first row.
@@ -73,26 +81,18 @@ class Source:
     revision: str | None = None
     pinned: bool = False
     licence: str = "unknown"
-    files: tuple[SourceFile, ...] = ()
+    sha256: str | None = None
+    files: tuple[DataFile, ...] = ()
     rows: int = 0
     problems: int = 0
     fields: tuple[str, ...] = ()
-    left_out: tuple[tuple[str, str], ...] = ()
+    left_out: tuple[LeftOut, ...] = ()
     notes: tuple[str, ...] = ()
     parts: tuple[Source, ...] = ()
 
-    @property
-    def sha256(self) -> str | None:
-        """Of one file, its own; of several, that of their hex digests, a line each; None where no file was read."""
-        return digest([file.sha256 for file in self.files])
-
     def record(self) -> dict[str, object]:
         """For a run's record: plain values that JSON can hold."""
-        known = cast("dict[str, object]", plain(self))
-        first = {name: known[name] for name in ("dataset", "split", "revision", "pinned", "licence")}
-        left_out = [{"id": name, "why": why} for name, why in self.left_out]
-        parts = [part.record() for part in self.parts]
-        return first | {"sha256": self.sha256} | known | {"left_out": left_out, "parts": parts}
+        return cast("dict[str, object]", plain(self))
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,21 +109,40 @@ class Benchmark(ABC):
     Args:
         name: the name in the registry of tasks.
         about: what it is, in a line.
-        splits: the splits that can be loaded, the one loaded by default first.
+        splits: the splits that can be loaded.
+        grader: the judge of its answers.
+        split: the one loaded by default; None is the first.
+        limit: the option of that name, and the ``least`` that it may be.
         dataset: where its rows are published; None where problems are drawn or mixed.
+        local: whether the rows are local, so that there may be other splits.
+
+    Raises:
+        ConfigError: the limit is too low, or there is no such split.
     """
 
-    def __init__(self, name: str, about: str, splits: Sequence[str], dataset: HubDataset | None = None) -> None:
-        self.name = name
-        self.about = about
+    def __init__(
+        self,
+        name: str,
+        about: str,
+        splits: Iterable[str],
+        grader: Grader,
+        *,
+        split: str | None = None,
+        limit: int | None = None,
+        least: int = 1,
+        dataset: Dataset | None = None,
+        local: bool = False,
+    ) -> None:
+        self.name, self.about, self.grader, self.dataset = name, about, grader, dataset
         self.splits = tuple(splits)
-        self.dataset = dataset
+        self._local = local
         self._loaded: dict[str, Loaded] = {}
-
-    @cached_property
-    def grader(self) -> Grader:
-        """The judge of this task's answers; made when it is first asked for."""
-        return self._grader()
+        if limit is not None and limit < least:
+            raise ConfigError(f"task option limit: got {limit}, expected {least} or more")
+        if split:
+            if wrong := self._wrong_split(split):
+                raise ConfigError(wrong)
+            self.splits = tuple(dict.fromkeys((split, *self.splits)))
 
     @property
     def source(self) -> Source:
@@ -144,21 +163,17 @@ class Benchmark(ABC):
         """The problems with all that is known about them; of errors see ``load``."""
         split = split or self.splits[0]
         if split not in self._loaded:
+            if wrong := self._wrong_split(split):
+                raise TaskError(wrong + ("; other splits need local files: path=FOLDER" if self.dataset else ""))
             self._loaded[split] = self._read(split)
         return self._loaded[split]
 
-    @abstractmethod
-    def _grader(self) -> Grader: ...
+    def _wrong_split(self, split: str) -> str:
+        known = self._local or split in self.splits
+        return "" if known else f"task {self.name}: got the split {split!r}, expected one of {', '.join(self.splits)}"
 
     @abstractmethod
     def _read(self, split: str) -> Loaded: ...
-
-
-def digest(digests: Sequence[str]) -> str | None:
-    """One digest for several; see ``Source.sha256``."""
-    if len(digests) < 2:
-        return digests[0] if digests else None
-    return hashlib.sha256("".join(f"{one}\n" for one in digests).encode()).hexdigest()
 
 
 def draw_key(seed: int, name: str) -> bytes:

@@ -20,18 +20,20 @@ import zlib
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import cast
+from typing import Annotated, TypeVar, cast
+
+from pydantic import Field
 
 from openconductor.graders.code import CodeGrader
 from openconductor.graders.code_tests import CodeTests, IoTest, from_json_lines
 from openconductor.serialisation import load
 from openconductor.tasks.code import LOCAL
-from openconductor.tasks.dataset import DatasetSpec, RowPlace, Shape
-from openconductor.tasks.hub import HubDataset, HubFile
-from openconductor.tasks.items import Item
+from openconductor.tasks.dataset import Dataset, Shape
+from openconductor.tasks.items import DataFile, Item
 from openconductor.tasks.prompts import function_prompt, program_prompt
 from openconductor.tasks.rows import Row
 
+T = TypeVar("T")
 LARGEST = 1 << 30
 """Bytes of the largest hidden tests of a problem, decompressed."""
 
@@ -52,20 +54,18 @@ ERRATA: Mapping[str, str] = {name: fault for fault, names in _ERRATA.items() for
 
 
 def hidden_tests(text: str) -> str:
-    """The JSON of hidden tests: as it is, or out of base64, zlib and a pickle of one text, which is not unpickled.
+    """The JSON of a field: as it is, or out of base64, zlib and a pickle of one text, which is not unpickled.
 
     Raises:
         ValueError: it is none of both; the message says at which step.
     """
-    if text.lstrip().startswith("["):
+    if text.lstrip().startswith(("[", "{")):
         return text
-    try:
-        packed = base64.b64decode(text, validate=True)
-    except binascii.Error as error:
-        raise ValueError(f"neither JSON nor base64: {error}") from error
     unzip = zlib.decompressobj()
     try:
-        pickled = unzip.decompress(packed, LARGEST)
+        pickled = unzip.decompress(base64.b64decode(text, validate=True), LARGEST)
+    except binascii.Error as error:
+        raise ValueError(f"neither JSON nor base64: {error}") from error
     except zlib.error as error:
         raise ValueError(f"not compressed: {error}") from error
     if not unzip.eof:
@@ -97,96 +97,77 @@ class _Test:
     output: str
 
 
-def _published(row: Row, place: RowPlace) -> Item:
-    tests = [*_tests(row, "public_test_cases"), *_tests(row, "private_test_cases")]
+@dataclass(frozen=True, slots=True)
+class _Metadata:
+    func_name: Annotated[str, Field(min_length=1)]
+
+
+def _published(row: Row) -> Item:
+    tests = [
+        test
+        for field in ("public_test_cases", "private_test_cases")
+        for test in _json(row, field, list[_Test], "a JSON list of tests with the texts input, output and testtype")
+    ]
     kinds = {test.testtype for test in tests}
     inputs, outputs = [test.input for test in tests], [test.output for test in tests]
-    content, starter, difficulty = row.text("question_content"), row.text_or("starter_code"), row.text_or("difficulty")
+    content, difficulty = row.text("question_content"), row.text_or("difficulty")
     if kinds == {"stdin"}:
         reference, text = CodeTests(tuple(map(IoTest, inputs, outputs))), program_prompt(content)
     elif kinds == {"functional"}:
-        function = _function(row)
+        called = _json(row, "metadata", _Metadata, "a JSON object with the text func_name")
         with row.of_field("private_test_cases"):
-            reference = from_json_lines(inputs, outputs, function)
-        text = function_prompt(content, starter=starter)
+            reference = from_json_lines(inputs, outputs, called.func_name)
+        text = function_prompt(content, starter=row.text_or("starter_code"))
     else:
         raise row.wrong("public_test_cases", sorted(kinds), "tests of one type, stdin or functional")
     slug = row.text_or("question_title").strip().lower().replace(" ", "-")
-    fault = ERRATA.get(place.id) or ERRATA.get(slug)
+    fault = ERRATA.get(row.id) or ERRATA.get(slug)
     return replace(
-        place.item(text, reference, None, difficulty),
+        row.item(text, reference, None, difficulty),
         subject=row.text_or("platform"),
         difficulty=_DIFFICULTIES.get(difficulty),
         tags=(fault,) if fault else (),
     )
 
 
-def _tests(row: Row, field: str) -> list[_Test]:
+def _json(row: Row, field: str, kind: type[T], expected: str) -> T:
+    """What the JSON in a field says."""
     with row.of_field(field):
         found: object = json.loads(hidden_tests(row.text(field)))
     try:
-        return load(list[_Test], found)
+        return load(kind, found)
     except ValueError as error:
-        raise row.wrong(field, found, "a JSON list of tests with the texts input, output and testtype") from error
+        raise row.wrong(field, found, expected) from error
 
 
-def _function(row: Row) -> str:
-    """The function that functional tests call."""
-    try:
-        name = cast("dict[str, object]", json.loads(row.text("metadata")))["func_name"]
-    except (ValueError, TypeError, KeyError) as error:
-        raise row.wrong("metadata", row.values["metadata"], "a JSON object with the text func_name") from error
-    if not isinstance(name, str) or not name:
-        raise row.wrong("metadata", row.values["metadata"], "a JSON object with the text func_name")
-    return name
-
-
-SHAPES = (
-    Shape(
-        ("question_id", "question_content", "public_test_cases", "private_test_cases", "metadata"),
-        _published,
-        id="question_id",
-    ),
-    LOCAL,
+SHAPES = (Shape(("question_id", "question_content", "metadata"), _published, id="question_id"), LOCAL)
+_RELEASE = (
+    DataFile("test.jsonl", "2bd02b38beb48e8c46b5b9987095d999ff38cd8efc255ea5d58974317c48f63f", 400),
+    DataFile("test2.jsonl", "095df7c5daf15f882c51a9deb84085cff1e073495a5dbcf95015a564d485f3a3", 111),
+    DataFile("test3.jsonl", "28ed26cc83363ce3f1fe2d5fad9f8393077beb1907b167a31bd3b32f80801b79", 101),
+    DataFile("test4.jsonl", "d711138ddaebfcf5f8ec6a4283ee677298c0f5c5d374a235af92aaf0584510da", 101),
+    DataFile("test5.jsonl", "7f77571c2a6df0c2a72a3277650309f67e01e0008e18117e624633df53f81214", 167),
+    DataFile("test6.jsonl", "bb4c364f71921c4495a6ad15abe1a927350b720009f4933e2e71f8af0f6fd1f5", 175),
 )
 
-# (rows, SHA-256) of test.jsonl, test2.jsonl, … test6.jsonl.
-_FILES = (
-    (400, "2bd02b38beb48e8c46b5b9987095d999ff38cd8efc255ea5d58974317c48f63f"),
-    (111, "095df7c5daf15f882c51a9deb84085cff1e073495a5dbcf95015a564d485f3a3"),
-    (101, "28ed26cc83363ce3f1fe2d5fad9f8393077beb1907b167a31bd3b32f80801b79"),
-    (101, "d711138ddaebfcf5f8ec6a4283ee677298c0f5c5d374a235af92aaf0584510da"),
-    (167, "7f77571c2a6df0c2a72a3277650309f67e01e0008e18117e624633df53f81214"),
-    (175, "bb4c364f71921c4495a6ad15abe1a927350b720009f4933e2e71f8af0f6fd1f5"),
-)
-_RELEASE = tuple(
-    HubFile(f"test{number if number > 1 else ''}.jsonl", sha256, rows)
-    for number, (rows, sha256) in enumerate(_FILES, start=1)
-)
-_NOTES = (
-    "judged in the mode lcb-compat",
-    "17 problems of the whole set are known to be faulty: their items carry a tag",
-    "no reference solutions are published",
-)
-
-
-def _spec(name: str, about: str, splits: dict[str, tuple[HubFile, ...]]) -> DatasetSpec:
-    dataset = HubDataset(
-        id="livecodebench/code_generation_lite",
-        revision="0fe84c3912ea0c4d4a78037083943e8f0c4dd505",
-        licence="cc (no variant is named); problems of LeetCode, AtCoder and Codeforces",
-        splits=splits,
-    )
-    return DatasetSpec(name, about, dataset, SHAPES, partial(CodeGrader, "lcb-compat"), _NOTES)
-
-
-LIVECODEBENCH_V1 = _spec(
+LIVECODEBENCH_V1 = Dataset(
     "livecodebench_v1",
     "400 contest problems, May 2023 to March 2024 (Jain et al. 2024)",
+    "livecodebench/code_generation_lite",
+    "0fe84c3912ea0c4d4a78037083943e8f0c4dd505",
+    "cc (no variant is named); problems of LeetCode, AtCoder and Codeforces",
     {"test": _RELEASE[:1]},
+    SHAPES,
+    partial(CodeGrader, "lcb-compat"),
+    (
+        "judged in the mode lcb-compat",
+        "17 problems of the whole set are known to be faulty: their items carry a tag",
+        "no reference solutions are published",
+    ),
 )
-LIVECODEBENCH_V6 = _spec(
-    "livecodebench_v6",
-    "the 175 contest problems that release 6 added, to April 2025",
-    {"test": _RELEASE[5:], "release": _RELEASE},
+LIVECODEBENCH_V6 = replace(
+    LIVECODEBENCH_V1,
+    name="livecodebench_v6",
+    about="the 175 contest problems that release 6 added, to April 2025",
+    splits={"test": _RELEASE[5:], "release": _RELEASE},
 )

@@ -18,11 +18,12 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from statistics import fmean
 
-from openconductor.errors import ConfigError, GradingError, TaskError
+from openconductor.errors import ConfigError, GradingError
 from openconductor.protocols import Grader
 from openconductor.tasks.choice import MMLU
-from openconductor.tasks.dataset import DatasetSpec, DatasetTask
+from openconductor.tasks.dataset import DatasetTask
 from openconductor.tasks.items import Benchmark, Item, Loaded, Source, draw_key
 from openconductor.tasks.livecodebench import LIVECODEBENCH_V1
 from openconductor.tasks.math import MATH
@@ -32,13 +33,8 @@ from openconductor.tasks.selection import select
 from openconductor.types import Grade, Problem
 
 PROBLEMS = 960
-PARTS: tuple[tuple[DatasetSpec, str], ...] = (
-    (MATH, "train"),
-    (MMLU, "auxiliary_train"),
-    (RLPR, "train"),
-    (LIVECODEBENCH_V1, "test"),
-)
-"""The tasks of the mix, and the split of each."""
+PARTS = ((MATH, "train"), (MMLU, "auxiliary_train"), (RLPR, "train"), (LIVECODEBENCH_V1, "test"))
+"""The data sets of the mix, and the split of each."""
 SPLIT = "train"
 
 
@@ -89,40 +85,32 @@ class PaperMix(Benchmark):
         split: str = SPLIT,
         outcomes: str | Path | None = None,
     ) -> None:
-        super().__init__(
-            "paper_mix", f"the paper's training mix: {PROBLEMS} hard and diverse problems of four tasks", (SPLIT,)
-        )
-        if limit < len(PARTS):
-            raise ConfigError(f"task option limit: got {limit}, expected {len(PARTS)} or more: one of each part")
-        if split != SPLIT:
-            raise ConfigError(f"task paper_mix: got the split {split!r}, expected {SPLIT!r}")
         if path is not None and not Path(path).is_dir():
-            names = ", ".join(f"{spec.name}.jsonl" for spec, _ in PARTS)
+            names = ", ".join(f"{part.name}.jsonl" for part, _ in PARTS)
             raise ConfigError(f"task paper_mix: got the path {path}, expected a folder of {names}")
-        files = [None if path is None else Path(path) / f"{spec.name}.jsonl" for spec, _ in PARTS]
-        self.parts = [DatasetTask(spec, path=file) for (spec, _), file in zip(PARTS, files, strict=True)]
-        self.limit = limit
-        self.seed = seed
-        self.pass_rates = read_pass_rates(Path(outcomes)) if outcomes is not None else {}
-
-    def _grader(self) -> Grader:
-        return MixGrader({task.name: task.grader for task in self.parts})
+        self.parts = [
+            DatasetTask(part, path=None if path is None else Path(path) / f"{part.name}.jsonl", split=part_split)
+            for part, part_split in PARTS
+        ]
+        about = f"the paper's training mix: {PROBLEMS} hard and diverse problems of four tasks"
+        grader = MixGrader({task.name: task.grader for task in self.parts})
+        super().__init__("paper_mix", about, (SPLIT,), grader, split=split, limit=limit, least=len(PARTS))
+        self._count, self._seed = limit, seed
+        self._pass_rates = read_pass_rates(Path(outcomes)) if outcomes is not None else {}
 
     def _read(self, split: str) -> Loaded:
-        if split != SPLIT:
-            raise TaskError(f"task {self.name}: got the split {split!r}, expected {SPLIT!r}")
         chosen: list[Item] = []
         sources: list[Source] = []
-        notes = [f"seed {self.seed}"]
-        for place, (task, (_, part)) in enumerate(zip(self.parts, PARTS, strict=True)):
-            loaded = task.read(part)
-            share = self.limit // len(self.parts) + (place < self.limit % len(self.parts))
-            items = [_named(item, task.name) for item in loaded.items if not item.tags]
-            picked = select(items, share, seed=self.seed, pass_rates=self.pass_rates)
+        notes = [f"seed {self._seed}"]
+        for place, task in enumerate(self.parts):
+            loaded = task.read()
+            share = self._count // len(PARTS) + (place < self._count % len(PARTS))
+            items = [_named(item) for item in loaded.items if not item.tags]
+            picked = select(items, share, seed=self._seed, pass_rates=self._pass_rates)
             chosen += picked
             sources.append(loaded.source)
-            notes.append(f"{task.name}/{part}: {len(picked)} of {len(items)}, {self._signal(items)}")
-        chosen.sort(key=lambda item: draw_key(self.seed, item.problem.id))
+            notes.append(f"{task.name}/{loaded.source.split}: {len(picked)} of {len(items)}, {self._signal(items)}")
+        chosen.sort(key=lambda item: draw_key(self._seed, item.problem.id))
         source = Source(
             "mix",
             SPLIT,
@@ -137,7 +125,7 @@ class PaperMix(Benchmark):
 
     def _signal(self, items: Sequence[Item]) -> str:
         """What their difficulty was told by."""
-        if measured := sum(item.problem.id in self.pass_rates for item in items):
+        if measured := sum(item.problem.id in self._pass_rates for item in items):
             return f"by the pass rates of {measured}"
         stated = any(item.difficulty is not None for item in items)
         return "by their stated difficulty" if stated else "by diversity alone: nothing says how hard they are"
@@ -153,20 +141,20 @@ def read_pass_rates(path: Path) -> dict[str, float]:
     for row in read_rows(path, name=str(path)):
         name, rate = str(row.identity("id")), row.amount("pass_rate")
         if rate is None:
-            correct = row.values.get("correct", ...)
-            if correct is ...:
-                raise row.wrong("correct", None, "true, false or null, or a pass_rate")
-            if correct is not None and not isinstance(correct, bool):
-                raise row.wrong("correct", correct, "true, false or null")
-            rate = None if correct is None else float(correct)
+            correct = row.values.get("correct", "nothing")
+            if not isinstance(correct, bool | None):
+                raise row.wrong("correct", correct, "true, false or null, or a pass_rate")
+            rate = correct
+        elif not 0 <= rate <= 1:
+            raise row.wrong("pass_rate", rate, "a number from 0 to 1")
         if rate is not None:
-            if not 0 <= rate <= 1:
-                raise row.wrong("pass_rate", rate, "a number from 0 to 1")
             rates.setdefault(name, []).append(rate)
-    return {name: sum(each) / len(each) for name, each in rates.items()}
+    return {name: fmean(each) for name, each in rates.items()}
 
 
-def _named(item: Item, task: str) -> Item:
+def _named(item: Item) -> Item:
     """The item with an id that no other part has."""
-    name = item.problem.id
-    return item if name.startswith(f"{task}/") else replace(item, problem=replace(item.problem, id=f"{task}/{name}"))
+    problem = item.problem
+    if problem.id.startswith(f"{problem.task}/"):
+        return item
+    return replace(item, problem=replace(problem, id=f"{problem.task}/{problem.id}"))

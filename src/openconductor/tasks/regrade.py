@@ -16,7 +16,6 @@ import threading
 from collections.abc import AsyncGenerator, Callable, Iterable
 from contextlib import suppress
 from dataclasses import dataclass
-from functools import cache
 from typing import Literal
 
 from openconductor.errors import ConfigError, TaskError
@@ -28,7 +27,7 @@ from openconductor.graders.math import MathGrader
 from openconductor.protocols import Grader
 from openconductor.sandboxes import Sandbox
 from openconductor.tasks.check import judged
-from openconductor.tasks.choice import letter_at
+from openconductor.tasks.choice import choices_of, letter_at
 from openconductor.tasks.code import row_tests
 from openconductor.tasks.rlpr import free_form_answer
 from openconductor.tasks.rows import Row, json_row
@@ -57,33 +56,24 @@ def submissions(kind: Kind, *, mode: Mode = "strict", sandbox: Sandbox | None = 
         mode: of the code grader.
         sandbox: where programs run; None: the best that this machine has.
     """
+    code = CodeGrader(mode, sandbox)
 
-    @cache
-    def grader(choices: int) -> Grader:
+    def judged_by(row: Row) -> tuple[object, Grader]:
         match kind:
             case "math":
-                return MathGrader()
+                return row.text_or_number("reference"), MathGrader()
             case "freeform":
-                return FreeFormGrader()
+                return free_form_answer(row, "reference"), FreeFormGrader()
             case "code":
-                return CodeGrader(mode, sandbox)
+                return row_tests(row), code
             case "choice":
-                return ChoiceGrader(LETTERS[:choices])
+                count = len(choices_of(row)) if row.has("choices") else len(LETTERS)
+                return letter_at(row, "reference", count), ChoiceGrader(LETTERS[:count])
 
     def read(row: Row) -> Submission:
-        name, count = row.identity("id"), len(LETTERS)
-        match kind:
-            case "math":
-                reference: object = row.text_or_number("reference")
-            case "freeform":
-                reference = free_form_answer(row, "reference")
-            case "code":
-                reference = row_tests(row)
-            case "choice":
-                count = len(row.choices("choices")) if row.has("choices") else count
-                reference = letter_at(row, "reference", count)
-        problem = Problem(str(name), "", reference, "regrade")
-        return Submission(name, problem, row.text("answer", blank=True), grader(count))
+        name = row.identity("id")
+        reference, grader = judged_by(row)
+        return Submission(name, Problem(str(name), "", reference, "regrade"), row.text("answer", blank=True), grader)
 
     return read
 
@@ -108,19 +98,19 @@ async def regrade(
     loop, stopped = asyncio.get_running_loop(), threading.Event()
     window, gate = threading.Semaphore(2 * concurrency), asyncio.Semaphore(concurrency)
     arrived: asyncio.Queue[asyncio.Task[Verdict | None] | Exception | None] = asyncio.Queue()
-    running: set[asyncio.Task[Verdict | None]] = set()
 
-    def ended(task: asyncio.Task[Verdict | None]) -> None:
-        running.discard(task)
-        if not task.cancelled():
-            task.exception()  # seen: should nobody wait for it any more, that is not a fault
+    async def graded(line: bytes, number: int) -> Verdict | None:
+        row = json_row(line, name, number)
+        if row is None:
+            return None
+        one = read(row)
+        async with gate:
+            grade = await judged(one.grader, one.problem, one.answer)
+        return {"id": one.id, "correct": grade.correct, "extracted": grade.extracted, "note": grade.note}
 
     def arrive(line: bytes, number: int) -> None:
         if not stopped.is_set():
-            task = loop.create_task(_judge(line, name, number, read, gate))
-            running.add(task)
-            task.add_done_callback(ended)
-            arrived.put_nowait(task)
+            arrived.put_nowait(loop.create_task(graded(line, number)))
 
     def pump() -> None:
         """In the thread: hand each line to the loop, as soon as there is a place for it."""
@@ -150,17 +140,8 @@ async def regrade(
     finally:
         stopped.set()
         window.release()
-        for task in running:
+        left = [arrived.get_nowait() for _ in range(arrived.qsize())]
+        unwanted = [task for task in left if isinstance(task, asyncio.Task)]
+        for task in unwanted:
             task.cancel()
-
-
-async def _judge(
-    line: bytes, name: str, number: int, read: Callable[[Row], Submission], gate: asyncio.Semaphore
-) -> Verdict | None:
-    row = json_row(line, name, number)
-    if row is None:
-        return None
-    one = read(row)
-    async with gate:
-        grade = await judged(one.grader, one.problem, one.answer)
-    return {"id": one.id, "correct": grade.correct, "extracted": grade.extracted, "note": grade.note}
+        await asyncio.gather(*unwanted, return_exceptions=True)

@@ -10,9 +10,8 @@ from typing import cast, get_args
 
 from openconductor.graders.choice import LETTERS
 from openconductor.graders.freeform import FreeFormAnswer, FreeFormGrader, Kind, kind_of
-from openconductor.tasks.dataset import DatasetSpec, RowPlace, Shape
-from openconductor.tasks.hub import HubDataset, HubFile
-from openconductor.tasks.items import Item
+from openconductor.tasks.dataset import Dataset, Shape
+from openconductor.tasks.items import DataFile, Item
 from openconductor.tasks.prompts import boxed, boxed_prompt
 from openconductor.tasks.rows import Row
 
@@ -35,28 +34,28 @@ def free_form_answer(row: Row, field: str) -> FreeFormAnswer:
     return FreeFormAnswer(text, cast("Kind | None", kind), tolerance)
 
 
-def _local(row: Row, place: RowPlace) -> Item:
+def _local(row: Row) -> Item:
     subject = row.text_or("subject", row.text_or("category"))
-    return _item(row.text("question"), free_form_answer(row, "answer"), subject, place)
+    return _item(row, row.text("question"), free_form_answer(row, "answer"), subject)
 
 
-def _published(row: Row, place: RowPlace) -> Item:
-    turns = [turn for turn in row.objects("prompt") if turn.get("role") == "user"]
-    question = turns[-1].get("content") if turns else None
+def _published(row: Row) -> Item:
+    turns = [turn.get("content") for turn in row.objects("prompt") if turn.get("role") == "user"]
+    question = turns[-1] if turns else None
     if not isinstance(question, str) or not question.strip():
         raise row.wrong("prompt", row.values["prompt"], "a chat with a user's turn")
     judged = row.values["reward_model"]
     answer = cast("dict[str, object]", judged).get("ground_truth") if isinstance(judged, dict) else None
     if not isinstance(answer, str) or not answer.strip():
         raise row.wrong("reward_model", row.values["reward_model"], "an object with the text ground_truth")
-    return _item(question, FreeFormAnswer(answer), row.text_or("ability"), place)
+    return _item(row, question, FreeFormAnswer(answer), row.text_or("ability"))
 
 
-def _item(question: str, answer: FreeFormAnswer, subject: str, place: RowPlace) -> Item:
+def _item(row: Row, question: str, answer: FreeFormAnswer, subject: str) -> Item:
     text = answer.text.strip()
     if (answer.kind or kind_of(text)) == "choice":
         text = text.strip("().")
-    return place.item(boxed_prompt(question), answer, boxed(text), subject)
+    return row.item(boxed_prompt(question), answer, boxed(text), subject)
 
 
 SHAPES = (
@@ -64,11 +63,13 @@ SHAPES = (
     Shape(("id", "question", "answer"), _local, id="id"),
 )
 
-RLPR = DatasetSpec(
+RLPR = Dataset(
     "rlpr",
     "general reasoning with free-form answers, of WebInstruct (Yu et al. 2025)",
-    # No commit: no two independent records of one could be had.
-    HubDataset("openbmb/RLPR-Train-Dataset", None, "CC BY-NC 4.0", {"train": (HubFile("rlpr_train.parquet"),)}),
+    "openbmb/RLPR-Train-Dataset",
+    None,  # no two independent records of a commit could be had
+    "CC BY-NC 4.0",
+    {"train": (DataFile("rlpr_train.parquet"),)},
     SHAPES,
     FreeFormGrader,
     (

@@ -14,19 +14,20 @@ import hashlib
 import importlib
 import json
 import sys
-import tempfile
 import zlib
-from collections.abc import Generator, Iterable, Iterator, Mapping
+from collections.abc import Generator, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType, UnionType
-from typing import Any, BinaryIO, cast
+from typing import Any, cast
 
 from openconductor.config import shorten
 from openconductor.errors import ConfigError, TaskError
-from openconductor.graders.choice import LETTERS
+from openconductor.tasks.items import Item
+from openconductor.types import Problem
 
+_Rows = Iterator[tuple[Mapping[str, object], str]]
 INSTALL = 'pip install "openconductor[tasks]"'
 
 
@@ -42,15 +43,24 @@ class Row:
         values: its fields.
         where: the file and the line, for errors.
         number: its place among the rows of all files of a split, from 0.
+        task, id: whose problem it makes, and under which id.
+        seed: draws the order of choices; None leaves them in their published order.
     """
 
     values: Mapping[str, object]
     where: str
     number: int = 0
+    task: str = ""
+    id: str = ""
+    seed: int | None = None
 
-    def has(self, *fields: str) -> bool:
-        """Whether all these fields are there and are not null."""
-        return all(self.values.get(field) is not None for field in fields)
+    def item(self, question: str, reference: object, canonical: str | None, subject: str = "") -> Item:
+        """The item of this row whose kind is its subject."""
+        return Item(Problem(self.id, question, reference, self.task, kind=subject), canonical, subject)
+
+    def has(self, field: str) -> bool:
+        """Whether a field is there and is not null."""
+        return self.values.get(field) is not None
 
     def text(self, field: str, *, blank: bool = False) -> str:
         """A text; a blank one only where ``blank``."""
@@ -68,32 +78,24 @@ class Row:
         value = self._value(field, str | int | float, "a text or a number")
         return self.text(field) if isinstance(value, str) else str(value)
 
-    def amount(self, field: str) -> float | None:
-        """A number; None where the field is absent or null."""
-        return float(cast(float, self._value(field, int | float, "a number"))) if self.has(field) else None
-
-    def texts(self, field: str) -> tuple[str, ...]:
-        """A list of texts; each may be blank."""
-        return tuple(cast("list[str]", self._list(field, str, "texts")))
-
-    def choices(self, field: str) -> tuple[str, ...]:
-        """The texts of as many choices as there may be."""
-        choices = self.texts(field)
-        if not 2 <= len(choices) <= len(LETTERS):
-            raise self.wrong(field, list(choices), f"2 to {len(LETTERS)} choices")
-        return choices
-
-    def objects(self, field: str) -> list[Mapping[str, object]]:
-        """A list of objects, of at least one."""
-        objects = self._list(field, dict, "objects")
-        if not objects:
-            raise self.wrong(field, objects, "a list of objects, of at least one")
-        return cast("list[Mapping[str, object]]", objects)
-
     def identity(self, field: str) -> str | int:
         """A text that is not blank, or an integer."""
         value = self._value(field, str | int, "a text or an integer")
         return value if isinstance(value, int) else self.text(field)
+
+    def amount(self, field: str) -> float | None:
+        """A number; None where the field is absent or null."""
+        return float(cast(float, self._value(field, int | float, "a number"))) if self.has(field) else None
+
+    def texts(self, field: str) -> list[str]:
+        """A list of texts; each may be blank."""
+        return cast("list[str]", self._list(field, str, "texts"))
+
+    def objects(self, field: str) -> list[Mapping[str, object]]:
+        """A list of objects, of at least one."""
+        if not (objects := self._list(field, dict, "objects")):
+            raise self.wrong(field, objects, "a list of objects, of at least one")
+        return cast("list[Mapping[str, object]]", objects)
 
     def wrong(self, field: str, got: object, expected: str) -> TaskError:
         """The error of a field."""
@@ -117,7 +119,7 @@ class Row:
         return value
 
     def _list(self, field: str, kind: type, what: str) -> list[object]:
-        items = list(cast("Iterable[object]", self._value(field, list | tuple, f"a list of {what}")))
+        items = cast("list[object]", self._value(field, list, f"a list of {what}"))
         for item in items:
             if not isinstance(item, kind):
                 raise self.wrong(field, item, f"nothing but {what} in the list")
@@ -137,27 +139,21 @@ def read_rows(path: Path, *, name: str, start: int = 0) -> Iterator[Row]:
         TaskError: it cannot be read, or a line is no JSON object.
         ConfigError: reading Parquet needs an extra that is not installed.
     """
-    suffix = path.suffix.lower()
+    read = {".parquet": _parquet, ".csv": _csv}.get(path.suffix.lower(), _json_lines)
     try:
-        if suffix == ".parquet":
-            yield from _parquet(path, name, start)
-        elif suffix == ".csv":
-            yield from _csv(path, name, start)
-        else:
-            with gzip.open(path, "rb") if suffix == ".gz" else path.open("rb") as file:
-                yield from _json_lines(cast("BinaryIO", file), name, start)
+        for number, (values, where) in enumerate(read(path, name), start=start):
+            yield Row(values, where, number)
     except (OSError, EOFError, zlib.error) as error:
-        raise _unreadable(path, name, error) from error
+        raise _unreadable(name, error) from error
 
 
-def json_row(data: bytes, name: str, line: int, number: int = 0) -> Row | None:
+def json_row(data: bytes, name: str, line: int) -> Row | None:
     """The JSON object of one line; None where the line is blank.
 
     Args:
         data: the line, with or without its end; before the first one a byte order mark may be.
         name: what errors call the file.
         line: its number, from 1.
-        number: the row's number.
 
     Raises:
         TaskError: it is not UTF-8, not JSON, or no object.
@@ -174,7 +170,7 @@ def json_row(data: bytes, name: str, line: int, number: int = 0) -> Row | None:
         raise TaskError(f"{where}: not JSON: {error}; expected one JSON object a line") from error
     if not isinstance(value, dict):
         raise TaskError(f"{where}: got {shorten(value)}, expected a JSON object")
-    return Row(cast("Mapping[str, object]", value), where, number)
+    return Row(cast("Mapping[str, object]", value), where)
 
 
 def sha256_of(path: Path, *, name: str) -> str:
@@ -187,7 +183,7 @@ def sha256_of(path: Path, *, name: str) -> str:
         with path.open("rb") as file:
             return hashlib.file_digest(file, "sha256").hexdigest()
     except OSError as error:
-        raise _unreadable(path, name, error) from error
+        raise _unreadable(name, error) from error
 
 
 def needs(module: str) -> ModuleType:
@@ -202,39 +198,34 @@ def needs(module: str) -> ModuleType:
         raise ConfigError(f"tasks: {module} is not installed; {INSTALL}") from error
 
 
-def _json_lines(lines: Iterable[bytes], name: str, start: int) -> Iterator[Row]:
-    for line, data in enumerate(lines, start=1):
-        if (row := json_row(data, name, line, start)) is not None:
-            start += 1
-            yield row
+def _json_lines(path: Path, name: str) -> _Rows:
+    with gzip.open(path) if path.suffix.lower() == ".gz" else path.open("rb") as file:
+        for line, data in enumerate(file, start=1):
+            if row := json_row(data, name, line):
+                yield row.values, row.where
 
 
-def _csv(path: Path, name: str, start: int) -> Iterator[Row]:
+def _csv(path: Path, name: str) -> _Rows:
     csv.field_size_limit(min(sys.maxsize, 2**31 - 1))
     try:
         with path.open(encoding="utf-8-sig", newline="") as file:
             reader = csv.DictReader(file)
-            for number, values in enumerate(reader, start=start):
-                fields = {str(key): value for key, value in cast("dict[str | None, object]", values).items() if key}
-                yield Row(fields, f"{name}, line {reader.line_num}", number)
+            for values in reader:
+                yield {str(key): value for key, value in values.items() if key}, f"{name}, line {reader.line_num}"
     except (UnicodeDecodeError, csv.Error) as error:
         raise TaskError(f"{name}: not CSV in UTF-8: {error}") from error
 
 
-def _parquet(path: Path, name: str, start: int) -> Iterator[Row]:
-    datasets: Any = needs("datasets")
-    with tempfile.TemporaryDirectory(prefix="openconductor-") as folder:
-        try:
-            table = datasets.Dataset.from_parquet(str(path), cache_dir=folder, keep_in_memory=True)
-        except (ValueError, datasets.exceptions.DatasetsError) as error:
-            raise TaskError(f"{name}: not Parquet: {error}") from error
-        for number, values in enumerate(table):
-            yield Row(cast("Mapping[str, object]", values), f"{name}, row {number}", start + number)
+def _parquet(path: Path, name: str) -> _Rows:
+    parquet: Any = needs("pyarrow.parquet")
+    try:
+        rows = (row for batch in parquet.ParquetFile(path).iter_batches() for row in batch.to_pylist())
+        for number, values in enumerate(rows):
+            yield values, f"{name}, row {number}"
+    except ValueError as error:
+        raise TaskError(f"{name}: not Parquet: {error}") from error
 
 
-def _unreadable(path: Path, name: str, error: Exception) -> TaskError:
-    if isinstance(error, FileNotFoundError):
-        return TaskError(f"{name}: no such file; expected JSON Lines")
-    if path.is_dir():
-        return TaskError(f"{name}: is a folder; expected a file of JSON Lines")
-    return TaskError(f"{name}: cannot be read: {error}; expected JSON Lines")
+def _unreadable(name: str, error: Exception) -> TaskError:
+    reason = "no such file" if isinstance(error, FileNotFoundError) else f"cannot be read: {error}"
+    return TaskError(f"{name}: {reason}; expected JSON Lines")

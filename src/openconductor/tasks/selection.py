@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Mapping, Sequence
 
 from openconductor.tasks.items import Item, draw_key
@@ -41,52 +41,50 @@ def select(
         seed: draws what difficulty and diversity leave open.
         pass_rates: measured, by id: the fraction of answers that were right, 0 to 1.
     """
-    return _spread(_hardest(items, count, seed, pass_rates or {}), count, seed)
-
-
-def _hardest(items: Sequence[Item], count: int, seed: int, pass_rates: Mapping[str, float]) -> list[Item]:
-    hardness = {item.problem.id: _hardness(item, pass_rates) for item in items}
+    hardness = {item.problem.id: _hardness(item, pass_rates or {}) for item in items}
     ordered = sorted(items, key=lambda item: (hardness[item.problem.id], draw_key(seed, item.problem.id)), reverse=True)
-    if len(ordered) <= POOL * count:
-        return ordered
-    last = hardness[ordered[POOL * count - 1].problem.id]
-    return [item for item in ordered if hardness[item.problem.id] >= last][: LARGEST_POOL * count]
+    if len(ordered) > POOL * count:
+        least = hardness[ordered[POOL * count - 1].problem.id]
+        ordered = [item for item in ordered if hardness[item.problem.id] >= least][: LARGEST_POOL * count]
+    return _spread(ordered, count, seed)
 
 
 def _hardness(item: Item, pass_rates: Mapping[str, float]) -> tuple[int, float]:
     """What to sort by, the hardest the greatest."""
-    rate = pass_rates.get(item.problem.id)
-    if rate is not None:
-        return (3, 1 - rate) if 0 < rate < 1 else (1 if rate == 0 else 0, 0.0)
-    return 2, 0.5 if item.difficulty is None else item.difficulty
+    match pass_rates.get(item.problem.id):
+        case None:
+            return 2, 0.5 if item.difficulty is None else item.difficulty
+        case 0:
+            return 1, 0.0
+        case 1:
+            return 0, 0.0
+        case rate:
+            return 3, 1 - rate
 
 
 def _spread(items: Sequence[Item], count: int, seed: int) -> list[Item]:
     """Take turns among subjects, each giving what is least like what it gave before."""
-    vectors = dict(
-        zip((item.problem.id for item in items), tf_idf([item.problem.question for item in items]), strict=True)
-    )
+    vectors = dict(zip(map(_id, items), tf_idf([item.problem.question for item in items]), strict=True))
+    likeness = dict.fromkeys(vectors, 0.0)
     subjects: dict[str, list[Item]] = {}
     for item in items:
         subjects.setdefault(item.subject, []).append(item)
-    order = sorted(subjects, key=lambda subject: draw_key(seed, subject))
-    likeness = dict.fromkeys(vectors, 0.0)
+    turns = deque(sorted(subjects, key=lambda subject: draw_key(seed, subject)))
     chosen: list[Item] = []
-    while len(chosen) < count and order:
-        for subject in list(order):
-            left = subjects[subject]
-            pick = min(left, key=lambda item: (likeness[item.problem.id], draw_key(seed, item.problem.id)))
-            left.remove(pick)
-            chosen.append(pick)
-            if not left:
-                order.remove(subject)
-            if len(chosen) == count:
-                break
-            new = vectors[pick.problem.id]
-            for item in left:
-                name = item.problem.id
-                likeness[name] = max(likeness[name], cosine(vectors[name], new))
+    while len(chosen) < count and turns:
+        subject = turns.popleft()
+        left = subjects[subject]
+        chosen.append(min(left, key=lambda item: (likeness[_id(item)], draw_key(seed, _id(item)))))
+        left.remove(chosen[-1])
+        for name in map(_id, left):
+            likeness[name] = max(likeness[name], cosine(vectors[name], vectors[_id(chosen[-1])]))
+        if left:
+            turns.append(subject)
     return chosen
+
+
+def _id(item: Item) -> str:
+    return item.problem.id
 
 
 def tf_idf(texts: Sequence[str]) -> list[Vector]:
@@ -105,12 +103,10 @@ def tf_idf(texts: Sequence[str]) -> list[Vector]:
             for word, often in count.items()
         }
         length = math.sqrt(sum(weight * weight for weight in weights.values()))
-        vectors.append({word: weight / length for word, weight in weights.items() if weight} if length else {})
+        vectors.append({word: weight / length for word, weight in weights.items() if weight})
     return vectors
 
 
 def cosine(one: Vector, other: Vector) -> float:
     """The cosine of two vectors of length 1; 0 where one is empty."""
-    if len(one) > len(other):
-        one, other = other, one
-    return math.fsum(weight * other[word] for word, weight in one.items() if word in other)
+    return math.fsum(one[word] * other[word] for word in one.keys() & other.keys())

@@ -18,7 +18,7 @@ sys.path.insert(0, str(Path(__file__).parent))
 from planted import Say, answers, asked, attempts, planted_pool
 from topics import draw_topics
 
-from openconductor.baselines.collaboration import COLLABORATIONS, ROLES, Explorer, Trial, trial_of, trials_of_workers
+from openconductor.baselines.collaboration import COLLABORATIONS, ROLES, Explorer, Trial, trial_of
 from openconductor.baselines.observed import Observations
 from openconductor.baselines.routers import MASRouter, RouterDC, fit_encoder
 from openconductor.errors import ConfigError
@@ -139,7 +139,6 @@ def test_a_masked_outcome_is_no_wrong_one() -> None:
     assert {router.choose(question) for question in ASKED} == {"sure"}
     alone = MASRouter(pool, observations=masked)
     assert {alone.choose(question)[1] for question in ASKED} == {("sure",)}
-    assert [trial.workers for trial in trials_of_workers(Observations(("a",), ("x", "y"), ((1, None),)))] == [("x",)]
 
 
 def test_a_worker_of_which_nothing_was_decided_is_never_chosen() -> None:

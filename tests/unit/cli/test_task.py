@@ -13,7 +13,7 @@ from openconductor import cli
 from openconductor.graders.math import MathGrader
 from openconductor.tasks import TASKS
 from openconductor.tasks.dataset import DatasetTask
-from openconductor.tasks.hub import UnpinnedData
+from openconductor.tasks.dataset import UnpinnedData
 from openconductor.tasks.items import Loaded
 from openconductor.types import Grade, Problem
 

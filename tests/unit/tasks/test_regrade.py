@@ -1,18 +1,23 @@
-"""Grading as it streams: order, bounds, and lines that are none."""
+"""Grading as it streams: order, bounds, and lines that are none; and whether a task accepts its own gold answers."""
 
 from __future__ import annotations
 
 import asyncio
 import json
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import aclosing
 
 import pytest
 
-from openconductor.errors import ConfigError, GradingError, TaskError
+from openconductor.errors import ConfigError, GradingError, SandboxError, TaskError
 from openconductor.graders.code import CodeGrader
+from openconductor.graders.code_compare import Mode
 from openconductor.graders.code_tests import CallTest, CodeTests, IoTest
+from openconductor.tasks import load_task
+from openconductor.tasks.check import Finding, check_task
+from openconductor.tasks.gym import GymTask
+from openconductor.tasks.items import Benchmark, Item, Loaded, Source
 from openconductor.tasks.regrade import Submission, regrade, submissions
 from openconductor.tasks.rows import Row, json_row
 from openconductor.types import Grade, Problem
@@ -159,56 +164,67 @@ async def test_an_extra_that_is_missing_ends_the_stream_without_a_sound_of_the_o
 
 
 # ── the fields of each grader ────────────────────────────────────────────────────────────────────────────────────────
-def submission(grader, **values: object) -> Submission:
+@pytest.mark.parametrize(
+    ("kind", "rows"),
+    [
+        (
+            "math",
+            [
+                ({"reference": "42", "answer": "\\boxed{42}"}, True),
+                ({"reference": 42, "answer": "Answer: 42"}, True),
+                ({"reference": 0.5, "answer": "\\boxed{1/2}"}, True),
+                ({"reference": "\\frac{1}{2}", "answer": "\\boxed{0.5}"}, True),
+                ({"reference": "7", "answer": ""}, False),
+            ],
+        ),
+        (
+            "choice",
+            [
+                ({"reference": "B", "choices": ["x", "y"], "answer": "Answer: B"}, True),
+                ({"reference": 1, "choices": ["x", "y"], "answer": "Answer: B"}, True),
+                ({"reference": "E", "answer": "Answer: E"}, True),
+                ({"reference": 0, "choices": ["x", "y"], "answer": "Answer: C"}, False),
+            ],
+        ),
+        (
+            "freeform",
+            [
+                ({"reference": "9.8 m/s^2", "answer": "\\boxed{9.80 m/s^2}"}, True),
+                ({"reference": 100, "tolerance": 0.1, "answer": "\\boxed{95}"}, True),
+                ({"reference": "the cell", "kind": "text", "answer": "\\boxed{a membrane}"}, None),
+                ({"reference": "C", "kind": "choice", "answer": "Answer: D"}, False),
+            ],
+        ),
+    ],
+)
+async def test_each_grader_has_its_own_fields(kind, rows) -> None:
+    lines = [line(id=place, **row) for place, (row, _) in enumerate(rows)]
+    assert [one["correct"] for one in await graded(lines, submissions(kind))] == [correct for _, correct in rows]
+
+
+def submission(grader, mode: Mode = "strict", **values: object) -> Submission:
     row = json_row(line(id="a", answer="", **values), "stdin", 1)
     assert isinstance(row, Row)
-    return submissions(grader)(row)
+    return submissions(grader, mode=mode)(row)
 
 
-def verdicts_of(kind, rows: Sequence[dict[str, object]]) -> list[bool | None]:
-    lines = [line(id=place, **row) for place, row in enumerate(rows)]
-    return [one["correct"] for one in asyncio.run(graded(lines, submissions(kind)))]  # type: ignore[misc]
-
-
-def test_math_takes_a_text_or_a_number() -> None:
-    rows = [
-        ("42", "\\boxed{42}"),
-        (42, "Answer: 42"),
-        (0.5, "\\boxed{1/2}"),
-        ("\\frac{1}{2}", "\\boxed{0.5}"),
-        ("7", ""),
-    ]
-    assert verdicts_of("math", [{"reference": gold, "answer": said} for gold, said in rows]) == [True] * 4 + [False]
-
-
-def test_choice_takes_a_letter_or_an_index_and_knows_how_many_there_are() -> None:
-    rows: list[dict[str, object]] = [
-        {"reference": "B", "choices": ["x", "y"], "answer": "Answer: B"},
-        {"reference": 1, "choices": ["x", "y"], "answer": "Answer: B"},
-        {"reference": "E", "answer": "Answer: E"},
-        {"reference": 0, "choices": ["x", "y"], "answer": "Answer: C"},
-    ]
-    assert verdicts_of("choice", rows) == [True, True, True, False]
-
-
-def test_freeform_takes_kind_and_tolerance() -> None:
-    rows: list[dict[str, object]] = [
-        {"reference": "9.8 m/s^2", "answer": "\\boxed{9.80 m/s^2}"},
-        {"reference": 100, "tolerance": 0.1, "answer": "\\boxed{95}"},
-        {"reference": "the cell", "kind": "text", "answer": "\\boxed{a membrane}"},
-        {"reference": "C", "kind": "choice", "answer": "Answer: D"},
-    ]
-    assert verdicts_of("freeform", rows) == [True, True, None, False]
-
-
-def test_code_takes_tests_in_each_form_and_runs_nothing_yet() -> None:
-    stdin = submission("code", tests=[{"input": "1", "output": "1"}])
+@pytest.mark.parametrize("mode", ["strict", "lcb-compat"])
+def test_code_takes_tests_in_each_form_and_the_mode_and_runs_nothing_yet(mode: Mode) -> None:
+    stdin = submission("code", mode, tests=[{"input": "1", "output": "1"}])
     assert stdin.problem.reference == CodeTests((IoTest("1", "1"),))
     assert isinstance(stdin.grader, CodeGrader)
+    assert stdin.grader.mode == mode
     calls = submission("code", tests=[{"args": [1], "expected": 2}], starter_code="def up(x):")
     assert calls.problem.reference == CodeTests((CallTest((1,), 2),), "up")
     program = submission("code", tests="def check(candidate):\n    assert candidate(1) == 2", entry_point="up")
     assert program.problem.reference == CodeTests((CallTest((1,), 2, {}, "python"),), "up")
+
+
+@pytest.mark.parametrize("name", ["humaneval", "mbpp", "bigcodebench_hard", "livecodebench_v1", "livecodebench_v6"])
+def test_figures_of_livecodebench_are_judged_as_it_judges_and_all_others_strictly(name: str) -> None:
+    grader = load_task(name).grader
+    assert isinstance(grader, CodeGrader)
+    assert grader.mode == ("lcb-compat" if name.startswith("livecodebench") else "strict")
 
 
 @pytest.mark.parametrize(
@@ -217,7 +233,7 @@ def test_code_takes_tests_in_each_form_and_runs_nothing_yet() -> None:
         ("math", {}, "field 'reference': missing"),
         ("math", {"reference": ""}, "field 'reference': got ''"),
         ("choice", {"reference": "C", "choices": ["x", "y"]}, "field 'reference': got 'C', expected a letter of AB"),
-        ("choice", {"reference": 2, "choices": ["x", "y"]}, "field 'reference': got 2, expected an index from 0 to 1"),
+        ("choice", {"reference": 2, "choices": ["x", "y"]}, "field 'reference': got 2, expected a letter of AB, or an"),
         ("choice", {"reference": 0, "choices": ["x"]}, "field 'choices': got .* expected 2 to 10 choices"),
         ("freeform", {"reference": "1", "kind": "maths"}, "field 'kind': got 'maths'"),
         ("freeform", {"reference": "1", "tolerance": -1}, "field 'tolerance': got -1"),
@@ -230,3 +246,56 @@ def test_code_takes_tests_in_each_form_and_runs_nothing_yet() -> None:
 def test_a_field_that_is_wrong_is_an_error_that_names_it(grader, values: dict[str, object], message: str) -> None:
     with pytest.raises(TaskError, match=f"stdin, line 1: {message}"):
         submission(grader, **values)
+
+
+# ── does a task accept its own gold answers? ─────────────────────────────────────────────────────────────────────────
+class Told:
+    """A grader that does what the reply says."""
+
+    async def grade(self, problem: Problem, answer: str) -> Grade:
+        match answer:
+            case "raise":
+                raise GradingError("the reference has no value")
+            case "sandbox":
+                raise SandboxError("no sandbox works here")
+        return Grade({"right": True, "wrong": False}.get(answer), answer, f"said {answer}")
+
+
+class Prepared(Benchmark):
+    """A task of replies that are prepared."""
+
+    def __init__(self, *replies: str | None) -> None:
+        super().__init__("prepared", "", ("test",), Told())
+        self.replies = replies
+
+    def _read(self, split: str) -> Loaded:
+        items = [Item(Problem(f"p{n}", "", "", "demo"), canonical=reply) for n, reply in enumerate(self.replies)]
+        return Loaded(tuple(items), Source("drawn", split))
+
+
+async def test_replies_are_told_apart_by_what_became_of_them() -> None:
+    told: list[tuple[int, int]] = []
+    task = Prepared("right", "wrong", None, "undecided", "raise", "right", "sandbox")
+    found = await check_task(task, on_progress=lambda done, total: told.append((done, total)))
+    assert (found.accepted, found.unanswered, found.ok) == (2, 1, False)
+    assert found.refused == (Finding("p1", "wrong", "said wrong"),)
+    assert [(one.id, one.note) for one in found.undecided] == [
+        ("p3", "said undecided"),
+        ("p4", "undecided: the reference has no value"),
+        ("p6", "undecided: no sandbox works here"),
+    ]
+    assert told == [(done, 6) for done in range(1, 7)]
+
+
+@pytest.mark.parametrize(
+    ("replies", "ok"),
+    [(("right", "raise"), True), (("raise", "sandbox"), False), (("right", "wrong"), False), ((None, None), True)],
+)
+async def test_what_is_undecided_is_no_failure_unless_all_is(replies: tuple[str | None, ...], ok: bool) -> None:
+    assert (await check_task(Prepared(*replies))).ok == ok
+
+
+async def test_the_gym_accepts_all_of_its_own_answers() -> None:
+    found = await check_task(GymTask(limit=60, split="train"))
+    assert (found.accepted, found.refused, found.undecided, found.unanswered, found.ok) == (60, (), (), 0, True)
+    assert found.source.split == "train"
