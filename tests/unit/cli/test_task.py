@@ -12,8 +12,7 @@ import pytest
 from openconductor import cli
 from openconductor.graders.math import MathGrader
 from openconductor.tasks import TASKS
-from openconductor.tasks.dataset import DatasetTask
-from openconductor.tasks.dataset import UnpinnedData
+from openconductor.tasks.dataset import DatasetTask, UnpinnedData
 from openconductor.tasks.items import Loaded
 from openconductor.types import Grade, Problem
 
