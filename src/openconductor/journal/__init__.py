@@ -24,7 +24,6 @@ from collections.abc import Callable, Mapping
 from concurrent.futures import Future
 from contextlib import ExitStack, closing, suppress
 from pathlib import Path
-from types import TracebackType
 from typing import Literal, NamedTuple
 
 from openconductor.errors import ConfigError, JournalError
@@ -39,7 +38,7 @@ from openconductor.journal.reading import (
     Spending,
     Totals,
 )
-from openconductor.journal.rows import BatchWriter, Item, Kept
+from openconductor.journal.rows import BatchWriter, Item
 from openconductor.privacy import Privacy
 
 __all__ = [
@@ -100,7 +99,7 @@ class Journal(JournalReader):
             super().__init__(path)
             undone.pop_all()
         self._keeps = content == "full"
-        self._queue: queue.SimpleQueue[Item | _Waiter | None] = queue.SimpleQueue()
+        self._queue: queue.SimpleQueue[tuple[Item, float] | _Waiter | None] = queue.SimpleQueue()
         self._gate = threading.Lock()
         self._end: _End | None = None
         self._process = os.getpid()
@@ -123,9 +122,7 @@ class Journal(JournalReader):
         Raises:
             JournalError: the journal has failed, or is closed.
         """
-        if isinstance(event, Asked):
-            self._put((event, time.time()))
-        elif isinstance(event, CallEnded | StepEnded | RoundEnded | Answered):
+        if isinstance(event, Asked | CallEnded | StepEnded | RoundEnded | Answered):
             self._put(event)
 
     def put_outcome(self, key: str, record: Mapping[str, object]) -> None:
@@ -141,7 +138,7 @@ class Journal(JournalReader):
         """
         if not self._keeps:
             raise JournalError(f"journal {self.path}: keeps no content, and an outcome is nothing else")
-        self._put(Kept(key, time.time(), record))
+        self._put(JournaledOutcome(key, record, time.time()))
 
     async def wait_durable(self) -> None:
         """Wait until everything that was handed over before is on the disk.
@@ -178,9 +175,7 @@ class Journal(JournalReader):
         if self._end is not None and self._end[1] is not None:
             self._check(self._end)
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
+    def __exit__(self, kind: object, error: BaseException | None, traceback: object) -> None:
         try:
             self.close()
         except JournalError as failure:
@@ -191,7 +186,7 @@ class Journal(JournalReader):
     # ── the queue and the thread that empties it ─────────────────────────────────────────────────────────────────────
     def _put(self, item: Item) -> None:
         self._check(self._end)
-        self._queue.put(item)
+        self._queue.put((item, time.time()))
 
     def _wait(self, waiter: _Waiter) -> None:
         """Have the waiter woken when what was handed over before is on the disk, or never will be."""
@@ -231,7 +226,7 @@ class Journal(JournalReader):
 
     def _write_next(self, writer: BatchWriter, waiting: list[_Waiter]) -> bool:
         """Write all that is there, at most a batch, and wake who waited for it; returns whether to go on."""
-        batch: list[Item] = []
+        batch: list[tuple[Item, float]] = []
         item = self._queue.get()
         while item is not None:
             if isinstance(item, _Waiter):
@@ -249,19 +244,17 @@ class Journal(JournalReader):
 
 def _wake(waiters: list[_Waiter], end: _End | None) -> None:
     """Tell all who wait, and forget them. One wake-up a loop: each costs it a turn, and this thread the interpreter."""
-    loops: dict[asyncio.AbstractEventLoop | None, list[_Waiter]] = {}
-    for waiter in waiters:
-        loops.setdefault(waiter.loop, []).append(waiter)
-    waiters.clear()
-    for loop, those in loops.items():
+    for loop in {waiter.loop for waiter in waiters}:
+        those = [waiter.told for waiter in waiters if waiter.loop is loop]
         if loop is None:
             _tell(those, end)
-            continue
-        with suppress(RuntimeError):  # the loop is closed: nobody waits there any more
-            loop.call_soon_threadsafe(_tell, those, end)
+        else:
+            with suppress(RuntimeError):  # the loop is closed: nobody waits there any more
+                loop.call_soon_threadsafe(_tell, those, end)
+    waiters.clear()
 
 
-def _tell(waiters: list[_Waiter], end: _End | None) -> None:
-    for waiter in waiters:
-        if not waiter.told.done():  # cancelled
-            waiter.told.set_result(end)
+def _tell(those: list[asyncio.Future[_End | None] | Future[_End | None]], end: _End | None) -> None:
+    for told in those:
+        if not told.done():  # cancelled
+            told.set_result(end)

@@ -8,19 +8,19 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import Generator
-from contextlib import ExitStack, closing, contextmanager
+from contextlib import contextmanager
 from pathlib import Path
 
 from openconductor.errors import JournalError
 
-VERSION = 4
+VERSION = 5
 _APPLICATION_ID = 0x4F434A4C  # "OCJL"
 _BUSY_SECONDS = 30.0  # a reader's checkpoint, a backup: they end
 _NOT_OURS = "expected a journal or a new file"
 
-# Short columns come first: what is behind a long one is read through all of its pages. Usage, errors, workflows
-# and requests are JSON (see `serialisation`). What was said and shown is in `texts`, once, however many later steps saw
-# it: calls name it by its number. Of an outcome's key the last row counts; earlier ones are older judgements.
+# Short columns come first: what is behind a long one is read through all of its pages. Usage, errors, workflows,
+# requests, messages and responses are JSON (see `serialisation`). A message is there once, however many calls it was
+# part of: requests name it by its number. Of an outcome's key the last row counts; earlier ones are older judgements.
 _SCHEMA = f"""
 CREATE TABLE episodes (
     number INTEGER PRIMARY KEY, id TEXT NOT NULL UNIQUE, sample INTEGER, started REAL,
@@ -35,15 +35,15 @@ CREATE TABLE steps (
 CREATE TABLE calls (
     number INTEGER PRIMARY KEY, episode TEXT NOT NULL, round INTEGER NOT NULL, step INTEGER, attempt INTEGER,
     worker TEXT, identity TEXT, outcome TEXT, nested INTEGER, replayed INTEGER, replayable INTEGER, key TEXT,
-    request_hash TEXT, started REAL, usage TEXT, price TEXT, error TEXT, request TEXT, response TEXT);
-CREATE TABLE texts (number INTEGER PRIMARY KEY, text TEXT);
+    request_hash TEXT, started REAL, usage TEXT, price TEXT, error TEXT, request TEXT, response TEXT, body_sent TEXT);
+CREATE TABLE messages (number INTEGER PRIMARY KEY, message TEXT NOT NULL);
 CREATE TABLE outcomes (number INTEGER PRIMARY KEY, key TEXT NOT NULL, written REAL, record TEXT NOT NULL);
 CREATE INDEX calls_by_episode ON calls (episode);
 CREATE INDEX calls_by_key ON calls (key) WHERE replayable;
 CREATE INDEX outcomes_by_key ON outcomes (key);
-CREATE VIEW turns AS SELECT calls.number AS call, turn.key AS turn, json_extract(turn.value, '$.role') AS role,
-    texts.text AS content FROM calls JOIN json_each(calls.request, '$.messages') AS turn
-    JOIN texts ON texts.number = json_extract(turn.value, '$.content');
+CREATE VIEW turns AS SELECT calls.number AS call, turn.key AS turn, json_extract(message, '$.role') AS role,
+    json_extract(message, '$.content') AS content FROM calls JOIN json_each(calls.request, '$.messages') AS turn
+    JOIN messages ON messages.number = turn.value;
 PRAGMA application_id = {_APPLICATION_ID};
 PRAGMA user_version = {VERSION};
 """  # noqa: S608 - our own numbers
@@ -55,8 +55,7 @@ def open_for_writing(path: Path) -> sqlite3.Connection:
     Raises:
         JournalError: the file cannot be opened, is no journal, or is of another version.
     """
-    with _explained(path, "opened for writing") as undone:
-        connection = _connect(path, "mode=rwc", undone)
+    with _opened(path, "opened for writing", "mode=rwc") as connection:
         new = not _version(connection, path)
         connection.execute("PRAGMA page_size = 8192")  # a call's row is some kB: on smaller pages in many pieces
         connection.execute("PRAGMA cache_size = -8192")  # 8 MiB: what it lacks is in the system's own cache
@@ -68,7 +67,7 @@ def open_for_writing(path: Path) -> sqlite3.Connection:
         return connection
 
 
-def open_for_reading(path: Path) -> sqlite3.Connection:
+def open_for_reading(path: Path, mode: str = "mode=ro") -> sqlite3.Connection:
     """A connection that cannot write. May be used from any thread, by one at a time.
 
     Raises:
@@ -76,21 +75,19 @@ def open_for_reading(path: Path) -> sqlite3.Connection:
     """
     if not path.is_file():
         raise JournalError(f"journal {path}: there is no such file")
-    with _explained(path, "opened for reading") as undone:
-        connection = _connect(path, "mode=ro", undone)
-        try:
-            version = _version(connection, path)
-        except sqlite3.OperationalError:
-            # A folder that cannot be written to has no place for the reader's own bookkeeping. Where no log lies
-            # beside the file, the file is whole and nobody writes to it.
-            if Path(f"{path}-wal").exists():
-                raise
-            connection = _connect(path, "mode=ro&immutable=1", undone)
-            version = _version(connection, path)
-        if version == 0:
-            raise JournalError(f"journal {path}: is empty, expected a journal")
-        connection.row_factory = sqlite3.Row
-        return connection
+    try:
+        with _opened(path, "opened for reading", mode) as connection:
+            if _version(connection, path) == 0:
+                raise JournalError(f"journal {path}: is empty, expected a journal")
+            connection.row_factory = sqlite3.Row
+            return connection
+    except JournalError as error:
+        # A folder that cannot be written to has no place for the reader's own bookkeeping. Where no log lies beside
+        # the file, the file is whole and nobody writes to it.
+        failed = isinstance(error.__cause__, sqlite3.OperationalError)
+        if not failed or mode != "mode=ro" or Path(f"{path}-wal").exists():
+            raise
+        return open_for_reading(path, "mode=ro&immutable=1")
 
 
 def lock(path: Path) -> sqlite3.Connection:
@@ -102,8 +99,7 @@ def lock(path: Path) -> sqlite3.Connection:
     Raises:
         JournalError: another one is its writer, or the folder does not let us lock.
     """
-    with _explained(path, "locked") as undone:
-        holder = _connect(Path(f"{path}-lock"), "mode=rwc", undone, timeout=0.0)
+    with _opened(path, "locked", "mode=rwc", beside="-lock", timeout=0.0) as holder:
         try:
             holder.execute("PRAGMA journal_mode = OFF")  # nothing is ever written there
             holder.execute("BEGIN EXCLUSIVE")
@@ -122,19 +118,19 @@ def explanation(error: BaseException) -> str:
     return f"{error} ({name})" if name else f"{type(error).__name__}: {error}"
 
 
-def _connect(path: Path, mode: str, undone: ExitStack, *, timeout: float = _BUSY_SECONDS) -> sqlite3.Connection:
-    uri = f"{path.absolute().as_uri()}?{mode}"
-    connection = sqlite3.connect(uri, uri=True, timeout=timeout, isolation_level=None, check_same_thread=False)
-    return undone.enter_context(closing(connection))
-
-
 @contextmanager
-def _explained(path: Path, what: str) -> Generator[ExitStack]:
-    """What is entered into the stack is closed again if an error ends the block; the disk's errors are explained."""
+def _opened(
+    path: Path, what: str, mode: str, *, beside: str = "", timeout: float = _BUSY_SECONDS
+) -> Generator[sqlite3.Connection]:
+    """A connection that is closed again if an error ends the block; the disk's errors are explained."""
     try:
-        with ExitStack() as undone:
-            yield undone
-            undone.pop_all()
+        uri = f"{Path(f'{path}{beside}').absolute().as_uri()}?{mode}"
+        connection = sqlite3.connect(uri, uri=True, timeout=timeout, isolation_level=None, check_same_thread=False)
+        try:
+            yield connection
+        except BaseException:
+            connection.close()
+            raise
     except (sqlite3.Error, OSError) as error:
         raise JournalError(f"journal {path}: cannot be {what}: {explanation(error)}") from error
 
@@ -142,11 +138,12 @@ def _explained(path: Path, what: str) -> Generator[ExitStack]:
 def _version(connection: sqlite3.Connection, path: Path) -> int:
     """The version of the file; 0 is an empty one."""
     try:
-        application: int = connection.execute("PRAGMA application_id").fetchone()[0]
-        version: int = connection.execute("PRAGMA user_version").fetchone()[0]
-        tables: int = connection.execute("SELECT count(*) FROM sqlite_master").fetchone()[0]
+        application, version, tables = (
+            int(connection.execute(query).fetchone()[0])
+            for query in ("PRAGMA application_id", "PRAGMA user_version", "SELECT count(*) FROM sqlite_master")
+        )
     except sqlite3.DatabaseError as error:
-        if getattr(error, "sqlite_errorcode", None) != sqlite3.SQLITE_NOTADB:
+        if error.sqlite_errorcode != sqlite3.SQLITE_NOTADB:
             raise
         raise JournalError(f"journal {path}: is no SQLite file, {_NOT_OURS}") from error
     if application == 0 and tables == 0:

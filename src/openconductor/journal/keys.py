@@ -6,8 +6,9 @@ two of them.
 
 from __future__ import annotations
 
+import functools
 import hashlib
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 from openconductor.protocols import CallContext
 from openconductor.serialisation import dumps, plain
@@ -37,22 +38,15 @@ def key_of(request: str, worker: str, identity: str, place: tuple[int, int, int 
     return digest(ascii((request, worker, identity, *place, ())))
 
 
-def request_hash(
-    messages: Sequence[Message], sampling: Sampling, text_digest: Callable[[str], str] | None = None
-) -> str:
-    """The digest of what was asked; ``text_digest`` is a ``digest`` that may remember those of the turns' texts."""
-    of = text_digest or digest
-    turns = [(turn.role, of(turn.content), digest(dumps(turn.parts)) if turn.parts else "") for turn in messages]
-    return digest(f"{turns!a}{dumps(set_fields(sampling))}")
-
-
-def set_fields(sampling: Sampling) -> dict[str, object]:
-    """How to sample, in JSON's types; what is left to the provider is left out."""
+def request_hash(messages: Sequence[Message], sampling: Sampling) -> str:
+    """The digest of what was asked; of how to sample, what is left to the provider is left out."""
+    turns = [(turn.role, digest(turn.content), digest(dumps(turn.parts)) if turn.parts else "") for turn in messages]
     settings = {"temperature": sampling.temperature, "max_tokens": sampling.max_tokens, "seed": sampling.seed}
     known: dict[str, object] = {name: value for name, value in settings.items() if value is not None}
-    return known | {"body": plain(sampling.body)} if sampling.body else known
+    return digest(f"{turns!a}{dumps(known | {'body': plain(sampling.body)} if sampling.body else known)}")
 
 
+@functools.lru_cache(4096)  # many calls see the same texts
 def digest(text: str) -> str:
     """The BLAKE2b digest of a text, 32 hexadecimal digits."""
     raw = text.encode("utf-8", "surrogatepass")

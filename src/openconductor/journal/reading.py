@@ -13,7 +13,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, fields
 from decimal import Decimal
 from pathlib import Path
-from types import MappingProxyType, TracebackType
+from types import MappingProxyType
 from typing import Any, Self, TypeVar
 
 from openconductor.errors import JournalError
@@ -23,7 +23,9 @@ from openconductor.types import Completion, Message, Price, Sampling, Usage, Wor
 
 T = TypeVar("T")
 
-_JSON = ("question", "usage", "error", "workflow", "price", "request", "response", "record")  # columns
+_JSON = (  # columns
+    *("question", "usage", "error", "workflow", "price", "request", "response", "body_sent", "record", "message"),
+)
 _PAGE = 500  # rows read at a time, so that a slow reader does not hold up the writer's checkpoints
 
 _LAST = "AND number = (SELECT max(number) FROM outcomes AS later WHERE later.key = outcomes.key)"
@@ -143,9 +145,7 @@ class JournalReader:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
+    def __exit__(self, kind: object, error: BaseException | None, traceback: object) -> None:
         self.close()
 
     def __repr__(self) -> str:
@@ -162,21 +162,19 @@ class JournalReader:
         Only one that is kept as it came: a response that redaction changed, or that is not kept, is none.
         """
         for row in self._rows("SELECT * FROM calls WHERE key = ? AND replayable ORDER BY number LIMIT 1", key):
-            return self._calls([row])[0].completion
+            return self._call(row).completion
         return None
 
     def episodes(self) -> Iterator[JournaledEpisode]:
         """All episodes, in the order in which they began."""
-        for rows in self._pages("SELECT * FROM episodes WHERE number > ?"):
-            for row in rows:
-                usage: dict[str, Any] = row["usage"] or {}
-                yield self._loaded(JournaledEpisode, row | _error(row) | {"usage": usage})
+        for row in self._pages("SELECT * FROM episodes WHERE number > ?"):
+            yield self._loaded(JournaledEpisode, row | _error(row) | {"usage": row["usage"] or {}})
 
     def calls(self, episode: str | None = None) -> Iterator[JournaledCall]:
         """All calls, or those of the episode of this id, in the order in which they ended."""
         query = "SELECT * FROM calls WHERE number > ?"
-        for rows in self._pages(query) if episode is None else self._pages(f"{query} AND episode = ?", episode):
-            yield from self._calls(rows)
+        rows = self._pages(query) if episode is None else self._pages(f"{query} AND episode = ?", episode)
+        return map(self._call, rows)
 
     def workflows(self) -> Iterator[tuple[int, int, Workflow]]:
         """The valid workflows, but those that only accept, in the order of the episodes.
@@ -197,8 +195,8 @@ class JournalReader:
             history: whether to give all that a key ever had (a question that was judged again); else the last only.
         """
         query = "SELECT * FROM outcomes WHERE number > ? "
-        for rows in self._pages(query if history else query + _LAST):
-            yield from (JournaledOutcome(row["key"], row["record"], row["written"]) for row in rows)
+        for row in self._pages(query if history else query + _LAST):
+            yield JournaledOutcome(row["key"], row["record"], row["written"])
 
     def totals(self) -> Totals:
         """What was paid for, to the token and to the last digit of a dollar."""
@@ -217,50 +215,37 @@ class JournalReader:
         """The rows of a query, their JSON read."""
         try:
             with self._reading:
-                rows = self._connection.execute(query, values).fetchall()
-            return [{name: _value(name, row[name]) for name in row.keys()} for row in rows]  # noqa: SIM118 - no dict
+                rows = [dict(row) for row in self._connection.execute(query, values)]
+            for row in rows:
+                row.update({name: json.loads(row[name]) for name in _JSON if row.get(name) is not None})
         except (sqlite3.Error, ValueError) as error:
             raise JournalError(f"journal {self.path}: cannot be read: {explanation(error)}") from error
+        return rows
 
-    def _pages(self, query: str, *values: object) -> Iterator[list[dict[str, Any]]]:
+    def _pages(self, query: str, *values: object) -> Iterator[dict[str, Any]]:
         """The rows of a query whose first condition is on ``number``, in its order."""
         last = 0
         while rows := self._rows(f"{query} ORDER BY number LIMIT {_PAGE}", last, *values):
-            yield rows
+            yield from rows
             last = rows[-1]["number"]
 
-    def _calls(self, rows: list[dict[str, Any]]) -> list[JournaledCall]:
-        """The calls of some rows, with the texts that these name."""
-        turns = [turn for row in rows if row["request"] for turn in row["request"]["messages"]]
-        said = [row["response"][part] for row in rows if row["response"] for part in ("text", "reasoning")]
-        numbers = sorted({turn["content"] for turn in turns}.union(said))
-        query = "SELECT number, text FROM texts WHERE number IN (SELECT value FROM json_each(?))"
-        texts = {row["number"]: row["text"] for row in self._rows(query, json.dumps(numbers))}
-        for turn in turns:
-            turn["content"] = texts[turn["content"]]
-        return [self._call(row, texts) for row in rows]
-
-    def _call(self, row: dict[str, Any], texts: Mapping[int, str]) -> JournaledCall:
+    def _call(self, row: dict[str, Any]) -> JournaledCall:
         request: dict[str, Any] = row["request"] or {"messages": None, "sampling": None}
-        response: dict[str, Any] | None = row["response"]
-        if response is not None:
-            response |= {part: texts[response[part]] for part in ("text", "reasoning")} | {"usage": row["usage"]}
-            if (body := response["body_sent"]) and body.get("messages", ...) is None:
-                body["messages"] = [{"role": turn["role"], "content": turn["content"]} for turn in request["messages"]]
-        return self._loaded(JournaledCall, row | request | {"completion": response} | _error(row))
+        if numbers := request["messages"]:
+            query = "SELECT number, message FROM messages WHERE number IN (SELECT value FROM json_each(?))"
+            known = {one["number"]: one["message"] for one in self._rows(query, json.dumps(numbers))}
+            request["messages"] = [known[number] for number in numbers]
+        said, body = row["response"], row["body_sent"]
+        if body and body.get("messages", ...) is None:
+            body["messages"] = [{"role": turn["role"], "content": turn["content"]} for turn in request["messages"]]
+        completion = None if said is None else said | {"usage": row["usage"], "body_sent": body}
+        return self._loaded(JournaledCall, row | request | {"completion": completion} | _error(row))
 
     def _loaded(self, kind: type[T], data: Mapping[str, Any]) -> T:
         try:
             return load(kind, data)
         except ValueError as error:
             raise JournalError(f"journal {self.path}: cannot be read: {error}") from error
-
-
-def _value(name: str, value: Any) -> Any:
-    """What a column holds: its JSON read; a text that is bytes, for UTF-8 cannot hold it, as text."""
-    if name in _JSON and value is not None:
-        return json.loads(value)
-    return value.decode("utf-8", "surrogatepass") if isinstance(value, bytes) else value
 
 
 def _error(row: Mapping[str, Any]) -> dict[str, Any]:

@@ -9,61 +9,40 @@ is written (``journal``).
 
 from __future__ import annotations
 
+import json
 import sqlite3
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from itertools import chain
-from typing import NamedTuple, cast
+from typing import cast
 
 from openconductor.errors import OpenConductorError
 from openconductor.events import Answered, Asked, CallEnded, RoundEnded, StepEnded
-from openconductor.journal.keys import digest, key_of, request_hash, set_fields
+from openconductor.journal.keys import key_of, request_hash
+from openconductor.journal.reading import JournaledOutcome
 from openconductor.privacy import Privacy
 from openconductor.serialisation import compact, outcome_of, plain
-from openconductor.types import Call, Completion, StepResult
+from openconductor.types import Completion, Message, Sampling, StepResult
 
-Row = tuple[str | int | float | bytes | None, ...]
+Item = Asked | CallEnded | StepEnded | RoundEnded | Answered | JournaledOutcome
+Kind = type[Item | Message]
+Row = tuple[str | int | float | None, ...]
 
-_ASKED = "INSERT OR IGNORE INTO episodes (id, sample, started, question) VALUES "
-_ANSWERED = "INSERT INTO episodes (id, outcome, seconds, usage, error, answer) VALUES "
-_TEXTS = "INSERT INTO texts (number, text) VALUES "
-_CALLS = (
-    "INSERT INTO calls (episode, round, step, attempt, worker, identity, outcome, nested, replayed, replayable, key, "
-    "request_hash, started, usage, price, error, request, response) VALUES "
-)
-_STEPS = "INSERT OR REPLACE INTO steps VALUES "
-_ROUNDS = "INSERT OR REPLACE INTO rounds VALUES "
-_OUTCOMES = "INSERT INTO outcomes (key, written, record) VALUES "
-_ORDER = (_ASKED, _TEXTS, _CALLS, _STEPS, _ROUNDS, _ANSWERED, _OUTCOMES)
-_OTHERWISE = {
-    _ANSWERED: " ON CONFLICT (id) DO UPDATE SET (outcome, seconds, usage, error, answer) = "
-    "(excluded.outcome, excluded.seconds, excluded.usage, excluded.error, excluded.answer)"
+_STATEMENTS = {
+    Asked: "INSERT OR IGNORE INTO episodes (id, sample, started, question) VALUES (?)",
+    CallEnded: "INSERT INTO calls VALUES (?)",
+    StepEnded: "INSERT OR REPLACE INTO steps VALUES (?)",
+    RoundEnded: "INSERT OR REPLACE INTO rounds VALUES (?)",
+    Answered: "INSERT INTO episodes (id, outcome, seconds, usage, error, answer) VALUES (?) "
+    "ON CONFLICT (id) DO UPDATE SET (outcome, seconds, usage, error, answer) = "
+    "(excluded.outcome, excluded.seconds, excluded.usage, excluded.error, excluded.answer)",
+    Message: "INSERT INTO messages VALUES (?)",
+    JournaledOutcome: "INSERT INTO outcomes (key, written, record) VALUES (?)",
 }
 _SIZES = (64, 16, 4, 1)  # rows a statement
-
+_REMEMBERED = 4_096  # messages whose numbers are known, until these are forgotten
 _SUCCESSES = ("answered", "cut", "refused")  # of a call whose completion came: it is not paid for again
-_REMEMBERED = 16_000_000  # characters of texts whose numbers are known, until these are forgotten
-
-
-@dataclass(frozen=True, slots=True)
-class Kept:
-    """What is kept of a question, under its key; ``written`` in seconds since 1970."""
-
-    key: str
-    written: float
-    record: Mapping[str, object]
-
-
-Item = tuple[Asked, float] | CallEnded | StepEnded | RoundEnded | Answered | Kept
-"""What is written; an Asked comes with its moment, in seconds since 1970."""
-
-
-class _Stored(NamedTuple):
-    """A text's place: its number (None: not kept), the digest of what it was, and whether it is that in the file."""
-
-    number: int | None
-    digest: str
-    whole: bool
 
 
 class BatchWriter:
@@ -80,59 +59,57 @@ class BatchWriter:
         self._privacy = privacy
         self._content = content
         self._samples: dict[str, int] = {}  # of the episodes under way
-        self._stored: dict[str, _Stored] = {}
-        self._characters = 0
-        self._next: int = connection.execute("SELECT coalesce(max(number), 0) + 1 FROM texts").fetchone()[0]
-        self._rows: dict[str, list[Row]] = {}
+        self._numbers: dict[str | Message, int] = {}  # of messages that are in the file
+        self._last: int = connection.execute("SELECT coalesce(max(number), 0) FROM messages").fetchone()[0]
+        self._new: list[Row] = []  # messages
 
-    def write(self, batch: Sequence[Item]) -> None:
-        """Commit a batch: when this returns, it is on the disk.
+    def write(self, batch: Sequence[tuple[Item, float]]) -> None:
+        """Commit a batch of items, each with its moment in seconds since 1970: when this returns, it is on the disk.
 
         Raises:
             sqlite3.Error: nothing of the batch is committed.
             JournalError: the user's redaction failed.
         """
-        if self._privacy.refresh():
-            self._stored.clear()
-        self._rows = {into: [] for into in _ORDER}
-        for item in batch:
-            self._add(item)
+        if self._privacy.refresh() or len(self._numbers) > _REMEMBERED:
+            self._numbers.clear()
+        self._new = []
+        rows: defaultdict[Kind, list[Row]] = defaultdict(list, {Message: self._new})
+        for item, now in batch:
+            for kind, row in self._rows(item, now):
+                rows[kind].append(row)
         self._connection.execute("BEGIN IMMEDIATE")
-        for into, rows in self._rows.items():
+        for kind, statement in _STATEMENTS.items():
             done = 0
             for size in _SIZES:
-                while len(rows) - done >= size:
-                    values = ", ".join([f"({', '.join('?' * len(rows[0]))})"] * size)
-                    chunk = tuple(chain.from_iterable(rows[done : done + size]))
-                    self._connection.execute(f"{into}{values}{_OTHERWISE.get(into, '')}", chunk)
+                while len(rows[kind]) - done >= size:
+                    chunk = rows[kind][done : done + size]
+                    values = ", ".join([f"({', '.join('?' * len(chunk[0]))})"] * size)
+                    self._connection.execute(statement.replace("(?)", values), tuple(chain.from_iterable(chunk)))
                     done += size
         self._connection.execute("COMMIT")
 
-    def _add(self, item: Item) -> None:
+    def _rows(self, item: Item, now: float) -> Iterator[tuple[Kind, Row]]:
+        """What is written for an item, and as what."""
         if isinstance(item, CallEnded):
-            self._rows[_CALLS].append(self._call(item))
+            yield CallEnded, self._call(item)
         elif isinstance(item, StepEnded):
-            self._rows[_STEPS].append(self._step(item.episode, item.round, item.step, item.result))
+            yield StepEnded, self._step(item.episode, item.round, item.step, item.result)
         elif isinstance(item, RoundEnded):
-            self._rows[_ROUNDS].append(self._round(item))
+            yield RoundEnded, self._round(item)
             transcript = item.outcome.transcript
             for index, result in enumerate(transcript.results if transcript is not None else ()):
                 if result.completion is None and result.error is None:  # not reached, or nobody was told about its end
-                    self._rows[_STEPS].append(self._step(item.episode, item.round, index, result))
+                    yield StepEnded, self._step(item.episode, item.round, index, result)
         elif isinstance(item, Answered):
             one = item.outcome
             self._samples.pop(item.episode, None)
             ended = ("answered" if one.answer is not None else "failed", one.seconds, compact(one.usage))
-            self._rows[_ANSWERED].append((item.episode, *ended, self._error(one.error), self._text(one.answer)))
-        elif isinstance(item, Kept):
-            self._rows[_OUTCOMES].append(
-                (_name(self._privacy.scrub(item.key)), item.written, self._cleaned(item.record))
-            )
+            yield Answered, (item.episode, *ended, self._error(one.error), self._text(one.answer))
+        elif isinstance(item, Asked):
+            self._samples[item.episode] = item.sample
+            yield Asked, (item.episode, item.sample, now, self._json(item.question))
         else:
-            asked, started = item
-            self._samples[asked.episode] = asked.sample
-            question = self._cleaned(asked.question) if self._content else None
-            self._rows[_ASKED].append((asked.episode, asked.sample, started, question))
+            yield JournaledOutcome, (self._name(item.key), item.written, self._json(item.record))
 
     def _step(self, episode: str, index: int, number: int, result: StepResult) -> Row:
         step, outcome = result.step, outcome_of(result)
@@ -144,103 +121,81 @@ class BatchWriter:
         )
 
     def _round(self, event: RoundEnded) -> Row:
-        one, workflow = event.outcome, None
+        one, workflow, accepted = event.outcome, None, None
         if one.workflow is not None:
             steps = one.workflow.steps if self._content else [replace(step, subtask="") for step in one.workflow]
-            workflow = self._cleaned({"steps": steps})
-        accepted = None if one.workflow is None else one.accepted
+            workflow, accepted = self._cleaned(compact({"steps": steps})), one.accepted
         said = self._text(one.completion.text) if one.completion is not None else None
         began = (event.episode, event.round, event.at, one.workflow is not None, accepted)
         return (*began, self._error(one.error), workflow, said)
 
     def _call(self, event: CallEnded) -> Row:
-        call = event.call
-        asked, key = request_hash(call.messages, call.sampling, lambda text: self._place(text).digest), None
+        call, key = event.call, None
+        asked = request_hash(call.messages, call.sampling)
         if event.episode in self._samples:  # where it began unheard, which sample it is is not known
             place = (self._samples[event.episode], event.round, event.step)
             key = key_of(asked, call.worker, call.identity, place)
-        response, whole = self._response(call, call.completion)
+        response, whole, body = self._response(call.messages, call.completion)
         replayable = key is not None and whole and not call.replayed and call.outcome in _SUCCESSES
-        scrub = self._privacy.scrub
         return (
-            *(event.episode, event.round, event.step, call.attempt, _name(scrub(call.worker))),
-            *(_name(scrub(call.identity)), call.outcome, call.nested, call.replayed, replayable, key, asked),
+            *(None, event.episode, event.round, event.step, call.attempt, self._name(call.worker)),
+            *(self._name(call.identity), call.outcome, call.nested, call.replayed, replayable, key, asked),
             *(call.started, compact(call.usage), None if call.price is None else compact(call.price)),
-            *(self._error(call.error), self._request(call), response),
+            self._error(call.error),
+            *(self._request(call.messages, call.sampling), response, body),
         )
 
-    def _request(self, call: Call) -> str | None:
-        """What was asked, as JSON in which numbers stand for the turns' texts."""
+    def _request(self, messages: Sequence[Message], sampling: Sampling) -> str | None:
+        """What was asked, as JSON in which numbers stand for the messages; these are written if they are new."""
         if not self._content:
             return None
-        turns = [
-            {"role": turn.role, "content": self._place(turn.content).number}
-            | ({"parts": self._clean(turn.parts)} if turn.parts else {})
-            for turn in call.messages
-        ]
-        return compact({"messages": turns, "sampling": self._clean(set_fields(call.sampling))})
+        numbers: list[int] = []
+        for message in messages:
+            known_as = compact(message) if message.parts else message  # parts cannot be hashed
+            if known_as not in self._numbers:
+                self._last += 1
+                self._numbers[known_as] = self._last
+                self._new.append((self._last, self._cleaned(compact(message))))
+            numbers.append(self._numbers[known_as])
+        return compact({"messages": numbers, "sampling": json.loads(self._cleaned(compact(sampling)))})
 
-    def _response(self, call: Call, said: Completion | None) -> tuple[str | None, bool]:
-        """What came, as JSON in which numbers stand for texts; and whether it is kept as it came, word by word.
+    def _response(self, asked: Sequence[Message], said: Completion | None) -> tuple[str | None, bool, str | None]:
+        """What came as JSON, whether it is kept as it came, and the body that was sent.
 
-        A sent body's messages are left out where these are the request's: they would double every row.
+        The body's messages are left out where these are the request's: they would double every row.
         """
         if said is None or not self._content:
-            return None, False
-        body = said.body_sent
-        if body and body.get("messages") == [{"role": turn.role, "content": turn.content} for turn in call.messages]:
+            return None, False, None
+        parts = {"text": said.text, "reasoning": said.reasoning, "tool_calls": said.tool_calls}
+        came = compact({**parts, "finish_reason": said.finish_reason})
+        kept, body = self._cleaned(came), said.body_sent
+        if body and body.get("messages") == [{"role": turn.role, "content": turn.content} for turn in asked]:
             body = {**body, "messages": None}
-        text, reasoning = self._place(said.text), self._place(said.reasoning)
-        tools = self._clean(said.tool_calls)
-        whole = text.whole and reasoning.whole and (tools is said.tool_calls or tools == plain(said.tool_calls))
-        response = {"text": text.number, "reasoning": reasoning.number, "finish_reason": said.finish_reason}
-        rest = {"tool_calls": tools, "body_sent": self._clean(body)}
-        return compact(response | rest), whole
-
-    def _place(self, text: str) -> _Stored:
-        """The text's place in the file, where it is written if it is new there (or was forgotten here)."""
-        stored = self._stored.get(text)
-        if stored is None:
-            self._characters += len(text)
-            if self._characters > _REMEMBERED:
-                self._stored.clear()
-                self._characters = len(text)
-            number, cleaned = None, text
-            if self._content:
-                number, self._next, cleaned = self._next, self._next + 1, self._privacy.text(text)
-                self._rows[_TEXTS].append((number, _packed(cleaned)))
-            stored = self._stored[text] = _Stored(number, digest(text), cleaned == text)
-        return stored
-
-    def _text(self, text: str | None) -> str | None:
-        return _name(self._privacy.text(text)) if self._content and text is not None else None
-
-    def _clean(self, value: object) -> object:
-        """The value itself where it holds nothing to clean; else in JSON's types, every text in it cleaned."""
-        known = not value or self._privacy.holds_nothing(compact(value))
-        return value if known else self._privacy.value(plain(value))
-
-    def _cleaned(self, value: object) -> str:
-        text = compact(value)
-        return text if self._privacy.holds_nothing(text) else compact(self._privacy.value(plain(value)))
+        return kept, kept == came, self._json(body)
 
     def _error(self, error: OpenConductorError | None) -> str | None:
         """The error as JSON; its message, which may echo what was sent, only where content is kept."""
         if error is None:
             return None
         known = cast("dict[str, object]", plain(error))
-        return self._cleaned(known if self._content else {**known, "message": None})
+        return self._cleaned(compact(known if self._content else {**known, "message": None}))
+
+    def _json(self, value: object) -> str | None:
+        return self._cleaned(compact(value)) if self._content and value is not None else None
+
+    def _cleaned(self, document: str) -> str:
+        """A JSON document without what must not be written."""
+        if self._privacy.holds_nothing(document):
+            return document
+        return compact(self._privacy.value(json.loads(document)))
+
+    def _text(self, text: str | None) -> str | None:
+        return _encodable(self._privacy.text(text)) if self._content and text is not None else None
+
+    def _name(self, text: str) -> str:
+        return _encodable(self._privacy.scrub(text))
 
 
-def _name(text: str) -> str:
+def _encodable(text: str) -> str:
     """The text as UTF-8 can hold it: a lone surrogate is written as an escape."""
     return text.encode("utf-8", "backslashreplace").decode()
-
-
-def _packed(text: str) -> str | bytes:
-    """The text as SQLite can hold it, nothing lost: one with a lone surrogate as bytes."""
-    try:
-        text.encode()
-    except UnicodeEncodeError:
-        return text.encode("utf-8", "surrogatepass")
-    return text

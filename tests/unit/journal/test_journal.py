@@ -181,34 +181,17 @@ async def test_a_body_that_repeats_the_messages_is_kept_whole_and_written_once(p
         found = journal.find_completion(key_for(event))
         assert found is not None
         assert found.body_sent == sent
-    kept = rows(path, "SELECT json_extract(response, '$.body_sent') FROM calls")
+    kept = rows(path, "SELECT body_sent FROM calls")
     assert kept == [('{"model":"m","messages":null,"stream":true}',)]
 
 
-async def test_a_text_that_many_calls_saw_is_written_once(path: Path) -> None:
-    said, thought = "Two and two, which is to say " * 9, "Let me see, what can that be? " * 9
-    pool = pool_of(Talker(says(said, reasoning=thought)), Talker(says("4")))
+async def test_the_turns_of_a_request_can_be_asked_for_in_sql(path: Path) -> None:
     with Journal(path) as journal:
-        for _ in range(3):
-            await ask(journal, pool=pool, max_rounds=1)
-        calls = list(journal.calls())
-    for text in (said, thought):
-        assert rows(path, f"SELECT count(*) FROM texts WHERE text = '{text}'") == [(1,)]
-    for call in (one for one in calls if one.step == 1):
-        assert call.messages is not None
-        assert call.messages[-2].content == said
-    turns = rows(path, "SELECT turn, role, content FROM turns JOIN calls ON call = calls.number WHERE step = 1 LIMIT 3")
-    assert turns == [(index, turn.role, turn.content) for index, turn in enumerate(calls[2].messages or ())]
-
-
-async def test_texts_that_were_forgotten_are_written_again(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("openconductor.journal.rows._REMEMBERED", 20)
-    with Journal(path) as journal:
-        episodes = [await ask(journal) for _ in range(3)]
-        calls = [list(journal.calls(one.id)) for one in episodes]
-    said = [[(call.messages, call.completion and call.completion.text) for call in one] for one in calls]
-    assert said[0] == said[1] == said[2]
-    assert said[0][2][1] == "4"
+        await ask(journal)
+        (call,) = (one for one in journal.calls() if one.step == 1)
+    turns = rows(path, "SELECT turn, role, content FROM turns JOIN calls ON call = calls.number WHERE step = 1")
+    assert turns == [(index, turn.role, turn.content) for index, turn in enumerate(call.messages or ())]
+    assert turns[-2][2] == "Two and two."
 
 
 async def test_numbers_and_bodies_that_no_file_can_hold_break_nothing(path: Path) -> None:
