@@ -180,8 +180,11 @@ class BudgetMeter:
 
     def _is_crowded(self, most: Usage) -> bool:
         """Whether this meter lacks no more room for a call than calls in flight hold."""
-        needed = [(limit, self._used[name] + getattr(most, name), name) for name, limit in self._limits(*self._held)]
-        return any(used <= limit < used + self._held[name] for limit, used, name in needed)
+        for name, limit in self._limits("tokens", "dollars"):
+            used: Amount = self._used[name] + getattr(most, name)
+            if used <= limit < used + self._held[name]:
+                return True
+        return False
 
 
 class PaidCall:

@@ -8,7 +8,6 @@ from decimal import Decimal
 
 import pytest
 
-from openconductor.budget import count_attempt
 from openconductor.conductor import Conductor
 from openconductor.episode import execute
 from openconductor.errors import BudgetExceeded, ConfigError, JournalError
@@ -132,25 +131,6 @@ def test_a_sink_that_fails_while_the_budgets_seconds_end_is_heard(in_virtual_tim
     in_virtual_time(ask())
 
 
-async def test_the_call_that_overspends_cancels_those_beside_it() -> None:
-    quick, slow = Costly(tokens=100), Costly(seconds=3600.0)
-    workflow = Workflow([Step(0, "Do."), Step(1, "Do.")])
-    with pytest.raises(BudgetExceeded):
-        await asyncio.wait_for(execute(workflow, pool_of(quick, slow), "Why?", budget=Budget(tokens=50)), 5)
-    assert slow.cancelled == 1
-
-
-async def test_every_attempt_counts_as_a_call() -> None:
-    async def repeats(messages: list[Message]) -> str:
-        count_attempt()
-        count_attempt()
-        return "42"
-
-    assert await execute(ONE_STEP, pool_of(repeats), "Why?", budget=Budget(calls=3))
-    with pytest.raises(BudgetExceeded):
-        await execute(ONE_STEP, pool_of(repeats), "Why?", budget=Budget(calls=2))
-
-
 @pytest.mark.parametrize(
     "budget",
     [
@@ -267,17 +247,6 @@ async def test_a_call_waits_for_those_in_flight_where_only_what_they_hold_is_in_
     first, second, _ = transcript.results
     assert transcript.usage.tokens == 30
     assert first.ended is not None and second.started is not None and second.started >= first.ended
-
-
-async def test_a_call_that_waits_is_cancelled_with_the_rest() -> None:
-    worker = Costly(seconds=3600.0)
-    pool = WorkerPool([Worker(worker, name="w", sampling=Sampling(max_tokens=30))])
-    task = asyncio.create_task(execute(PAIR, pool, "Why?", budget=Budget(tokens=60)))
-    await asyncio.sleep(0.01)
-    task.cancel()
-    with pytest.raises(asyncio.CancelledError):
-        await task
-    assert (worker.calls, worker.cancelled) == (1, 1)
 
 
 async def test_a_dollar_budget_is_never_passed_where_every_worker_has_a_token_limit() -> None:

@@ -20,7 +20,6 @@ from openconductor.errors import (
     WorkflowError,
 )
 from openconductor.events import Answered, Asked, CallEnded, Event, Planned, RoundEnded, StepEnded, StepStarted
-from openconductor.journal import call_key
 from openconductor.pool import Worker, WorkerPool
 from openconductor.prompt import SOLVE_SUBTASK, PromptOptions, render_workflow
 from openconductor.protocols import CallContext, OnText
@@ -90,16 +89,6 @@ async def test_a_worker_can_plan_and_is_billed_like_one() -> None:
     assert planner.provider.asked[0][1] == Sampling(temperature=0.5)  # type: ignore[union-attr]
 
 
-async def test_a_chat_reaches_planner_and_workers() -> None:
-    chat = [Message("user", "Hello."), Message("assistant", "Hi!"), Message("user", "Why?")]
-    planner = Planner(PLAN)
-    episode = await Conductor(planner, pool=pool_of()).ask(chat)
-    assert "Hi!" in planner.asked[0][0][-1].content
-    assert episode.rounds[0].transcript is not None
-    assert episode.rounds[0].transcript.results[0].messages[:2] == tuple(chat[:2])
-    assert episode.question is chat
-
-
 async def test_a_checkpoint_brings_its_own_prompt_and_sampling() -> None:
     planner = Planner(PLAN)
     planner.prompt_options = PromptOptions(template="compact", subtasks=False)  # type: ignore[attr-defined]
@@ -137,18 +126,6 @@ async def test_a_planner_that_fails_ends_the_episode_in_that_error() -> None:
     episode = await Conductor(Planner(RateLimited("slow down")), pool=pool_of()).ask("Why?")
     assert isinstance(episode.error, RateLimited) and episode.error.worker == "conductor"
     assert episode.rounds[0].completion is None and episode.rounds[0].error is episode.error
-
-
-async def test_a_workers_failure_ends_the_episode_in_that_error() -> None:
-    episode = await Conductor(Planner(PLAN), pool=pool_of(echo, broken)).ask("Why?")
-    assert isinstance(episode.error, RateLimited) and episode.error.worker == "w1"
-    assert episode.answer is None
-    assert episode.rounds[0].error is episode.error and episode.rounds[0].transcript is not None
-
-
-async def test_fallback_is_for_the_one_who_asks_for_it() -> None:
-    pool = pool_of(echo, broken)
-    assert (await Conductor(Planner(PLAN), pool=pool, fallback=True).ask("Why?")).answer == "re: Decide."
 
 
 @pytest.mark.parametrize("where", ["planner", "worker"])
@@ -244,13 +221,6 @@ async def test_events_tell_the_whole_episode_in_order() -> None:
     assert [event.outcome for event in events if isinstance(event, RoundEnded)] == list(episode.rounds)
 
 
-async def test_a_plan_that_cannot_be_read_is_told_with_its_error() -> None:
-    events: list[Event] = []
-    episode = await Conductor(Planner("no lists"), pool=pool_of()).ask("Why?", on_event=events.append)
-    assert [type(event) for event in events] == [Asked, CallEnded, Planned, RoundEnded, Answered]
-    assert isinstance(events[2], Planned) and events[2].error is episode.error
-
-
 @pytest.mark.parametrize("kind", [Asked, CallEnded, Planned, StepStarted, StepEnded, RoundEnded, Answered])
 @pytest.mark.parametrize("failure", [JournalError("disk full"), WorkerError("a liar"), KeyError("bug")])
 async def test_a_failing_sink_stops_the_episode_and_is_told_nothing_more(kind: type, failure: Exception) -> None:
@@ -268,14 +238,6 @@ async def test_a_failing_sink_stops_the_episode_and_is_told_nothing_more(kind: t
 
 
 # --- nested, and without await ----------------------------------------------------------------------------------------
-
-
-async def test_a_conductor_can_be_a_worker() -> None:
-    inner = Conductor(Planner(Workflow([Step(0, "Inner.")])), pool=pool_of())
-    outer = Conductor(Planner(Workflow([Step(0, "Outer.")])), pool=pool_of(inner))
-    episode = await outer.ask("Why?")
-    assert episode.answer == "re: Why?\n\nOuter.\n\nInner."
-    assert episode.usage.tokens == 220
 
 
 class Unwilling:
@@ -320,13 +282,6 @@ def test_what_an_inner_episode_used_before_its_time_was_up_is_counted(in_virtual
     in_virtual_time(ask())
 
 
-async def test_what_was_used_on_each_level_above_a_failure_is_counted() -> None:
-    inner = Conductor(Planner(Workflow([Step(0, "Inner.")])), pool=pool_of(Unwilling(Refused("no"))))
-    middle = Conductor(Planner(Workflow([Step(0, "Middle.")])), pool=pool_of(inner))
-    episode = await Conductor(Planner(Workflow([Step(0, "Outer.")])), pool=pool_of(middle)).ask("Why?")
-    assert isinstance(episode.error, Refused) and episode.usage.tokens == 330
-
-
 async def test_a_conductor_that_is_its_own_worker_ends_in_an_error() -> None:
     workers: list[Conductor] = []
 
@@ -343,42 +298,7 @@ async def test_ask_sync_answers_inside_a_running_loop() -> None:
     assert Conductor(Planner(PLAN), pool=pool_of()).ask_sync("Why?").answer == "re: Decide."
 
 
-async def test_ask_sync_raises_what_ask_raises() -> None:
-    with pytest.raises(AuthFailed):
-        Conductor(Planner(AuthFailed("no key")), pool=pool_of()).ask_sync("Why?")
-
-
 # --- replay -----------------------------------------------------------------------------------------------------------
-
-
-class Held:
-    """A journal's memory, without the journal: what was answered, by key."""
-
-    def __init__(self) -> None:
-        self.completions: dict[str, Completion] = {}
-
-    def __call__(self, event: Event) -> None:
-        if isinstance(event, CallEnded) and event.call.completion is not None and not event.call.replayed:
-            made = event.call
-            call = CallContext(event.episode, event.round, event.step)
-            key = call_key(made.worker, made.identity, made.messages, made.sampling, call)
-            self.completions[key] = event.call.completion
-
-    def find_completion(self, key: str) -> Completion | None:
-        return self.completions.get(key)
-
-
-async def test_a_question_asked_again_is_answered_from_the_journal_planner_and_nested_orchestrators_too() -> None:
-    inner_planner, planner, held = Planner(Workflow([Step(1, "Do.")])), Planner(PLAN), Held()
-    inner = Conductor(inner_planner, pool=pool_of())
-    pool = WorkerPool([Worker(inner, name="nested"), pool_of()[1]])
-    conductor = Conductor(planner, pool=pool)
-    first = await conductor.ask("Why?", on_event=held)
-    again = await conductor.replaying(held).ask("Why?", on_event=held)
-    assert again.answer == first.answer and again.usage.tokens == first.usage.tokens
-    assert len(planner.asked) == len(inner_planner.asked) == 1
-    calls = [call for result in again.rounds[0].transcript.results for call in result.calls]  # type: ignore[union-attr]
-    assert all(call.replayed for call in (*calls, *again.rounds[0].calls))
 
 
 async def test_an_end_that_cannot_be_made_durable_is_raised_with_the_episode() -> None:

@@ -5,8 +5,6 @@ from __future__ import annotations
 import subprocess
 import sys
 
-import pytest
-
 import openconductor
 
 HEAVY = set(
@@ -48,14 +46,3 @@ def test_every_error_class_is_public() -> None:
         name for name, value in vars(errors).items() if isinstance(value, type) and value.__module__ == errors.__name__
     }
     assert classes <= set(openconductor.__all__)
-
-
-def test_an_unknown_name_is_an_attribute_error() -> None:
-    with pytest.raises(AttributeError, match="Agent"):
-        openconductor.Agent  # noqa: B018
-
-
-def test_a_name_is_the_same_object_wherever_it_is_taken_from() -> None:
-    from openconductor.types import Workflow
-
-    assert openconductor.Workflow is Workflow

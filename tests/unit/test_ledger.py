@@ -4,18 +4,16 @@ from __future__ import annotations
 
 from decimal import Decimal
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from openconductor.conductor import Conductor
-from openconductor.errors import BudgetExceeded, WorkerTimeout
+from openconductor.errors import WorkerTimeout
 from openconductor.ledger import draw_up
 from openconductor.pool import Worker, WorkerPool
 from openconductor.prompt import render_workflow
 from openconductor.protocols import CallContext
 from openconductor.types import (
-    Budget,
     Call,
     Completion,
     Episode,
@@ -127,20 +125,6 @@ def test_a_price_that_is_not_known_is_counted_and_is_not_zero() -> None:
     assert (ledger.workers.dollars, ledger.workers.unpriced_calls) == (0, 1)
     failed = asked(Worker(Moody(WorkerTimeout("slow")), name="slow", price=PRICE))
     assert draw_up(failed).wasted.unpriced_calls == 1  # nobody knows what a call that timed out has cost
-
-
-def test_an_episode_that_had_to_stop_has_its_ledger_too() -> None:
-    steps = (Step(0, "Say yes."), Step(0, "Again.", "all"))
-    conductor = Conductor(
-        lambda messages: render_workflow(Workflow(steps)),
-        pool=WorkerPool([Worker(Moody(), name="ada", price=PRICE)]),
-    )
-    with pytest.raises(BudgetExceeded) as stopped:
-        conductor.ask_sync("Yes?", budget=Budget(calls=2))
-    assert stopped.value.episode is not None
-    ledger = draw_up(stopped.value.episode)
-    assert ledger.total == stopped.value.episode.usage
-    assert [len(entry.attempts) for entry in ledger.entries] == [1, 1, 0]
 
 
 def test_results_without_calls_on_record_are_one_attempt_each() -> None:

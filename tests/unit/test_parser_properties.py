@@ -89,23 +89,6 @@ def test_what_is_rendered_is_read_back_whatever_the_thought(workflow: Workflow, 
     assert read(render_workflow(workflow, thought)) == workflow
 
 
-@given(workflows())
-@settings(max_examples=200, deadline=None)
-def test_a_rendered_workflow_is_three_lines_of_python(workflow: Workflow) -> None:
-    lines = render_workflow(workflow).split("\n")
-    assert [line.split(" = ")[0] for line in lines] == ["model_id", "subtasks", "access_list"]
-    assert ast.literal_eval(lines[1].removeprefix("subtasks = ")) == [step.subtask for step in workflow]
-
-
-@given(st.lists(SUBTASK, min_size=1, max_size=5))
-@settings(max_examples=200, deadline=None)
-def test_subtasks_as_python_itself_writes_them_are_read_back(subtasks: list[str]) -> None:
-    text = f"subtasks = {subtasks!r}\nmodel_id = {[0] * len(subtasks)}\naccess_list: {['all'] * len(subtasks)}"
-    workflow = read(text)
-    assert workflow is not None
-    assert [step.subtask for step in workflow] == subtasks
-
-
 LITERAL_PIECES = st.sampled_from(
     [
         "[", "]", "(", ")", "{", "}", ",", ":", " ", "\n", "\r\n", "\\\n", "# don't ]\n", "0", "1_0", "0x1f",

@@ -35,8 +35,6 @@ from openconductor.policies import (
     LOOK_S,
     QUIET_S,
     CallLimits,
-    Circuit,
-    most_tokens,
     patient,
 )
 from openconductor.protocols import CallContext, OnText
@@ -204,25 +202,6 @@ def test_a_worker_that_cannot_be_reached_is_asked_again_as_long_as_its_caller_is
     assert len(server.times) <= FAILURES + 10 + (patience or 10) / COOL_DOWN_S
 
 
-def test_a_short_outage_fails_no_question_of_an_evaluation(in_virtual_time: Runs) -> None:
-    server = Server(down=(0.1, 25), seconds=0.01)
-
-    async def run() -> None:
-        pool, numbers, answers = WorkerPool([Worker(server, name="w")]), iter(range(1000)), list[str | None]()
-
-        async def lane() -> None:
-            for number in numbers:
-                answers.append((await execute(ONE, pool, f"Question {number}?")).answer)
-
-        with patient(LONG_PATIENCE_S):
-            await asyncio.gather(*(lane() for _ in range(32)))
-        assert answers.count(None) == 0
-        assert now() < 40
-
-    in_virtual_time(run())
-    assert len([moment for moment in server.times if 2 < moment < 25]) < 40, "while it is down, one at a time"
-
-
 def test_nobody_waits_for_one_that_has_been_down_for_long(in_virtual_time: Runs) -> None:
     server = Server(down=(0, 1e9))
 
@@ -316,21 +295,6 @@ def test_what_is_not_sent_says_what_failed_and_when_it_is_tried_next(in_virtual_
     in_virtual_time(run())
 
 
-def test_a_success_in_between_and_failures_right_after_one_do_not_open_it(in_virtual_time: Runs) -> None:
-    async def run() -> None:
-        server = Server()
-        worker = Worker(server, name="w", retries=0)
-        for number in range(20 * FAILURES):
-            server.faults = [] if number % FAILURES == 0 else [DOWN]
-            assert await ask(worker) != "CircuitOpen"
-        server.down = (0, 1e9)
-        assert [await ask(worker) for _ in range(3 * FAILURES)] == ["Unreachable"] * 3 * FAILURES
-        await asyncio.sleep(QUIET_S)
-        assert [await ask(worker), await ask(worker)] == ["Unreachable", "CircuitOpen"]
-
-    in_virtual_time(run())
-
-
 def test_a_timeout_at_the_questions_own_deadline_proves_nothing_against_the_worker(in_virtual_time: Runs) -> None:
     async def run(seconds: float) -> bool:
         worker = Worker(Server(seconds=1e9), name="w", retries=0, timeout_s=5)
@@ -379,27 +343,7 @@ def test_a_try_that_comes_to_nothing_leaves_it_usable(in_virtual_time: Runs, how
     in_virtual_time(run())
 
 
-def test_whether_it_is_closed_can_be_asked_outside_an_event_loop() -> None:
-    circuit = Circuit()
-    for _ in range(FAILURES):
-        circuit.fail(DOWN, None)
-    assert not circuit.closed
-
-
 # ── limits ───────────────────────────────────────────────────────────────────────────────────────────────────────────
-@pytest.mark.parametrize(
-    ("sampling", "written"),
-    [
-        (Sampling(), 0),
-        (Sampling(max_tokens=5), 5),
-        (Sampling(max_tokens=5, body={"max_tokens": 7}), 7),
-        (Sampling(max_tokens=5, body={"max_completion_tokens": 9, "max_tokens": 7}), 9),
-        (Sampling(max_tokens=5, body={"max_tokens": "many"}), 5),
-        (Sampling(max_tokens=5, body={"max_tokens": True}), 5),
-    ],
-)
-def test_the_most_that_a_call_may_use_is_its_text_and_its_token_limit(sampling: Sampling, written: int) -> None:
-    assert most_tokens(HELLO, sampling) == (3, written)
 
 
 def limited(server: Server, **limits: int) -> Worker:
@@ -524,14 +468,6 @@ def test_calls_that_wait_for_their_turn_are_not_sent_once_the_circuit_opens(in_v
         assert now() == 30
 
     in_virtual_time(run())
-
-
-def test_limits_hold_over_event_loops_one_after_the_other(in_virtual_time: Runs) -> None:
-    """asyncio's and aiolimiter's belong to one loop, and each ``ask_sync`` brings its own."""
-    server = Server()
-    worker = limited(server, rpm=2)
-    assert [in_virtual_time(ask(worker)) for _ in range(3)] == ["hi"] * 3
-    assert server.times == [0, 0, 60]
 
 
 def test_limits_hold_over_threads_and_survive_a_loop_that_died() -> None:

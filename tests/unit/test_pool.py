@@ -19,13 +19,11 @@ from openconductor.errors import (
     WorkerError,
     WorkerTimeout,
 )
-from openconductor.meter import Meter
-from openconductor.policies import Policies
 from openconductor.pool import Worker, WorkerPool
 from openconductor.protocols import CallContext, OnText
 from openconductor.providers.openai_compatible import OpenAICompatibleProvider
 from openconductor.types import Completion, FinishReason, Message, Price, Sampling, Usage
-from openconductor.worker import Replay, _states
+from openconductor.worker import _states
 
 Runs = Callable[[Coroutine[Any, Any, Any]], Any]
 
@@ -86,13 +84,6 @@ async def test_a_call_is_billed_exactly_or_counted_as_unpriced(
     assert billed.seconds == 9.0 if usage is BILLED else 0 < billed.seconds < 5
 
 
-async def test_the_workers_sampling_is_applied() -> None:
-    scripted = Scripted()
-    sampling = Sampling(temperature=0.2, body={"effort": "minimal"})
-    await Worker(scripted, name="w", sampling=sampling).complete(HELLO, call=CALL)
-    assert scripted.sampling is sampling
-
-
 async def test_a_worker_names_itself_in_an_error_that_names_nobody() -> None:
     with pytest.raises(RateLimited) as caught:
         await Worker(Scripted(error=RateLimited("slow")), name="solver").complete(HELLO, call=CALL)
@@ -106,11 +97,6 @@ async def test_a_worker_names_itself_in_an_error_that_names_nobody() -> None:
 async def test_an_answer_with_nothing_in_it_is_an_empty_response(text: str) -> None:
     with pytest.raises(EmptyResponse):
         await Worker(Scripted(text), name="w").complete(HELLO, call=CALL)
-
-
-async def test_an_answer_cut_at_its_limit_before_its_first_word_is_a_completion() -> None:
-    said = await Worker(Scripted("", finish="length"), name="w").complete(HELLO, call=CALL)
-    assert said.finish_reason == "length"
 
 
 # ── deadlines ────────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -158,59 +144,7 @@ class Distant(Scripted):
         return await super().complete(messages, sampling, call=call, on_text=on_text)
 
 
-class Shelf:
-    """A journal that holds what it is given, by key."""
-
-    def __init__(self, *completions: tuple[str, Completion]) -> None:
-        self.completions = dict(completions)
-
-    def find_completion(self, key: str) -> Completion | None:
-        return self.completions.get(key)
-
-
-@pytest.mark.parametrize(
-    ("provider", "options", "wrappers"),
-    [
-        (Distant(), {}, [Policies, Meter, Distant]),
-        (Distant(), {"retries": 0, "rpm": 1}, [Policies, Meter, Distant]),
-        (Scripted(), {}, [Meter, Scripted]),
-        (Scripted(), {"tpm": 9}, [Policies, Meter, Scripted]),
-        (Scripted(), {"retries": 1}, [Policies, Meter, Scripted]),
-    ],
-    ids=str,
-)
-def test_a_worker_has_the_wrappers_that_it_needs_in_their_order(
-    provider: Scripted, options: dict[str, int], wrappers: list[type]
-) -> None:
-    worker = Worker(provider, name="w", **options)  # type: ignore[arg-type]
-    assert chain(worker) == wrappers
-    assert worker.healthy
-    (_, replaying), *_ = WorkerPool([worker]).replaying(Shelf())
-    assert chain(replaying) == chain(worker.replaying(Shelf())) == [Replay, *wrappers]
-
-
-def chain(worker: Worker) -> list[type]:
-    """The wrappers and the provider, from the outside in."""
-    found: list[type] = []
-    one: Any = worker._chain
-    while one is not None:
-        found.append(type(one))
-        one = getattr(one, "_chain", None) or getattr(one, "_provider", None)
-    return found
-
-
 # ── what is shared ───────────────────────────────────────────────────────────────────────────────────────────────────
-async def test_two_workers_of_one_name_for_one_thing_share_limits_and_circuit() -> None:
-    distants = [Distant("gpt at x"), Distant("gpt at x")]
-    one, other = (Worker(distant, name="w", max_concurrency=1) for distant in distants)
-    both = asyncio.gather(*(worker.complete(HELLO, call=CALL) for worker in (one, other) for _ in range(9)))
-    together = 0
-    while not both.done():
-        together = max(together, sum(distant.at_once for distant in distants))
-        await asyncio.sleep(0)
-    assert together == 1
-    assert one._circuit is not None
-    assert one._circuit is other._circuit
 
 
 @pytest.mark.parametrize(
@@ -368,10 +302,6 @@ def test_a_worker_gives_its_timeouts_to_a_provider_that_it_makes(monkeypatch: py
 
     monkeypatch.setattr("openconductor.providers._load", lambda name: made)
     assert Worker("openai:gpt-5", name="w", timeout_s=70, read_timeout_s=7).identity == "gpt-5 70 7"
-
-
-def test_a_pool_file_takes_overrides(tmp_path: Path) -> None:
-    assert from_text(tmp_path, FULL, "worker.1.timeout_s=5")[1].timeout_s == 5
 
 
 ONE = '[[worker]]\nname = "solver"\nmodel = "m"\n'

@@ -114,30 +114,6 @@ def test_a_question_that_cannot_be_asked_is_a_config_error_that_says_where(quest
         render_prompt(question, [0])
 
 
-@pytest.mark.parametrize(
-    "question",
-    [
-        "x" * QUESTION_LIMIT,
-        "tabs\tand lines\r\n and 🧮",
-        [Message("user", "", ({"type": "image_url"},))],
-        [Message("user", "a"), Message("assistant", ""), Message("tool", "b")],
-    ],
-)
-def test_a_question_that_can_be_asked_is_let_through(question: Any) -> None:
-    check_question(question)
-
-
-def test_the_question_is_the_user_message_word_for_word() -> None:
-    first, second = render_prompt("What is 2 + 2?", [0, 1])
-    assert (first.role, second.role) == ("system", "user")
-    assert second.content == "What is 2 + 2?"
-    assert "What is 2 + 2?" not in first.content
-
-
-def test_a_chat_of_one_user_turn_is_the_question_itself() -> None:
-    assert render_prompt([Message("user", "Why?")], [0]) == render_prompt("Why?", [0])
-
-
 @pytest.mark.parametrize("options", [PromptOptions(), COMPACT])
 def test_earlier_turns_of_a_chat_are_conveyed_in_order_before_the_question(options: PromptOptions) -> None:
     chat = [
@@ -178,30 +154,7 @@ def test_cards_stand_behind_the_ordinal_on_one_line_and_only_when_they_are_on() 
     assert pool_lines(system(range(2), cards=True)) == ["Model 0", "Model 1"]
 
 
-@pytest.mark.parametrize(("ordinals", "max_steps"), [([], 5), ([1, 1], 5), ([0], 0)])
-def test_an_offer_that_makes_no_sense_is_a_config_error(ordinals: list[int], max_steps: int) -> None:
-    with pytest.raises(ConfigError):
-        render_prompt("Q?", ordinals, max_steps=max_steps)
-
-
 # --- the options ------------------------------------------------------------------------------------------------------
-
-
-def test_the_defaults_are_the_papers_main_setting() -> None:
-    assert PromptOptions() == PromptOptions("full", "out_of_distribution", "binary", True, False)
-
-
-def test_the_step_limit_is_said() -> None:
-    assert "between 1 and 4 steps" in system(max_steps=4)
-    assert "exactly one step" in system(max_steps=1)
-
-
-def test_binary_access_is_explained_as_nothing_or_all_and_index_access_by_numbers() -> None:
-    binary, index = system(access="binary", examples="none"), system(access="index", examples="none")
-    assert '"all"' in binary
-    assert "[0, 2]" not in binary
-    assert '"all"' not in index
-    assert "[0, 2]" in index
 
 
 def test_without_subtasks_every_step_is_to_get_the_same_text_and_the_examples_do_so() -> None:
@@ -260,18 +213,6 @@ def test_a_set_shows_a_single_step_a_parallel_plan_with_a_merge_and_a_check(
     assert len(set(shapes)) >= 3
 
 
-def test_mixed_is_two_examples_of_each_kind() -> None:
-    questions = {which: {question for question, _, _ in shown(which, [0])} for which in get_args(ExampleSet)}
-    assert len(questions["mixed"] & questions["in_distribution"]) == 2
-    assert len(questions["mixed"] & questions["out_of_distribution"]) == 2
-    assert not questions["in_distribution"] & questions["out_of_distribution"]
-    assert not questions["none"]
-
-
-def test_examples_are_the_same_for_the_same_offer_in_any_order() -> None:
-    assert shown("mixed", [5, 1, 8]) == shown("mixed", [8, 5, 1])
-
-
 def test_over_many_offers_no_worker_is_favoured_in_the_examples() -> None:
     uses: Counter[int] = Counter()
     first: Counter[int] = Counter()
@@ -283,11 +224,6 @@ def test_over_many_offers_no_worker_is_favoured_in_the_examples() -> None:
     assert set(uses) == set(range(9))
     assert max(uses.values()) < 1.5 * min(uses.values())
     assert max(first.values()) < 0.3 * len(offers)
-
-
-def test_two_workers_do_not_always_play_the_same_parts() -> None:
-    examples = shown("out_of_distribution", [0, 1], 2)
-    assert {workflow.steps[-1].worker for _, _, workflow in examples} == {0, 1}
 
 
 def test_in_one_example_different_parts_go_to_different_workers_where_the_pool_allows() -> None:
@@ -310,6 +246,7 @@ def test_a_later_round_shows_the_workflow_and_its_response_and_offers_to_accept(
 
 def test_a_response_within_the_limit_is_shown_whole_and_a_longer_one_without_its_middle() -> None:
     whole = "a" * PREVIOUS_LIMIT
+    assert "a\ufffdb\ufffdc" in render_prompt("Q?", [0], previous=answered("a\0b\ud800c"))[-1].content
     assert whole in render_prompt("Q?", [0], previous=answered(whole))[-1].content
     long = "BEGIN" + "a" * PREVIOUS_LIMIT + "END"
     text = render_prompt("Q?", [0], previous=answered(long))[-1].content
@@ -317,10 +254,6 @@ def test_a_response_within_the_limit_is_shown_whole_and_a_longer_one_without_its
     assert "END" in text
     assert "[... 8 characters left out ...]" in text
     assert len(text) < PREVIOUS_LIMIT + 1_500
-
-
-def test_what_cannot_be_sent_in_a_response_is_replaced() -> None:
-    assert "a\ufffdb\ufffdc" in render_prompt("Q?", [0], previous=answered("a\0b\ud800c"))[-1].content
 
 
 def test_an_invalid_round_is_said_to_be_so_and_cannot_be_accepted() -> None:
@@ -341,18 +274,6 @@ def test_a_failed_round_is_said_to_be_so_and_cannot_be_accepted() -> None:
 
 
 # --- the compact template ---------------------------------------------------------------------------------------------
-
-
-def test_the_compact_prompt_is_exactly_this() -> None:
-    assert render_prompt("17 + 5?", range(3), options=COMPACT) == (
-        Message("user", "Model 0\nModel 1\nModel 2\nQuestion: 17 + 5?\n"),
-    )
-
-
-def test_the_compact_prompt_shows_cards_when_they_are_on() -> None:
-    options = replace(COMPACT, cards=True)
-    (message,) = render_prompt("Q?", [2, 5], options=options, cards={5: "adds"})
-    assert message.content == "Model 2\nModel 5: adds\nQuestion: Q?\n"
 
 
 def test_the_compact_prompt_of_a_later_round_is_exactly_this() -> None:

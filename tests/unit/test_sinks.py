@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import pytest
-
 from openconductor.conductor import Conductor
 from openconductor.episode import FanOut
 from openconductor.events import Answered, CallEnded, Event, StepText
@@ -44,19 +42,3 @@ def test_each_sink_gets_what_it_wants_of_this_episode_in_order_and_is_waited_for
     assert sum(isinstance(event, CallEnded) for event in plain) == 2
     for sink in (quiet, view):
         assert isinstance(sink.events[-1], Answered) and sink.durable == [len(sink.events)]
-
-
-def test_nobody_is_streamed_for_where_no_sink_wants_text() -> None:
-    silent = FanOut(Sink(text=False), Sink(text=False))
-    assert not silent.wants_text
-    assert FanOut(silent, lambda event: None).wants_text
-
-
-def test_what_a_sink_raises_ends_the_episode() -> None:
-    def breaks(event: Event) -> None:
-        raise OSError("no room")
-
-    heard = Sink()
-    with pytest.raises(OSError, match="no room"):
-        nested_conductor().ask_sync("Yes?", on_event=FanOut(heard, breaks))
-    assert len(heard.events) == 1

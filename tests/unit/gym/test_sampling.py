@@ -8,7 +8,7 @@ from collections import Counter
 from hypothesis import given
 from hypothesis import strategies as st
 
-from openconductor.gym.questions import KINDS, draw_questions, read_question
+from openconductor.gym.questions import KINDS, draw_questions
 from openconductor.gym.sampling import COMPARES, random_workflow, write_thought
 from openconductor.gym.world import asks_to_compare, find_operations
 from openconductor.parser import parse_workflow, validate_workflow
@@ -52,12 +52,3 @@ def test_each_choice_is_uniform() -> None:
     )
     assert set(access) == {(), (0,), "all"}
     assert all(abs(count / access.total() - 1 / 3) < 0.05 for count in access.values())
-
-
-def test_smudged_and_clean_questions_get_the_same_workflows() -> None:
-    clean = read_question("Take 4 17 9, sort the list.")
-    smudged = read_question("Take the smudged list 4 17 9, sort the list.")
-    assert clean is not None and smudged is not None
-    for seed in range(100):
-        drawn = [random_workflow(random.Random(seed), question, range(8)) for question in (clean, smudged)]
-        assert drawn[0] == drawn[1]

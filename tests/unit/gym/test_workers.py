@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-import asyncio
-import math
-import random
 from dataclasses import replace
 
 import pytest
 
 from openconductor.episode import execute
 from openconductor.errors import Refused
-from openconductor.gym.questions import GymQuestion, draw_questions, read_question
-from openconductor.gym.sampling import random_workflow
+from openconductor.gym.questions import GymQuestion, read_question
 from openconductor.gym.workers import (
     LOST,
     PROFILES,
@@ -23,7 +19,7 @@ from openconductor.gym.workers import (
     gym_pool,
     outcomes,
 )
-from openconductor.gym.world import COMPARE, Value
+from openconductor.gym.world import COMPARE
 from openconductor.protocols import CallContext
 from openconductor.types import Completion, Message, Sampling, Step, Workflow
 
@@ -59,16 +55,6 @@ async def said(profile: Profile, *turns: Message, sample: int = 0, seed: int = 0
     return completion.text
 
 
-@every_worker
-def test_the_chances_of_all_outcomes_add_up_to_one(profile: Profile) -> None:
-    instructions = ["sort the list", "turn it around, then add one to each", "write a poem", *COMPARE]
-    seen: list[tuple[Value | None, ...]] = [(), (None,), (RIGHT,), (WRONG,), (RIGHT, WRONG)]
-    for question in (SORT, asked("Take the smudged list 4 17 9, sort the list.")):
-        for instruction in instructions:
-            for responses in seen:
-                assert math.isclose(sum(chances(profile, instruction, *responses, question=question).values()), 1.0)
-
-
 @pytest.mark.parametrize(
     ("worker", "instruction", "seen", "result", "chance"),
     [
@@ -86,14 +72,6 @@ def test_the_chance_of_a_result(
     worker: str, instruction: str, seen: tuple[object, ...], result: object, chance: float
 ) -> None:
     assert chances(BY_NAME[worker], instruction, *seen)[result] == pytest.approx(chance)
-
-
-@every_worker
-def test_a_majority_is_taken_even_where_it_is_wrong(profile: Profile) -> None:
-    wrong, right = WRONG, RIGHT
-    found = chances(profile, COMPARE[0], wrong, right, wrong)
-    assert found[wrong] > 0.8
-    assert right not in found
 
 
 def test_only_a_referee_recognises_the_right_one_of_two_answers() -> None:
@@ -119,26 +97,6 @@ async def test_the_same_call_draws_the_same_answer_and_every_part_of_its_key_ano
     assert same[0] != [await said(worker, question, sample=sample, seed=1) for sample in range(50)]
     assert same[0] != [await said(worker, question, sample=sample, step=1) for sample in range(50)]
     assert len(set(same[0])) > 2
-
-
-async def test_concurrency_and_order_change_no_answer() -> None:
-    rng = random.Random(0)
-    jobs = [
-        (question, random_workflow(rng, question, range(8)), sample)
-        for question in draw_questions("test", 40, seed=2)
-        for sample in range(2)
-    ]
-    pool = gym_pool(4)
-
-    async def play(index: int) -> tuple[int, str | None]:
-        question, workflow, sample = jobs[index]
-        transcript = await execute(workflow, pool, question.text, sample=sample)
-        return index, transcript.answer
-
-    in_order = [await play(index) for index in range(len(jobs))]
-    shuffled = rng.sample(range(len(jobs)), len(jobs))
-    at_once = await asyncio.gather(*(play(index) for index in shuffled))
-    assert sorted(at_once) == in_order
 
 
 async def test_a_step_is_billed_by_the_words_that_it_read_and_wrote() -> None:
