@@ -19,7 +19,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from itertools import pairwise
 
-from openconductor.errors import WorkerError, WorkflowError
+from openconductor.errors import WorkflowError
 from openconductor.gym.questions import read_question
 from openconductor.gym.world import COMPARE, read_value
 from openconductor.parser import parse_workflow
@@ -45,18 +45,7 @@ _MOST_STEPS = 1000  # of an example, which may be longer than what is asked for
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """What a prompt asks for, as it says it.
-
-    Attributes:
-        question: the question.
-        workers: the ordinals on offer, as they are listed.
-        max_steps: the most steps.
-        binary: whether a step sees nothing or all; else it sees the steps whose numbers are listed.
-        dictated: the one instruction that every step is to get; None where the planner writes its own.
-        examples: questions with the workflows written for them.
-        later: whether a plan was written before.
-        response: what that plan led to; None where there is no response.
-    """
+    """What a prompt asks for; ``later``: whether a plan was written before, which led to ``response``."""
 
     question: str
     workers: tuple[int, ...]
@@ -77,41 +66,22 @@ class ScriptedPlanner:
         self.identity = f"scripted planner {model}"
 
     async def complete(
-        self,
-        messages: Sequence[Message],
-        sampling: Sampling,
-        *,
-        call: CallContext,
-        on_text: OnText | None = None,
+        self, messages: Sequence[Message], sampling: Sampling, *, call: CallContext, on_text: OnText | None = None
     ) -> Completion:
-        """Write a plan as the turns ask for it; tokens are words.
-
-        Raises:
-            WorkerError: the turns are not those of the full template.
-        """
+        """Write a plan as the turns ask for it; tokens are words."""
         text = plan_text(read_prompt(messages))
-        if on_text is not None:
-            on_text(text)
         read = sum(len(message.content.split()) for message in messages)
         return Completion(text, usage=Usage(input_tokens=read, output_tokens=len(text.split())))
 
 
 def read_prompt(messages: Sequence[Message]) -> Asked:
-    """What the turns ask for.
-
-    Raises:
-        WorkerError: they are not those of the full template (``prompt.render_prompt``).
-    """
+    """What the turns of the full template (``prompt.render_prompt``) ask for."""
     system = "\n\n".join(message.content for message in messages if message.role == "system")
     users = [message.content for message in messages if message.role == "user"]
     rules, _, shown = system.partition("\n\n## Examples\n\n")
     steps, access = _STEPS.search(rules), _ACCESS.search(rules)
     workers = tuple(int(number) for number in _WORKER.findall(rules))
-    if steps is None or access is None or not workers or not users:
-        raise WorkerError(
-            "scripted planner: got a prompt without steps, access or workers, expected the full template",
-            retryable=False,
-        )
+    assert steps is not None and access is not None and workers and users, "expected the full template"
     dictated = _DICTATED.search(rules)
     question, *later = _LATER.split(users[-1], maxsplit=1)
     response = _RESPONSE.search(later[0]) if later else None
@@ -152,11 +122,7 @@ def plan(asked: Asked, example: Workflow | None) -> Workflow:
 
 
 def likeness(one: str, other: str) -> float:
-    """Jaccard's index of the words of two texts: 1 where they have the same words, 0 where they share none.
-
-    >>> likeness("Sort the list.", "sort the LIST, then double it")
-    0.5
-    """
+    """Jaccard's index of the words of two texts: 1 where they have the same words, 0 where they share none."""
     ours, theirs = (set(_WORD.findall(text.lower())) for text in (one, other))
     return len(ours & theirs) / len(ours | theirs) if ours | theirs else 0.0
 
@@ -176,14 +142,8 @@ def _subtasks(text: str, sees: Sequence[Sequence[int]]) -> list[str]:
         return [CHECK if seen else text for seen in sees]
     phrases = [operation.phrase(wording) for operation, wording in question.operations]
     if len(sees) > 1 and all(index - 1 in sees[index] for index in range(1, len(sees))):
-        return [", then ".join(part) or CHECK for part in _dealt(phrases, len(sees))]
+        # A chain: the phrases in order, as evenly as they go; the first steps get what is left over.
+        each, over = divmod(len(phrases), len(sees))
+        ends = [step * each + min(step, over) for step in range(len(sees) + 1)]
+        return [", then ".join(phrases[begin:end]) or CHECK for begin, end in pairwise(ends)]
     return [CHECK if seen else ", then ".join(phrases) for seen in sees]
-
-
-def _dealt(phrases: Sequence[str], steps: int) -> list[Sequence[str]]:
-    """The phrases in order, over as many steps, as evenly as they go; the first steps get what is left over."""
-    each, over = divmod(len(phrases), steps)
-    ends = [0]
-    for step in range(steps):
-        ends.append(ends[-1] + each + (step < over))
-    return [phrases[begin:end] for begin, end in pairwise(ends)]

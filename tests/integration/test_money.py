@@ -30,7 +30,6 @@ from openconductor.journal import Journal
 from openconductor.ledger import draw_up
 from openconductor.prompt import render_workflow
 from openconductor.providers.openai_compatible import OpenAICompatibleProvider
-from openconductor.serialisation import episode_json
 from openconductor.types import Budget, Call, Episode, Step, Usage, Workflow
 
 PRICES = {  # US dollars a million tokens; awkward on purpose
@@ -269,21 +268,3 @@ async def test_what_is_replayed_from_the_journal_is_not_paid_for_again(tmp_path:
         ledger = draw_up(episode)
         assert exact(ledger.replayed) == exact(ledger.total)
         assert all(attempt.call.replayed for entry in ledger.entries for attempt in entry.attempts)
-
-
-async def test_the_json_of_an_episode_carries_the_same_sums(tmp_path: Path) -> None:
-    shares = dict.fromkeys(("a", "b", "c"), 0.6)
-    async with fault_server(Seeded(5, shares, WEIGHTS), {"planner": render_workflow(TREE)}) as server:
-        pool = WorkerPool([worker(server, name) for name in ("a", "b", "c", "good")])
-        conductor = Conductor(worker(server, "planner"), pool=pool, fallback=True)
-        names = dict(enumerate(("a", "b", "c", "good")))
-        shown = [episode_json(await conductor.ask(f"{number}?"), names) for number in range(5)]
-        await pool.aclose()
-    told = counted(server)
-    ledgers: Sequence[dict[str, dict[str, object]]] = [one["ledger"] for one in shown]  # type: ignore[misc]
-    for name, value in zip(("input_tokens", "cached_tokens", "output_tokens", "reasoning_tokens"), told, strict=False):
-        assert sum(ledger["total"][name] for ledger in ledgers) == value  # type: ignore[misc]
-    assert sum(Decimal(str(ledger["total"]["dollars"])) for ledger in ledgers) == told[4]
-    assert sum(ledger["total"]["unpriced_calls"] for ledger in ledgers) == told[5]  # type: ignore[misc]
-    attempts = [step["attempts"] for one in shown for step in one["rounds"][0]["steps"]]  # type: ignore[index]
-    assert sum(len(each) for each in attempts) + 5 == len(server.records)

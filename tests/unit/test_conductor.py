@@ -115,17 +115,24 @@ async def test_descriptions_are_shown_only_when_cards_are_on() -> None:
 # --- failures ---------------------------------------------------------------------------------------------------------
 
 
-async def test_a_text_that_is_no_workflow_ends_the_episode_in_that_error() -> None:
-    episode = await Conductor(Planner("I would rather not."), pool=pool_of()).ask("Why?")
-    assert isinstance(episode.error, WorkflowError) and episode.answer is None
-    assert episode.rounds[0].error is episode.error
-    assert episode.rounds[0].workflow is None and episode.usage.tokens == 110
-
-
-async def test_a_planner_that_fails_ends_the_episode_in_that_error() -> None:
-    episode = await Conductor(Planner(RateLimited("slow down")), pool=pool_of()).ask("Why?")
-    assert isinstance(episode.error, RateLimited) and episode.error.worker == "conductor"
-    assert episode.rounds[0].completion is None and episode.rounds[0].error is episode.error
+@pytest.mark.parametrize(
+    ("says", "workers", "kind", "who"),
+    [
+        ("I would rather not.", (), WorkflowError, None),
+        (RateLimited("slow down"), (), RateLimited, "conductor"),
+        (PLAN, (echo, broken), RateLimited, "w1"),
+    ],
+)
+async def test_what_fails_in_the_first_round_ends_the_episode_in_that_error(
+    says: object, workers: tuple[object, ...], kind: type, who: str | None
+) -> None:
+    events: list[Event] = []
+    episode = await Conductor(Planner(says), pool=pool_of(*workers)).ask("Why?", on_event=events.append)  # type: ignore[arg-type]
+    assert type(episode.error) is kind and getattr(episode.error, "worker", None) == who
+    assert episode.answer is None and episode.rounds[0].error is episode.error
+    assert (episode.rounds[0].workflow is None) == (says is not PLAN)
+    planned = [event.error for event in events if isinstance(event, Planned)]
+    assert planned == {WorkflowError: [episode.error], RateLimited: [None] if says is PLAN else []}[kind]
 
 
 @pytest.mark.parametrize("where", ["planner", "worker"])
@@ -135,7 +142,7 @@ async def test_a_missing_key_is_raised_with_the_episode(where: str) -> None:
 
     planner = Planner(AuthFailed("no key")) if where == "planner" else Planner(PLAN)
     with pytest.raises(AuthFailed) as caught:
-        await Conductor(planner, pool=pool_of(echo, no_key)).ask("Why?")
+        Conductor(planner, pool=pool_of(echo, no_key)).ask_sync("Why?")  # inside a running loop, too
     episode = caught.value.episode
     assert episode is not None and episode.error is caught.value and episode.rounds[0].error is caught.value
     assert (episode.rounds[0].transcript is None) == (where == "planner")
@@ -240,31 +247,19 @@ async def test_a_failing_sink_stops_the_episode_and_is_told_nothing_more(kind: t
 # --- nested, and without await ----------------------------------------------------------------------------------------
 
 
-class Unwilling:
-    """Never answers, or fails; and says when it was asked."""
-
-    def __init__(self, failure: WorkerError | None = None) -> None:
-        self._failure = failure
-        self.asked = asyncio.Event()
-
-    async def complete(
-        self, messages: Sequence[Message], sampling: Sampling, *, call: CallContext, on_text: OnText | None = None
-    ) -> Completion:
-        self.asked.set()
-        if self._failure is None:
-            await asyncio.Event().wait()
-        assert self._failure is not None
-        raise self._failure
-
-
 async def test_what_an_inner_episode_used_before_it_was_cancelled_is_counted() -> None:
-    slow = Unwilling()
+    asked = asyncio.Event()
+
+    async def hangs(messages: list[Message]) -> str:
+        asked.set()
+        await asyncio.Event().wait()
+        return ""
 
     async def fails(messages: list[Message]) -> str:
-        await slow.asked.wait()
+        await asked.wait()
         raise Refused("no")
 
-    inner = Conductor(Planner(Workflow([Step(0, "Inner.")])), pool=pool_of(slow))
+    inner = Conductor(Planner(Workflow([Step(0, "Inner.")])), pool=pool_of(hangs))
     outer = Conductor(Planner(Workflow([Step(0, "Ask."), Step(1, "Fail.")])), pool=pool_of(inner, fails))
     episode = await outer.ask("Why?")
     assert isinstance(episode.error, Refused)
@@ -272,9 +267,13 @@ async def test_what_an_inner_episode_used_before_it_was_cancelled_is_counted() -
     assert episode.usage.unpriced_calls == 4  # they, the call that was cancelled, and the one that failed
 
 
-def test_what_an_inner_episode_used_before_its_time_was_up_is_counted(in_virtual_time: Callable[..., None]) -> None:
+def test_what_an_inner_episode_used_before_its_time_was_up_is_counted(in_virtual_time: Callable) -> None:
+    async def hangs(messages: list[Message]) -> str:
+        await asyncio.Event().wait()
+        return ""
+
     async def ask() -> None:
-        inner = Conductor(Planner(Workflow([Step(0, "Inner.")])), pool=pool_of(Unwilling()))
+        inner = Conductor(Planner(Workflow([Step(0, "Inner.")])), pool=pool_of(hangs))
         pool = WorkerPool([Worker(inner, name="inner", timeout_s=3.0)])
         episode = await Conductor(Planner(Workflow([Step(0, "Outer.")])), pool=pool).ask("Why?")
         assert isinstance(episode.error, WorkerTimeout) and episode.usage.tokens == 220
@@ -292,10 +291,6 @@ async def test_a_conductor_that_is_its_own_worker_ends_in_an_error() -> None:
     workers.append(Conductor(Planner(Workflow([Step(0, "Again.")])), pool=pool_of(Loop())))
     episode = await workers[0].ask("Why?")
     assert isinstance(episode.error, WorkerError) and "nested" in str(episode.error)
-
-
-async def test_ask_sync_answers_inside_a_running_loop() -> None:
-    assert Conductor(Planner(PLAN), pool=pool_of()).ask_sync("Why?").answer == "re: Decide."
 
 
 # --- replay -----------------------------------------------------------------------------------------------------------

@@ -33,13 +33,11 @@ TREE = [[], [], [0], [1], [2, 3]]
 class Scripted:
     """A provider that does what is said for a step (``s0``, ``s1`` …): a value, or a function of the call.
 
-    ``swallows`` what: it answers where it is cancelled, or hides what the caller's sink raises.
+    It answers where what it ``swallows`` is raised inside it; or ``dresses`` that up as an error of its own.
     """
 
-    def __init__(
-        self, *, swallows: type[BaseException] | None = None, otherwise: object = None, **acts: object
-    ) -> None:
-        self._acts, self._otherwise = acts, otherwise
+    def __init__(self, *, swallows: Any = (), dresses: bool = False, otherwise: object = None, **acts: object) -> None:
+        self._acts, self._otherwise, self._dresses = acts, otherwise, dresses
         self._swallows = swallows
         self.calls: list[tuple[CallContext, tuple[Message, ...]]] = []
         self.ended: list[int | None] = []
@@ -55,8 +53,9 @@ class Scripted:
             self.cancelled.append(call.step)
             if self._swallows is not asyncio.CancelledError:
                 raise
-        except self._swallows:
-            pass
+        except self._swallows as error:
+            if self._dresses:
+                raise WorkerError(f"stream: {error}") from error
         return Completion("fine")
 
     async def _answer(self, call: CallContext, on_text: OnText | None) -> Completion:
@@ -314,10 +313,11 @@ async def test_a_failing_sink_cancels_the_other_steps(failure: Exception, kind: 
     assert caught.value is failure and 0 not in provider.ended
 
 
-@pytest.mark.parametrize("swallows", [Exception, ()])
-async def test_a_sink_that_fails_in_the_middle_of_a_stream_is_not_hidden_by_the_provider(swallows: Any) -> None:
+@pytest.mark.parametrize("dresses", [True, False])
+async def test_a_sink_that_fails_in_the_middle_of_a_stream_is_not_hidden_by_the_provider(dresses: bool) -> None:
     with pytest.raises(JournalError, match="disk full"):
-        await run(Scripted(swallows=swallows), [[], [0]], on_event=failing(StepText, JournalError("disk full")))
+        provider = Scripted(swallows=Exception, dresses=dresses)
+        await run(provider, [[], [0]], on_event=failing(StepText, JournalError("disk full")))
 
 
 async def test_a_sink_that_fails_while_a_failure_closes_the_other_steps_is_heard() -> None:

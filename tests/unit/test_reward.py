@@ -147,16 +147,23 @@ def test_whether_an_episode_is_right_does_not_hang_on_the_scale_of_the_reward(
 # --- scoring one completion -------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(("answer", "reward"), [("42", 1.0), ("41", 0.5), (Refused("no"), 0.5)])
-async def test_an_answer_is_worth_its_grade(answer: str | Exception, reward: float) -> None:
+@pytest.mark.parametrize(
+    ("answer", "reward"), [("42", 1.0), ("41", 0.5), (Refused("no"), 0.5), (RateLimited("slow"), None)]
+)
+async def test_an_answer_is_worth_its_grade(answer: str | Exception, reward: float | None) -> None:
     scored = await score(answer, "42")  # the second worker is never asked instead
     assert scored.reward == reward and scored.episode.rounds[0].workflow == PLAN
     assert scored.episode.answer == (answer if isinstance(answer, str) else None)
+    assert (scored.grade is None) == isinstance(answer, Exception)
 
 
-@pytest.mark.parametrize("completion", [Completion(render_workflow(PLAN), finish_reason="length"), ACCEPT])
-async def test_a_cut_completion_or_an_accept_of_nothing_is_no_workflow(completion: Completion | str) -> None:
-    assert (await score(completion=completion)).reward == 0.0
+@pytest.mark.parametrize(
+    "completion", [Completion(render_workflow(PLAN), finish_reason="length"), ACCEPT, "I think it is 42."]
+)
+async def test_what_is_no_workflow_is_worth_nothing_and_nobody_is_asked(completion: Completion | str) -> None:
+    scored = await score(WorkerError("never called"), completion=completion)
+    assert scored.reward == 0.0 and scored.grade is None
+    assert isinstance(scored.episode.error, WorkflowError) and scored.episode.rounds[0].transcript is None
 
 
 async def test_what_is_raised_closes_its_episode_first_and_carries_it() -> None:
