@@ -315,8 +315,8 @@ async def test_a_failing_sink_cancels_the_other_steps(failure: Exception, kind: 
 
 @pytest.mark.parametrize("dresses", [True, False])
 async def test_a_sink_that_fails_in_the_middle_of_a_stream_is_not_hidden_by_the_provider(dresses: bool) -> None:
+    provider = Scripted(swallows=Exception, dresses=dresses)
     with pytest.raises(JournalError, match="disk full"):
-        provider = Scripted(swallows=Exception, dresses=dresses)
         await run(provider, [[], [0]], on_event=failing(StepText, JournalError("disk full")))
 
 
