@@ -95,16 +95,16 @@ async def test_a_bomb_costs_two_seconds_of_cpu_time_and_the_next_verdict_waits_f
     workers: MathWorkers, bomb: str
 ) -> None:
     assert (await grade(workers, "x+1", "1+x")).correct is True
-    before, started = children_cpu(), {process.process.pid for process in workers._all}
+    before, started = children_cpu(), {process.pid for process in workers._all}
     burnt = await grade(workers, r"\sqrt{5}", bomb)
     assert (burnt.correct, burnt.note[:7]) == (False, "timeout")
     # Two workers ended: what each took to start, half a second for the first try, and one and a half for the second.
     assert children_cpu() - before < 2 * 3 + 2.2
-    stand_by = {process.process.pid for process in workers._idle}
+    stand_by = {process.pid for process in workers._idle}
     assert len(stand_by) == 1
     assert not stand_by & started
     assert (await grade(workers, "x+1", "1+x")).correct is True
-    assert stand_by < {process.process.pid for process in workers._idle}
+    assert stand_by < {process.pid for process in workers._idle}
 
 
 async def test_bombs_do_not_touch_the_verdicts_beside_them(workers: MathWorkers) -> None:
@@ -164,16 +164,16 @@ async def test_a_worker_that_is_killed_idle_or_while_it_starts_is_replaced_and_t
 
     def judge_killed_once(self: MathProcess, pair: Mapping[str, object]) -> tuple[Verdict, bool]:
         if not killed:
-            self.process.kill()  # before it is ready
-            killed.append(self.process.pid)
+            self.kill()  # before it is ready
+            killed.append(self.pid)
         return judge(self, pair)
 
     monkeypatch.setattr(MathProcess, "judge", judge_killed_once)
     assert (await grade(cold_workers, "x+1", "1+x")).correct is True
     assert killed
     for process in list(cold_workers._idle):
-        process.process.kill()
-        process.process.wait()
+        process.kill()
+        process.wait()
     assert (await grade(cold_workers, "x+1", "1+x")).correct is True
 
 
@@ -200,7 +200,7 @@ async def test_closing_ends_the_processes_and_who_waits_gets_a_grading_error(col
     await grade(cold_workers, "x+1", "1+x")
     waiting = [asyncio.create_task(grade(cold_workers, r"\sqrt{5}", BOMBS["tower"])) for _ in range(4)]
     await asyncio.sleep(0.2)
-    pids = [process.process.pid for process in list(cold_workers._all)]
+    pids = [process.pid for process in list(cold_workers._all)]
     await asyncio.to_thread(cold_workers.close)
     ended = await asyncio.gather(*waiting, return_exceptions=True)
     assert pids
@@ -216,7 +216,7 @@ def test_workers_see_no_key_of_the_environment(workers: MathWorkers, monkeypatch
     asyncio.run(grade(workers, "x+1", "1+x"))
     assert workers._all
     for process in list(workers._all):
-        assert b"canary" not in Path(f"/proc/{process.process.pid}/environ").read_bytes().lower()
+        assert b"canary" not in Path(f"/proc/{process.pid}/environ").read_bytes().lower()
 
 
 def run_script(body: str) -> subprocess.Popen[str]:
@@ -231,7 +231,7 @@ def run_script(body: str) -> subprocess.Popen[str]:
             return asyncio.run(MathGrader().grade(Problem("p", "", reference, "t"), "\\\\boxed{%s}" % answer)).correct
 
         def pids():
-            return [process.process.pid for process in list(shared_workers()._all)]
+            return [process.pid for process in list(shared_workers()._all)]
     """
     program = textwrap.dedent(head) + textwrap.dedent(body)
     command = [sys.executable, "-W", "ignore::DeprecationWarning", "-c", program]

@@ -26,18 +26,17 @@ import threading
 import time
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Literal, get_args
+from typing import Literal, cast
 
 from openconductor.errors import ConfigError, GradingError
 
-Said = Literal["equal", "different", "unread gold", "unread answer"]
-Verdict = Said | Literal["memory", "cpu", "crash", "starved"]
+Verdict = Literal["equal", "different", "unread gold", "unread answer", "memory", "cpu", "crash", "starved"]
 """What a worker says of a pair; or how it ended: out of memory, of CPU time, in a crash, or hardly running."""
-
-_SAID: dict[str, Verdict] = {word: word for word in (*get_args(Said), "memory")}
+DECIDED: tuple[Verdict, ...] = ("equal", "different", "unread gold", "unread answer")
 
 FIRST_CPU_S = 0.5
 CPU_S = 1.5
@@ -49,7 +48,7 @@ _PROGRAM = Path(__file__).with_name("math_worker.py")
 _KEPT_ENVIRONMENT = ("PATH", "PYTHONPATH", "LD_LIBRARY_PATH", "DYLD_LIBRARY_PATH", "SYSTEMROOT")
 
 
-class MathProcess:
+class MathProcess(subprocess.Popen[bytes]):
     """One worker process, for one thread at a time.
 
     Raises:
@@ -59,23 +58,21 @@ class MathProcess:
     def __init__(self, memory: int) -> None:
         self._pipe, theirs = multiprocessing.Pipe()
         self._ready = False
-        # -P: the program's folder, where a math.py lies, stays out of sys.path.
-        command = [sys.executable, "-P", str(_PROGRAM), str(theirs.fileno()), str(memory)]
-        try:
-            self.process = subprocess.Popen(  # noqa: S603 - our own program
-                command,
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.DEVNULL,
-                stderr=subprocess.DEVNULL,
-                env={name: os.environ[name] for name in _KEPT_ENVIRONMENT if name in os.environ},
-                start_new_session=True,
-                pass_fds=[theirs.fileno()],
-            )
-        except OSError as error:
-            self._pipe.close()
-            raise GradingError(f"math worker: {error}; expected to start {command[0]}") from error
-        finally:
-            theirs.close()
+        with theirs:
+            # -P: the program's folder, where a math.py lies, stays out of sys.path.
+            command = [sys.executable, "-P", str(_PROGRAM), str(theirs.fileno()), str(memory)]
+            try:
+                super().__init__(
+                    command,
+                    stdin=subprocess.DEVNULL,
+                    stdout=subprocess.DEVNULL,
+                    stderr=subprocess.DEVNULL,
+                    env={name: os.environ[name] for name in _KEPT_ENVIRONMENT if name in os.environ},
+                    start_new_session=True,
+                    pass_fds=[theirs.fileno()],
+                )
+            except OSError as error:
+                raise GradingError(f"math worker: {error}; expected to start {command[0]}") from error
 
     def judge(self, pair: Mapping[str, object]) -> tuple[Verdict, bool]:
         """The verdict on a pair, and whether the gold had been read by then.
@@ -85,32 +82,22 @@ class MathProcess:
         """
         if not self._ready and self._said_within(START_S) != "ready":
             raise GradingError(f"math worker: {_PROGRAM.name} did not start within {START_S:g} s")
-        self._ready = True
-        gold_read = False
+        self._ready, gold_read = True, False
         deadline = time.monotonic() + STARVED_S
-        try:
+        with suppress(OSError):  # of one that has ended: nothing will be read, either
             self._pipe.send_bytes(json.dumps(pair).encode())
-        except OSError:
-            return "crash", False
         while (said := self._said_within(deadline - time.monotonic())) == "gold":
             gold_read = True
-        if said is None:
-            return "starved", gold_read
-        crash = "cpu" if not said and self.process.wait() == -signal.SIGPROF else "crash"
-        return _SAID.get(said, crash), gold_read
+        if said == "":
+            said = "cpu" if self.wait() == -signal.SIGPROF else "crash"
+        return cast("Verdict", said or "starved"), gold_read
 
     def _said_within(self, seconds: float) -> str | None:
         """What it says by then; "" where it has ended, None where it says nothing."""
         try:
-            return self._pipe.recv_bytes().decode("ascii", "replace") if self._pipe.poll(max(seconds, 0)) else None
+            return self._pipe.recv_bytes().decode() if self._pipe.poll(max(seconds, 0)) else None
         except (EOFError, OSError):
             return ""
-
-    def kill(self) -> None:
-        """End it."""
-        self.process.kill()
-        self.process.wait()
-        self._pipe.close()
 
 
 class MathWorkers:
@@ -168,49 +155,36 @@ class MathWorkers:
         with self._lock:
             self._closed = True
             for process in self._all:
-                process.process.kill()
+                process.kill()
         self._threads.shutdown(cancel_futures=True)
         for process in self._all:
-            process.kill()
-        self._all.clear()
-        self._idle.clear()
+            process.wait()
 
     def _judge(self, pair: Mapping[str, object]) -> tuple[Verdict, bool]:
-        try:
+        with suppress(GradingError):  # killed while it started, perhaps
             verdict, gold_read = self._judge_once({**pair, "cpu_s": FIRST_CPU_S})
-        except GradingError:  # killed while it started, perhaps
-            return self._judge_once({**pair, "cpu_s": CPU_S})
-        return (verdict, gold_read) if verdict in get_args(Said) else self._judge_once({**pair, "cpu_s": CPU_S})
+            if verdict in DECIDED:
+                return verdict, gold_read
+        return self._judge_once({**pair, "cpu_s": CPU_S})
 
     def _judge_once(self, pair: Mapping[str, object]) -> tuple[Verdict, bool]:
-        process = self._take()
-        healthy = False
+        with self._lock:
+            self._idle = [process for process in self._idle if process.poll() is None]  # some may have been killed
+            while len(self._idle) < 2:  # the second one is the spare, which starts while the first one works
+                self._idle.insert(0, self._started())
+            process = self._idle.pop()
+        verdict = None
         try:
             verdict, gold_read = process.judge(pair)
-            healthy = verdict in get_args(Said)
+            return verdict, gold_read
         finally:
-            self._give_back(process, healthy=healthy)
-        return verdict, gold_read
-
-    def _take(self) -> MathProcess:
-        with self._lock:
-            for dead in [process for process in self._idle if process.process.poll() is not None]:
-                self._idle.remove(dead)  # somebody killed it while it did nothing
-                self._all.remove(dead)
-                dead.kill()
-            process = self._idle.pop() if self._idle else self._started()
-            if not self._idle:
-                self._idle.append(self._started())  # the spare, which starts while this one works
-        return process
-
-    def _give_back(self, process: MathProcess, *, healthy: bool) -> None:
-        with self._lock:
-            if healthy and not self._closed:
-                self._idle.append(process)  # last in, first out: it has parsed golds in its memory
-                return
-            if not self._closed:
-                self._all.discard(process)
-        process.kill()
+            with self._lock:
+                if verdict in DECIDED:
+                    self._idle.append(process)  # last in, first out: it has parsed golds in its memory
+                else:
+                    process.kill()
+                    process.wait()
+                    self._all.discard(process)
 
     def _started(self) -> MathProcess:
         if self._closed:

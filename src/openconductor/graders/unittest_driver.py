@@ -28,7 +28,7 @@ from types import BuiltinFunctionType, FunctionType, ModuleType
 __builtins__ = dict(vars(builtins))  # this file's own: an answer may change those of everybody else
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
     from typing import Any
 
 SUSPICIOUS_NAMES = {
@@ -39,18 +39,18 @@ SUSPICIOUS_NAMES = {
 }
 SUSPICIOUS_MODULES = {"gc", "ctypes", "_ctypes", "faulthandler", "pdb", "bdb"}
 COMPARISONS = {"__eq__", "__ne__", "__lt__", "__le__", "__gt__", "__ge__", "__contains__"}
+JUDGES = {"unittest", "builtins", "__builtins__"}
 PYTHON_TYPE = 1 << 9
 """The flag of classes that Python code has made: those of C cannot be changed."""
 CODE = (FunctionType, BuiltinFunctionType, type, classmethod, staticmethod, property)
-ATOMS: dict[type, Callable[[Any], object]] = {
-    int: int.__pos__,
-    float: float.__pos__,
-    complex: complex.__pos__,
-    str: str.__str__,
-    bytes: bytes.__bytes__,
+ATOMS = ((int, int.__pos__), (float, float.__pos__), (complex, complex.__pos__))
+TEXTS = ((str, str.__str__), (bytes, bytes.__bytes__))
+COPIES: dict[type, Callable[[Any], object]] = {
+    **dict[type, "Callable[[Any], object]"]((*ATOMS, *TEXTS)),
+    **{kind: lambda value, kind=kind: kind(map(plain, kind.__iter__(value))) for kind in (list, tuple, set, frozenset)},
+    dict: lambda value: {plain(key): plain(item) for key, item in dict.items(value)},
 }
-MANY: tuple[Any, ...] = (list, tuple, set, frozenset)
-ITEMS: Any = dict.items  # pyright: ignore[reportUnknownMemberType, reportUnknownVariableType]
+"""How a value of each type, or of a subclass, is made anew: by the methods of the type itself."""
 SEEN = "__seen__"
 
 
@@ -60,7 +60,7 @@ def scan(candidate: str) -> list[str]:
         nodes = list(ast.walk(ast.parse(candidate)))
     except (SyntaxError, ValueError, RecursionError, MemoryError):
         return []  # it will fail by itself
-    judges = {"unittest", "builtins", "__builtins__"}
+    judges = set(JUDGES)
     for node in nodes:
         if isinstance(node, (ast.Import, ast.ImportFrom)):
             for alias in node.names:
@@ -69,44 +69,45 @@ def scan(candidate: str) -> list[str]:
     return sorted({fault for node in nodes for fault in _faults(node, judges)})
 
 
-def _faults(node: ast.AST, judges: set[str]) -> list[str]:  # noqa: C901 - a list of rules, one after the other
-    found: list[str] = []
-    if isinstance(node, (ast.Import, ast.ImportFrom)):
-        names = [node.module or ""] if isinstance(node, ast.ImportFrom) else [alias.name for alias in node.names]
-        found += [f"imports {name}" for name in names if name.split(".")[0] in SUSPICIOUS_MODULES]
-        if names[0].endswith("mock") and {"ANY", "*"} & {alias.name for alias in node.names}:
-            found.append("imports ANY")
-    for field in ("attr", "id", "name"):
-        if getattr(node, field, None) in SUSPICIOUS_NAMES:
-            found.append(f"uses {getattr(node, field)}")
-    if isinstance(node, ast.Constant) and isinstance(node.value, str):
-        parts = node.value.split(".")
-        path = parts[0] in {"unittest", "builtins"} and len(parts) > 1 and " " not in node.value
-        if path or node.value in SUSPICIOUS_NAMES or parts[0] in COMPARISONS:
-            found.append(f"names {node.value!r}")
-    if isinstance(node, ast.FunctionDef) and node.name in COMPARISONS and _always_true(node):
-        found.append(f"{node.name} is always true")
-    if isinstance(node, ast.Assign) and isinstance(node.value, ast.Lambda):
-        names = [str(getattr(target, "id", "")) for target in node.targets]
-        found += [f"{name} is a lambda" for name in names if name in COMPARISONS]
-    if isinstance(node, (ast.Attribute, ast.Subscript)):
-        writes = isinstance(node.ctx, (ast.Store, ast.Del))
-        if writes and _root(node) in judges:
-            found.append(f"writes to {_root(node)}")
-        if isinstance(node, ast.Attribute):
-            within = getattr(node.value, "attr", "")  # of a mock's comparison, say ``m.__eq__.return_value``
-            found += [f"sets {name}" for name in (within, node.attr if writes else "") if name in COMPARISONS]
-            dotted = ast.unparse(node)
-            if dotted in {"inspect.stack", "inspect.trace"} or (node.attr == "ANY" and _root(node) in judges):
-                found.append(f"uses {dotted}")
-    if isinstance(node, ast.Call):
-        found += [f"sets {keyword.arg}" for keyword in node.keywords if keyword.arg in COMPARISONS]
-        if _root(node.func) in {"setattr", "delattr"} and node.args and _root(node.args[0]) in judges:
-            found.append(f"writes to {_root(node.args[0])}")
-    return found
+def _faults(node: ast.AST, judges: set[str]) -> Iterator[str]:  # noqa: C901, PLR0912 - a list of rules
+    """What is suspicious of one node; ``judges`` are the names of builtins and of what unittest gave."""
+    for name in {getattr(node, field, None) for field in ("attr", "id", "name")} & SUSPICIOUS_NAMES:
+        yield f"uses {name}"
+    match node:
+        case ast.Import(names) | ast.ImportFrom(names=names):
+            imported = {alias.name for alias in names}
+            module = getattr(node, "module", None) or ""
+            for name in [module] if isinstance(node, ast.ImportFrom) else imported:
+                if name.split(".")[0] in SUSPICIOUS_MODULES:
+                    yield f"imports {name}"
+            if module.endswith("mock") and imported & {"ANY", "*"}:
+                yield "imports ANY"
+        case ast.Constant(str(text)):
+            head, *behind = text.split(".")
+            in_a_judge = head in JUDGES and behind and " " not in text
+            if in_a_judge or text in SUSPICIOUS_NAMES or head in COMPARISONS:
+                yield f"names {text!r}"
+        case ast.FunctionDef(name=name) if name in COMPARISONS and _is_always_true(node):
+            yield f"{name} is always true"
+        case ast.Assign(targets, ast.Lambda()):
+            yield from (f"sets {name}" for name in map(_root, targets) if name in COMPARISONS)
+        case ast.Attribute() | ast.Subscript() if isinstance(node.ctx, (ast.Store, ast.Del)) and _root(node) in judges:
+            yield f"writes to {_root(node)}"
+        case ast.Attribute(ast.Attribute(attr=name)) if name in COMPARISONS:  # a mock's: ``m.__eq__.return_value``
+            yield f"sets {name}"
+        case ast.Attribute(attr=name, ctx=ast.Store() | ast.Del()) | ast.keyword(name) if name in COMPARISONS:
+            yield f"sets {name}"
+        case ast.Attribute(attr=name) if ast.unparse(node) in {"inspect.stack", "inspect.trace"} or (
+            name == "ANY" and _root(node) in judges
+        ):
+            yield f"uses {ast.unparse(node)}"
+        case ast.Call(ast.Name("setattr" | "delattr"), [changed, *_]) if _root(changed) in judges:
+            yield f"writes to {_root(changed)}"
+        case _:
+            pass
 
 
-def _always_true(function: ast.FunctionDef) -> bool:
+def _is_always_true(function: ast.FunctionDef) -> bool:
     returns = [node.value for node in ast.walk(function) if isinstance(node, ast.Return)]
     return bool(returns) and all(isinstance(value, ast.Constant) and bool(value.value) for value in returns)
 
@@ -131,23 +132,16 @@ def check(candidate: str, tests: str, entry_point: str, nonce: str) -> dict[str,
         return {"nonce": nonce, "fault": f"suspicious: {', '.join(suspicious)}"}
     tree = ast.parse(tests)
     cases = tests_of(tree)
-    for name in ("unittest", "unittest.mock", *imported_by(tree)):
-        try:
-            __import__(name)
-        except ImportError:
-            continue  # the tests will say so themselves
-    pristine = Pristine(tree)
-    answer = ModuleType("__test__")
+    pristine = Pristine({"builtins", "os", "os.path", "sys", "unittest", "unittest.mock", *imported_by(tree)})
+    answer = sys.modules["__test__"] = ModuleType("__test__")
     space = answer.__dict__
     space.update(__builtins__=builtins, __file__="__test__.py", sys=sys, os=os, environ=os.environ)
-    sys.modules["__test__"] = answer
-    execute(candidate, space)
+    execute(ast.parse(candidate), space)
     pristine.restore()
-    hidden = [name for name in space if hasattr(builtins, name) and name != entry_point and name[:2] != "__"]
-    seen: dict[str, Any] = {name: getattr(builtins, name) for name in hidden}
-    if not cases:
-        functions = {name: value for name, value in space.items() if isinstance(value, FunctionType)}
-        seen = {**{name: plainly(value) for name, value in functions.items()}, **seen}
+    seen = {} if cases else {name: plainly(made) for name, made in space.items() if isinstance(made, FunctionType)}
+    for name in space:
+        if hasattr(builtins, name) and name != entry_point and not name.startswith("__"):
+            seen[name] = getattr(builtins, name)
     space.update({"__builtins__": builtins, SEEN: seen})
     fault = ""
     try:
@@ -159,23 +153,22 @@ def check(candidate: str, tests: str, entry_point: str, nonce: str) -> dict[str,
     return {"nonce": nonce, "fault": fault or run_cases(space, cases, pristine)}
 
 
-def execute(program: str | ast.AST, space: dict[str, Any]) -> None:
+def execute(program: ast.Module, space: dict[str, Any]) -> None:
     """Run a program in a namespace, without this file's ``from __future__``."""
-    if not isinstance(program, str):
-        ast.fix_missing_locations(program)
-    exec(compile(program, "program.py", "exec", dont_inherit=True), space)  # type: ignore[arg-type]  # noqa: S102
+    exec(compile(ast.fix_missing_locations(program), "program.py", "exec", dont_inherit=True), space)  # noqa: S102
 
 
 def tests_of(tree: ast.Module) -> list[tuple[str, str]]:
     """(class, method) of each test of unittest, in its order; empty for programs of assertions."""
     methods: dict[str, set[str]] = {}
     for node in tree.body:
-        bases = [ast.unparse(base) for base in node.bases] if isinstance(node, ast.ClassDef) else []
-        if isinstance(node, ast.ClassDef) and any(base.endswith("TestCase") or base in methods for base in bases):
+        if not isinstance(node, ast.ClassDef):
+            continue
+        bases = [ast.unparse(base) for base in node.bases]
+        if any(base.endswith("TestCase") or base in methods for base in bases):
             own = {item.name for item in node.body if isinstance(item, (ast.FunctionDef, ast.AsyncFunctionDef))}
-            inherited = set[str]().union(*(methods.get(base, set()) for base in bases))
-            methods[node.name] = {name for name in own if name.startswith("test")} | inherited
-    return [(name, method) for name, found in methods.items() for method in sorted(found)]
+            methods[node.name] = own.union(*(methods.get(base, ()) for base in bases))
+    return [(name, method) for name, found in methods.items() for method in sorted(found) if method[:4] == "test"]
 
 
 def imported_by(tree: ast.Module) -> list[str]:
@@ -184,115 +177,99 @@ def imported_by(tree: ast.Module) -> list[str]:
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):
             names += [alias.name for alias in node.names]
-        elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
+        elif isinstance(node, ast.ImportFrom) and node.module and not node.level and node.module != "__future__":
             names += [node.module, *(f"{node.module}.{alias.name}" for alias in node.names)]
-    return [name for name in names if not name.startswith("__future__")]
+    return names
 
 
 class Seeing(ast.NodeTransformer):
     """Has the tests take some names from ``SEEN`` where they read them, unless the tests themselves bind these."""
 
     def __init__(self, tree: ast.Module, seen: dict[str, object]) -> None:
-        self._seen = set(seen)
-        for node in ast.walk(tree):
-            if isinstance(node, (ast.FunctionDef, ast.ClassDef, ast.arg, ast.alias, ast.Name)):
-                name = getattr(node, "asname", None) or getattr(node, "name", getattr(node, "arg", ""))
-                bound = node.id if isinstance(node, ast.Name) and not isinstance(node.ctx, ast.Load) else name
-                self._seen.discard(bound)
+        nodes = list(ast.walk(tree))
+        stored = {node.id for node in nodes if isinstance(node, ast.Name) and not isinstance(node.ctx, ast.Load)}
+        named = {getattr(node, field, None) for node in nodes for field in ("asname", "name", "arg")}
+        self._seen = set(seen) - stored - named
 
     def visit_Name(self, node: ast.Name) -> ast.AST:
         """The name itself, or where it is seen."""
         if node.id not in self._seen:
             return node
-        return ast.copy_location(ast.Subscript(ast.Name(SEEN, ast.Load()), ast.Constant(node.id), ast.Load()), node)
+        return ast.Subscript(ast.Name(SEEN, ast.Load()), ast.Constant(node.id), ast.Load())
 
 
 class Pristine:
     """The functions and classes of modules, and the functions of these classes, as they are now."""
 
-    def __init__(self, tree: ast.Module) -> None:
-        wanted = {"builtins", "os", "os.path", "sys", *imported_by(tree)}
+    def __init__(self, names: set[str]) -> None:
+        for name in names:
+            try:
+                __import__(name)
+            except ImportError:
+                continue  # the tests will say so themselves
         self._modules = {
-            name: module for name, module in sys.modules.items() if name in wanted or name.split(".")[0] == "unittest"
+            name: module for name, module in sys.modules.items() if name in names or name.split(".")[0] == "unittest"
         }
-        self._attributes: list[tuple[ModuleType | type[Any], str, object]] = []
-        self._owned: list[tuple[type[Any], set[str]]] = []
+        self._code: list[tuple[Any, dict[str, object]]] = []
         for module in self._modules.values():
-            self._attributes += [(module, name, value) for name, value in vars(module).items() if _is_code(value)]
+            self._code.append((module, _code_of(module)))
             for value in vars(module).values():
                 if isinstance(value, type) and value.__module__ == module.__name__ and value.__flags__ & PYTHON_TYPE:
-                    self._owned.append((value, set(vars(value))))
-                    self._attributes += [(value, key, item) for key, item in vars(value).items() if _is_code(item)]
+                    self._code.append((value, _code_of(value)))
 
-    def changed(self) -> list[str]:
-        """The names of what is not as it was."""
-        found = {f"{owner.__name__}.{name}" for owner, name, _ in self._replaced()}
-        return sorted(found | {f"{owner.__name__}.{name}" for owner, name in self._added()})
+    def changed(self) -> list[tuple[Any, str, object]]:
+        """(owner, name, what it was, if anything) of all that is not as it was; a module may get new names."""
+        return [
+            (owner, name, code.get(name))
+            for owner, code in self._code
+            for name in code.keys() | (_code_of(owner).keys() if isinstance(owner, type) else ())
+            if vars(owner).get(name) is not code.get(name)
+        ]
 
     def restore(self) -> None:
         """Put everything back."""
         sys.modules.update(self._modules)
-        for owner, name, value in self._replaced():
-            setattr(owner, name, value)
-        for owner, name in self._added():
-            delattr(owner, name)
-
-    def _replaced(self) -> list[tuple[ModuleType | type[Any], str, object]]:
-        return [entry for entry in self._attributes if vars(entry[0]).get(entry[1]) is not entry[2]]
-
-    def _added(self) -> list[tuple[type, str]]:
-        new = [(owner, name) for owner, names in self._owned for name in set(vars(owner)) - names]
-        return [(owner, name) for owner, name in new if _is_code(vars(owner)[name])]
+        for owner, name, value in self.changed():
+            delattr(owner, name) if value is None else setattr(owner, name, value)
 
 
-def _is_code(value: object) -> bool:
-    """Whether a module's or class's attribute is a function, a class or a descriptor of Python code."""
-    return isinstance(value, CODE)
+def _code_of(owner: Any) -> dict[str, object]:
+    """The functions, classes and descriptors of a module or a class."""
+    return {name: value for name, value in vars(owner).items() if isinstance(value, CODE)}
 
 
 def run_cases(space: dict[str, Any], cases: list[tuple[str, str]], pristine: Pristine) -> str:
     """Run unittest's tests by name; the first fault."""
-    from unittest import TestResult
+    from unittest import TestCase, TestResult, TestSuite
 
-    failed: list[str] = []
-    tampered = set(pristine.changed())
-    if cases and isinstance(space.get("setUpModule"), FunctionType):
-        space["setUpModule"]()
-    for class_name in dict.fromkeys(name for name, _ in cases):
-        case = space[class_name]
-        case.setUpClass()
-        for method in [method for name, method in cases if name == class_name]:
-            result = TestResult()
-            case(method).run(result)
-            faults = [*result.failures, *result.errors, *result.skipped, *result.expectedFailures]
-            if faults or result.unexpectedSuccesses or result.testsRun != 1:
-                failed.append(f"failed {class_name}.{method}: {faults[0][1][-300:] if faults else 'not run'}")
-            tampered.update(pristine.changed())
-        case.tearDownClass()
-        case.doClassCleanups()
-    if cases and isinstance(space.get("tearDownModule"), FunctionType):
-        space["tearDownModule"]()
-    return f"suspicious: changed {', '.join(sorted(tampered))}" if tampered else next(iter(failed), "")
+    changed = pristine.changed()
+
+    class Watched(TestResult):
+        def stopTest(self, test: TestCase) -> None:  # noqa: N802 - unittest's name
+            changed.extend(pristine.changed())
+
+    result = Watched()
+    TestSuite(space[class_name](method) for class_name, method in cases).run(result)
+    if changed:
+        return f"suspicious: changed {', '.join(sorted({f'{owner.__name__}.{name}' for owner, name, _ in changed}))}"
+    faults = [*result.failures, *result.errors, *result.skipped, *result.expectedFailures]
+    faults += [(test, "not expected to pass") for test in result.unexpectedSuccesses]
+    if faults:
+        return f"failed {faults[0][0].id()}: {faults[0][1][-300:]}"
+    return "" if result.testsRun == len(cases) else "failed: a test was not run"
 
 
 def plainly(function: FunctionType) -> Callable[..., object]:
     """A function whose returned values are plain builtins; it raises a TypeError where they cannot be."""
-    return lambda *arguments, **keywords: plain(function(*arguments, **keywords), 0)
+    return lambda *arguments, **keywords: plain(function(*arguments, **keywords))
 
 
-def plain(value: Any, depth: int) -> object:
+def plain(value: Any) -> object:
     """A value made anew of builtins, by the methods of these alone: whatever a subclass says of itself is lost."""
     kind: type[object] = type(value)  # pyright: ignore[reportUnknownVariableType]
     if value is None or kind is bool:
         return value
-    for base, anew in ATOMS.items():
+    for base, anew in COPIES.items():
         if issubclass(kind, base):
             return anew(value)
-    if depth > 100:
-        raise TypeError("the answer returned more than 100 levels")
-    if issubclass(kind, dict):
-        return {plain(key, depth + 1): plain(item, depth + 1) for key, item in ITEMS(value)}
-    for many in MANY:
-        if issubclass(kind, many):
-            return many(plain(item, depth + 1) for item in many.__iter__(value))
     raise TypeError(f"the answer returned a value of type {kind.__name__}")
