@@ -32,6 +32,7 @@ from openconductor.graders.math import LONGEST, MathGrader
 from openconductor.graders.math_text import normalise
 from openconductor.graders.math_workers import MathWorkers
 from openconductor.graders.numerals import Numeral, equal_numerals, read_numeral
+from openconductor.graders.units import ratio
 from openconductor.protocols import CallContext
 from openconductor.types import Completion, Grade, Message, Problem
 
@@ -196,19 +197,17 @@ def _reference(problem: Problem) -> FreeFormAnswer:
 def _grade_number(gold: Numeral, answer: Numeral, tolerance: float | None, extracted: str) -> Grade:
     if equal_numerals(gold, answer):
         return Grade(True, extracted, "number")
-    units = gold.unit, answer.unit
-    if units[0] is not None and units[1] is not None and units[0].dimension != units[1].dimension:
+    size = ratio(gold.unit, answer.unit)
+    if size is None:
         return Grade(False, extracted, "another kind of unit")
     if gold.percent != answer.percent or gold.base or answer.base:
         return Grade(False, extracted, "number")
-    size = units[1].size / units[0].size if units[0] and units[1] else Fraction(1)
-    wanted, got = gold.value, answer.value * size
+    error = abs(gold.value - answer.value * size)
     if tolerance is not None:
-        close = abs(wanted - got) <= Fraction(tolerance) * abs(wanted)
-        return Grade(close, extracted, f"number, within {tolerance:g}")
-    if abs(wanted - got) <= _half_a_place(gold):
+        return Grade(error <= Fraction(tolerance) * abs(gold.value), extracted, f"number, within {tolerance:g}")
+    if error <= _half_a_place(gold):
         return Grade(True, extracted, "number, rounded as the reference is")
-    if got and abs(wanted - got) <= _half_a_place(answer) * size and answer.significant >= 2:
+    if answer.value and error <= _half_a_place(answer) * size and answer.significant >= 2:
         return Grade(None, extracted, "undecided: a coarser number than the reference")
     return Grade(False, extracted, "number")
 

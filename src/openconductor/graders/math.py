@@ -30,6 +30,7 @@ from openconductor.graders.extraction import find_answer, find_boxed
 from openconductor.graders.math_text import normalise, same_text, split_unit, words_of
 from openconductor.graders.math_workers import MathWorkers, shared_workers
 from openconductor.graders.numerals import Numeral, equal_numerals, read_numeral
+from openconductor.graders.units import ratio
 from openconductor.types import Grade, Problem
 
 LONGEST = 4000
@@ -93,45 +94,44 @@ class MathGrader:
         decided = self._decided(gold, number, whole)
         if decided is not None:
             return Grade(decided[0], extracted, decided[1])
-        if _IN_BASE.search(gold) or _IN_BASE.search(whole):
-            return Grade(False, extracted, "numbers in a base are compared as they are written")
         if number is None and (_SPACED_DIGITS.search(gold) or len(gold) > LONGEST):
             return Grade(None, extracted, f"undecided: the reference cannot be read: {gold[:80]}")
-        if _SPACED_DIGITS.search(whole):
-            return Grade(False, extracted, "unreadable: digits with blanks between them")
         formulas = _formulas(gold, number, answers)
         if formulas is None:
             return Grade(False, extracted, "another kind of unit")
         workers = self._workers or shared_workers()
         verdict, gold_read = await workers.judge(formulas[0], formulas[1:], self.tolerance)
+        if verdict == "starved":
+            raise GradingError("math workers: got no CPU time, expected an idler machine")
         if verdict in {"equal", "different"}:
             return Grade(verdict == "equal", extracted, "math-verify")
         if verdict == "unread answer" or (verdict == "unread gold" and number is not None):
             return Grade(False, extracted, "unreadable: the answer is no formula")
         if verdict == "unread gold":
             return Grade(None, extracted, f"undecided: the reference cannot be read: {gold}")
-        if verdict == "starved":
-            raise GradingError("math workers: got no CPU time, expected an idler machine")
-        what = {"cpu": "timeout", "memory": "out of memory", "crash": "crash"}[verdict]
+        what = {"cpu": "timeout", "memory": "out of memory"}.get(verdict, verdict)
         if gold_read:
             return Grade(False, extracted, f"{what}: reading the answer took all of it")
         return Grade(None, extracted, f"undecided: {what} while the reference was read")
 
     def _decided(self, gold: str, number: Numeral | None, answer: str) -> tuple[bool, str] | None:
         """What can be said without reading formulas."""
+        words, answered = words_of(gold), read_numeral(answer, comma=True)
         if same_text(gold, answer):
             return True, "same text"
-        words = words_of(gold)
         if words is not None and words == words_of(answer):
             return True, "same words"
         if words is not None and _TEXT_ONLY.fullmatch(gold):
             return False, "other words"
         if _FULL_HOUR.fullmatch(gold):
             return False, "another time"
-        answered = read_numeral(answer, comma=True)
-        if number is None or answered is None:
-            return None
-        return equal_numerals(number, answered, tolerance=self.tolerance), "number"
+        if number is not None and answered is not None:
+            return equal_numerals(number, answered, tolerance=self.tolerance), "number"
+        if _IN_BASE.search(gold) or _IN_BASE.search(answer):
+            return False, "numbers in a base are compared as they are written"
+        if _SPACED_DIGITS.search(answer) and (number is not None or not _SPACED_DIGITS.search(gold)):
+            return False, "unreadable: digits with blanks between them"
+        return None
 
 
 def _formulas(gold: str, number: Numeral | None, answers: Sequence[str]) -> list[str] | None:
@@ -144,12 +144,11 @@ def _formulas(gold: str, number: Numeral | None, answers: Sequence[str]) -> list
     for answer in answers:
         answered, answered_unit = split_unit(answer)
         answered = answered.removeprefix("$")
-        if unit is not None and answered_unit is not None:
-            if unit.dimension != answered_unit.dimension:
-                return None
-            ratio = answered_unit.size / unit.size
-            if ratio != 1:
-                answered = rf"({answered}) \cdot \frac{{{ratio.numerator}}}{{{ratio.denominator}}}"
+        size = ratio(unit, answered_unit)
+        if size is None:
+            return None
+        if size != 1:
+            answered = rf"({answered}) \cdot \frac{{{size.numerator}}}{{{size.denominator}}}"
         formulas.append(answered)
     return formulas
 

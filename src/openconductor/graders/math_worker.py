@@ -131,9 +131,7 @@ def _items(text: str) -> list[str]:
 def _enclosed(text: str) -> tuple[str, str]:
     """The brackets that enclose a whole text, and what they hold; "" and the text where none do."""
     opening, outside = _MARK.match(text), _outside(text)
-    if opening is None or opening[0] not in _OPENING - {r"\begin"} or outside[:1] != outside[-1:]:
-        return "", text
-    if not outside or outside[0].end() < len(text):
+    if opening is None or opening[0] not in _OPENING - {r"\begin"} or len(outside) != 1 or outside[0].end() < len(text):
         return "", text
     return opening[0] + outside[0][0], text[opening.end() : outside[0].start()]
 
@@ -210,18 +208,14 @@ def _same_items(gold: Group, answer: Group, tolerance: float | None) -> bool:
             one in answer.items or any(same(one, other, tolerance) for other in answer.items) for one in gold.items
         ) and all(one in gold.items or any(same(other, one, tolerance) for other in gold.items) for one in answer.items)
     # A tuple may lack its brackets, and names may stand for its places ("x=1, y=2").
-    bare = kinds == ("()", "list") or (kinds == ("list", "()") and all(map(_is_named, gold.items)))
+    bare = kinds == ("()", "list") or (kinds == ("list", "()") and all(map(is_assignment_relation, gold.items)))
     if len(gold.items) != len(answer.items) or not (bare or gold.kind == answer.kind):
         return False
     return all(same(*pair, tolerance) for pair in zip(gold.items, answer.items, strict=True))
 
 
 def _is_inequality(item) -> bool:
-    return not isinstance(item, Group) and is_relation(item) and not is_equation(item)
-
-
-def _is_named(item) -> bool:
-    return not isinstance(item, Group) and is_assignment_relation(item)
+    return is_relation(item) and not is_equation(item)
 
 
 def _as_set(node) -> sympy.Set | None:
@@ -320,15 +314,13 @@ def _near(wanted, got, tolerance: sympy.Rational | None = None) -> bool:
 
 def _stands_for(wanted, got, tolerance: float | None) -> bool:
     """Whether one number is the other within the tolerance, or a long decimal that begins it."""
-    if tolerance is not None and not wanted.is_Integer and _near(wanted, got, sympy.Rational(str(tolerance))):
+    near = tolerance is not None and not wanted.is_Integer and _near(wanted, got, sympy.Rational(str(tolerance)))
+    if near or _near(wanted, got):
         return True
-    if _near(wanted, got):
-        return True
-    places = [_places(number.doit()) for number in (wanted, got)]
-    if (places[0] is None) == (places[1] is None):
+    places, others = _places(wanted.doit()), _places(got.doit())
+    if (places is None) == (others is None):
         return False
-    unit = sympy.Rational(1, 10 ** next(place for place in places if place is not None))
-    return bool(abs((wanted - got).evalf(DIGITS)) < unit)
+    return bool(abs((wanted - got).evalf(DIGITS)) < sympy.Rational(1, 10 ** (places or others)))
 
 
 def _places(number) -> int | None:
@@ -358,9 +350,9 @@ def judge(gold_text: str, answers: list[str], tolerance: float | None, said: Cal
 def main() -> None:
     """Answer messages until the other end closes."""
     pipe, memory = Connection(int(sys.argv[1])), int(sys.argv[2])
-    for limit, most in ((resource.RLIMIT_AS, memory), (resource.RLIMIT_CORE, 0)):
-        with suppress(OSError, ValueError):  # not every system limits address space
-            resource.setrlimit(limit, (most, most))
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    with suppress(OSError, ValueError):  # not every system limits address space
+        resource.setrlimit(resource.RLIMIT_AS, (memory, memory))
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # who started this process ends it
     logging.disable(logging.CRITICAL)
     warnings.simplefilter("ignore")

@@ -19,7 +19,7 @@ import re
 from dataclasses import dataclass, replace
 from fractions import Fraction
 
-from openconductor.graders.units import Unit, read_unit
+from openconductor.graders.units import Unit, ratio, read_unit
 
 LONGEST = 400
 LARGEST_EXPONENT = 1000
@@ -57,7 +57,7 @@ class Numeral:
     Attributes:
         value: the number before its percent sign and its unit.
         percent: whether a percent sign is behind it.
-        digits: how an integer is written in its base; "" of anything else.
+        whole: whether it is written as an integer: no point, fraction or power of ten.
         base: its base, where it names one.
         place: what its last digit counts (1/100 of 2.43); None where it is no decimal.
         significant: how many of its digits are significant; 0 where it is no decimal.
@@ -66,7 +66,7 @@ class Numeral:
 
     value: Fraction
     percent: bool = False
-    digits: str = ""
+    whole: bool = False
     base: int | None = None
     place: Fraction | None = None
     significant: int = 0
@@ -109,24 +109,18 @@ def equal_numerals(gold: Numeral, answer: Numeral, *, tolerance: float | None = 
         tolerance: the largest error, relative to the gold; None is exact. Golds written as integers are always exact.
     """
     if gold.base is not None or answer.base is not None:  # compared as written: "in base 8" is what was asked for
-        same = gold.digits.lstrip("0") == answer.digits.lstrip("0") and gold.value >= 0 and answer.value >= 0
-        bases = gold.base, answer.base
-        return same and bool(gold.digits) and (bases[0] == bases[1] or bases[1] is None or bases == (None, 10))
-    sizes = Fraction(1), Fraction(1)
-    if gold.unit is not None and answer.unit is not None:
-        if gold.unit.dimension != answer.unit.dimension:
-            return False
-        sizes = gold.unit.size, answer.unit.size
-    largest_error = Fraction(0) if tolerance is None or gold.digits else Fraction(tolerance)
-    for gold_value, answer_value in _readings(gold, answer):
-        wanted, got = gold_value * sizes[0], answer_value * sizes[1]
-        if abs(wanted - got) <= largest_error * abs(wanted):
-            return True
-        if (gold.place is None) != (answer.place is None) and sizes[0] == sizes[1]:
-            decimal = answer if answer.place is not None else gold
-            if decimal.significant >= ENOUGH_DIGITS and abs(gold_value - answer_value) < (decimal.place or 0):
-                return True
-    return False
+        same = gold.whole and answer.whole and gold.value == answer.value >= 0
+        return same and (answer.base in {gold.base, None} or (gold.base, answer.base) == (None, 10))
+    size = ratio(gold.unit, answer.unit)
+    if size is None:
+        return False
+    largest_error = Fraction(0) if tolerance is None or gold.whole else Fraction(tolerance)
+    long = gold if answer.place is None else answer
+    begins = (gold.place is None) != (answer.place is None) and size == 1 and long.significant >= ENOUGH_DIGITS
+    return any(
+        abs(wanted - got * size) <= largest_error * abs(wanted) or (begins and abs(wanted - got) < (long.place or 0))
+        for wanted, got in _readings(gold, answer)
+    )
 
 
 def _readings(gold: Numeral, answer: Numeral) -> list[tuple[Fraction, Fraction]]:
@@ -141,27 +135,23 @@ def _readings(gold: Numeral, answer: Numeral) -> list[tuple[Fraction, Fraction]]
 
 
 def _decimal(text: str) -> Numeral:
-    """A number with or without thousands separators and a decimal point."""
-    whole, _, decimals = text.replace(",", "").partition(".")
-    value = Fraction(int((whole + decimals) or "0"), 10 ** len(decimals))
+    """A number with or without a minus sign, thousands separators and a decimal point."""
+    digits, _, decimals = text.replace(",", "").partition(".")
+    value = Fraction(f"{digits or 0}.{decimals or 0}")
     if not decimals:
-        return Numeral(value, digits=whole)
-    return Numeral(value, place=Fraction(1, 10 ** len(decimals)), significant=len((whole + decimals).lstrip("0")))
+        return Numeral(value, whole=True)
+    return Numeral(value, place=Fraction(1, 10 ** len(decimals)), significant=len((digits + decimals).lstrip("0")))
 
 
 def _read(parts: dict[str, str | None]) -> Numeral | None:
     """The number that the named parts of a match make; None where they make none."""
     if "top" in parts:
-        top, under = (parts[side] or parts.get(f"{side}1") or "" for side in ("top", "under"))
-        below = _decimal(under.removeprefix("-")).value * (-1 if under.startswith("-") else 1)
-        if not below:
+        top, under = (_decimal(parts[side] or parts.get(f"{side}1") or "").value for side in ("top", "under"))
+        if not under or (parts["whole"] and not 0 < top / under < 1):
             return None
-        value = _decimal(top.removeprefix("-")).value * (-1 if top.startswith("-") else 1) / below
-        whole = parts["whole"]
-        return None if whole is not None and not 0 < value < 1 else Numeral(value + int(whole or "0"))
+        return Numeral(top / under + int(parts["whole"] or 0))
     if base := parts.get("base"):
-        digits = parts["digits"] or ""
-        return Numeral(Fraction(int(digits)), digits=digits, base=int(base)) if 1 < int(base) <= 36 else None
+        return Numeral(Fraction(parts["digits"] or 0), whole=True, base=int(base)) if 1 < int(base) <= 36 else None
     if repeated := parts.get("repeated"):
         before = _decimal(parts["before"] or "")
         return Numeral(before.value + (before.place or 1) * Fraction(int(repeated), 10 ** len(repeated) - 1))

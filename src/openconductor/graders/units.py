@@ -26,6 +26,13 @@ class Unit:
     size: Fraction
 
 
+def ratio(unit: Unit | None, other: Unit | None) -> Fraction | None:
+    """How many of a unit another one is: 1 where either is not known, None where they are of different kinds."""
+    if unit is None or other is None:
+        return Fraction(1)
+    return other.size / unit.size if unit.dimension == other.dimension else None
+
+
 # "basic unit: names = size, …". Sizes are exact; what has none (months, currencies against each other) is basic itself.
 _TABLE = """
 metre: m metre meter = 1, mm millimetre millimeter = 1/1000, cm centimetre centimeter = 1/100, dm = 1/10,
