@@ -15,10 +15,10 @@ import asyncio
 import functools
 import secrets
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import replace
 from importlib import resources
-from itertools import groupby
 from typing import cast, get_args
 
 from openconductor.errors import ConfigError, GradingError, SandboxError
@@ -70,17 +70,12 @@ class CodeGrader:
         program = program_of(answer)
         if program is None:
             return Grade(False, None, "unparsed: no program in the answer")
+        text = with_preamble(program) if self.mode == "lcb-compat" else program
         try:
-            return await self._judged(program, tests)
+            sandbox = self._sandbox or await asyncio.to_thread(self._opened)
+            fault = await self._beside(sandbox, text, tests) or await self._outside(sandbox, text, tests)
         except SandboxError as error:
             return Grade(None, program, f"undecided: {error}")
-
-    async def _judged(self, program: str, tests: CodeTests) -> Grade:
-        sandbox = self._sandbox or await asyncio.to_thread(self._opened)
-        text = with_preamble(program) if self.mode == "lcb-compat" else program
-        fault = await self._beside(sandbox, text, tests, tests.unittest) if tests.unittest else ""
-        if not fault and tests.tests:
-            fault = await self._outside(sandbox, text, tests)
         return Grade(not fault, program, f"[{sandbox.level}] {fault or 'passed'}")
 
     def _opened(self) -> Sandbox:
@@ -91,6 +86,8 @@ class CodeGrader:
 
     async def _outside(self, sandbox: Sandbox, program: str, tests: CodeTests) -> str:
         """What is wrong, judged by outputs and values; empty where nothing is."""
+        if not tests.tests:
+            return ""
         groups = together(tests.tests)
         runs = [_run(group, tests.entry_point) for group in groups]
         faults: list[str] = []
@@ -101,8 +98,8 @@ class CodeGrader:
 
         limits = replace(self._limits, output_bytes=self._limits.output_bytes + room(groups))
         await sandbox.run_batch(program, runs, limits=limits, go_on=go_on)
-        before = sum(len(group) for group in groups[: len(faults) - 1])
-        return f"after {before} of {len(tests.tests)} tests: {faults[-1]}" if faults[-1] else ""
+        passed = sum(map(len, groups[: len(faults) - 1]))
+        return f"after {passed} of {len(tests.tests)} tests: {faults[-1]}" if any(faults) else ""
 
     def _fault(self, group: Group, result: RunResult) -> str:
         """What is wrong with a run of a group of tests; empty where nothing is."""
@@ -116,41 +113,43 @@ class CodeGrader:
         faults = (wrong_value(test, reply, self.mode) for test, reply in pairs)
         return next((fault for fault in faults if fault), "")
 
-    async def _beside(self, sandbox: Sandbox, program: str, tests: CodeTests, text: str) -> str:
+    async def _beside(self, sandbox: Sandbox, program: str, tests: CodeTests) -> str:
         """What is wrong, as a test program in the answer's process reports; empty where nothing is."""
+        if not tests.unittest:
+            return ""
         nonce = secrets.token_hex(16)
-        call = ((program, text, tests.entry_point or "", nonce), dict[str, object](), False)
+        call = ((program, tests.unittest, tests.entry_point or "", nonce), dict[str, object](), False)
         (result,) = await sandbox.run_batch(_driver(), [Run("", "check", [call])], limits=self._limits)
         if result.verdict is not Verdict.OK or len(result.replies) != 1:
             return _ending(result)
-        try:
+        with suppress(NotPlain):
             report = decode(result.replies[0])
-        except NotPlain:
-            report = None
-        said = cast("dict[str, object]", report) if isinstance(report, dict) else {}
-        fault = said.get("fault")
-        believed = said.get("nonce") == nonce and isinstance(fault, str)
-        return str(fault)[:SHOWN] if believed else "no_verdict: the report is not the driver's"
+            said = cast("dict[str, object]", report) if isinstance(report, dict) else {}
+            if said.get("nonce") == nonce and isinstance(fault := said.get("fault"), str):
+                return fault[:SHOWN]
+        return "no_verdict: the report is not the driver's"
 
 
 def room(groups: Sequence[Group]) -> int:
     """Bytes of output beyond the limit for which a right answer may have cause: some tests expect megabytes."""
-    longest = 0
-    for group in groups:
-        texts = sum(len(test.expected) for test in group if isinstance(test, IoTest))
-        values = sum(len(encode(test.expected)) for test in group if isinstance(test, CallTest))
-        longest = max(longest, 4 * texts + 2 * values)  # characters of four bytes; 1 may be returned as True
-    return longest
+
+    def largest(test: IoTest | CallTest) -> int:  # characters of four bytes; 1 may be returned as True
+        return 4 * len(test.expected) if isinstance(test, IoTest) else 2 * len(encode(test.expected))
+
+    return max(sum(map(largest, group)) for group in groups)
 
 
 def together(tests: Sequence[IoTest | CallTest]) -> list[Group]:
     """Which tests share a process: those next to each other that were assertions of one program, as they did there."""
-    keys: Callable[[tuple[int, IoTest | CallTest]], int] = lambda item: -1 if _asserted(item[1]) else item[0]  # noqa: E731
-    return [tuple(test for _, test in group) for _, group in groupby(enumerate(tests), keys)]
-
-
-def _asserted(test: IoTest | CallTest) -> bool:
-    return isinstance(test, CallTest) and test.equality == "python"
+    groups: list[Group] = []
+    for test in tests:
+        asserted = isinstance(test, CallTest) and test.equality == "python"
+        before = groups[-1][-1] if groups else None
+        if asserted and isinstance(before, CallTest) and before.equality == "python":
+            groups[-1] += (test,)
+        else:
+            groups.append((test,))
+    return groups
 
 
 def _run(group: Group, entry_point: str | None) -> Run:
@@ -160,15 +159,15 @@ def _run(group: Group, entry_point: str | None) -> Run:
         raise GradingError("code tests: a CallTest without an entry point; expected CodeTests.entry_point")
     calls = [(test.arguments, test.keywords, test.truth) for test in group if isinstance(test, CallTest)]
     try:
-        encode([(tuple(positional), dict(keywords)) for positional, keywords, _ in calls])
+        encode([(positional, dict(keywords)) for positional, keywords, _ in calls])
     except NotPlain as error:
         raise GradingError(f"code tests: the arguments hold {error}; expected plain builtins") from error
     return Run("", entry_point, calls)
 
 
 def _ending(result: RunResult) -> str:
-    last = next((line for line in reversed(result.stderr.splitlines()) if line.strip()), "")
-    return f"{result.verdict.value}: {last[:SHOWN]}" if last else result.verdict.value
+    lines = [line for line in result.stderr.splitlines() if line.strip()]
+    return f"{result.verdict.value}: {lines[-1][:SHOWN]}" if lines else result.verdict.value
 
 
 @functools.cache

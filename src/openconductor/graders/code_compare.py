@@ -33,7 +33,8 @@ def wrong_output(test: IoTest, stdout: str, mode: Mode) -> str:
     same = _same_line if mode == "strict" else _same_line_as_livecodebench
     for number, (line, wanted) in enumerate(zip(got, expected, strict=True), start=1):
         if line != wanted and not same(line, wanted):
-            return f"wrong output: line {number} is {_short(line)}"
+            shown = line if len(line) <= SHOWN else line[:SHOWN] + "…"
+            return f"wrong output: line {number} is {shown!r}"
     return ""
 
 
@@ -75,7 +76,3 @@ def _same_line_as_livecodebench(got: str, expected: str) -> bool:
         return [Decimal(token) for token in got.split()] == [Decimal(token) for token in expected.split()]
     except (InvalidOperation, ValueError):
         return False
-
-
-def _short(text: str) -> str:
-    return repr(text if len(text) <= SHOWN else text[:SHOWN] + "…")

@@ -14,7 +14,6 @@ import copy
 import functools
 import math
 from collections.abc import Callable, Mapping
-from types import CodeType
 from typing import Any, NoReturn
 
 from openconductor.sandboxes.encoding import MAX_HASHED
@@ -75,11 +74,12 @@ def _modulo(left: Any, right: Any) -> Any:
     return _refuse("a text that formats") if isinstance(left, (str, bytes)) else left % right  # to any width
 
 
-_NAMES = "abs all any bool complex float int isinstance len list max min repr sorted str sum tuple"
+_BUILTINS = "abs all any bool complex float int isinstance len list max min repr sorted str sum tuple"
 _MATH = "ceil fabs floor isclose isinf isnan sqrt e inf nan pi"
+_HASHED = (dict, frozenset, set)
 _FUNCTIONS: dict[str, Any] = {
-    **{name: getattr(builtins, name) for name in _NAMES.split()},
-    **{kind.__name__: functools.partial(_hashed, kind) for kind in (dict, frozenset, set)},
+    **{name: getattr(builtins, name) for name in _BUILTINS.split()},
+    **{kind.__name__: functools.partial(_hashed, kind) for kind in _HASHED},
     **{f"math.{name}": getattr(math, name) for name in _MATH.split()},
     "range": _range,
     "round": _round,
@@ -89,8 +89,12 @@ _FUNCTIONS: dict[str, Any] = {
     "Pow": _power,
     "Mod": _modulo,
 }
-_KINDS = {"dict": dict, "frozenset": frozenset, "set": set}
-"""What these names are where they are not called: the second argument of ``isinstance``."""
+_NAMES = {
+    **_FUNCTIONS,
+    **{kind.__name__: kind for kind in _HASHED},  # not called, but the second argument of ``isinstance``
+    **{f"{name}()": function for name, function in _FUNCTIONS.items()},
+}
+"""What the names of a compiled expression are; a function that is called has another one."""
 
 
 def evaluate(expression: ast.expr | str, names: Mapping[str, object]) -> object:
@@ -101,25 +105,15 @@ def evaluate(expression: ast.expr | str, names: Mapping[str, object]) -> object:
         TypeError, ValueError, ArithmeticError, LookupError, AttributeError: as Python raises them, of values that do
         not fit.
     """
-    code = _of_text(expression, frozenset(names)) if isinstance(expression, str) else _compiled(expression, names)
-    called = {f"{name}()": function for name, function in _FUNCTIONS.items()}
-    return eval(code, {**_FUNCTIONS, **_KINDS, **called, **names, "__builtins__": {}})  # noqa: S307 - see the docstring
-
-
-@functools.lru_cache(maxsize=4096)
-def _of_text(expression: str, names: frozenset[str]) -> CodeType:
-    return _compiled(ast.parse(expression, mode="eval").body, names)
-
-
-def _compiled(node: ast.expr, names: Mapping[str, object] | frozenset[str]) -> CodeType:
-    tree = ast.Expression(_Plain(names).visit(copy.deepcopy(node)))
-    return compile(ast.fix_missing_locations(tree), "condition", "eval")
+    tree = ast.parse(expression, mode="eval").body if isinstance(expression, str) else copy.deepcopy(expression)
+    tree = ast.fix_missing_locations(ast.Expression(_Plain(names).visit(tree)))
+    return eval(compile(tree, "condition", "eval"), {**_NAMES, **names, "__builtins__": {}})  # noqa: S307 - see above
 
 
 class _Plain(ast.NodeTransformer):
     """Refuses what is not allowed; calls and the operators that can be slow become calls of ``_FUNCTIONS``."""
 
-    def __init__(self, names: Mapping[str, object] | frozenset[str]) -> None:
+    def __init__(self, names: Mapping[str, object]) -> None:
         self._names = names
 
     def generic_visit(self, node: ast.AST) -> ast.AST:
@@ -137,25 +131,19 @@ class _Plain(ast.NodeTransformer):
 
     def visit_BinOp(self, node: ast.BinOp) -> ast.AST:
         self.generic_visit(node)
-        slow = f"{type(node.op).__name__}"
-        return self._call(ast.Name(f"{slow}()", ast.Load()), [node.left, node.right]) if slow in _FUNCTIONS else node
+        slow = type(node.op).__name__
+        return ast.Call(ast.Name(f"{slow}()", ast.Load()), [node.left, node.right], []) if slow in _FUNCTIONS else node
 
     def visit_Call(self, node: ast.Call) -> ast.AST:
-        dotted, function = ast.unparse(node.func), node.func
-        if callable(_FUNCTIONS.get(dotted)) and dotted not in self._names:
-            function = ast.Name(f"{dotted}()", ast.Load())
-        elif not (
-            isinstance(function, ast.Attribute)
-            and isinstance(function.value, ast.Constant)
-            and isinstance(function.value.value, str)
-            and function.attr in METHODS
-        ):
-            _refuse(f"a call of {dotted[:80]}")
+        dotted = ast.unparse(node.func)
+        match node.func:
+            case ast.Attribute(ast.Constant(str()), method) if method in METHODS:
+                function = node.func
+            case _ if callable(_FUNCTIONS.get(dotted)) and dotted not in self._names:
+                function = ast.Name(f"{dotted}()", ast.Load())
+            case _:
+                _refuse(f"a call of {dotted[:80]}")
         for keyword in node.keywords:
             if keyword.arg is None or callable(_FUNCTIONS.get(ast.unparse(keyword.value))):
                 _refuse(ast.unparse(node)[:80])
-        return self._call(function, [self.visit(item) for item in node.args], [self.visit(k) for k in node.keywords])
-
-    @staticmethod
-    def _call(function: ast.expr, items: list[ast.expr], keywords: list[ast.keyword] | None = None) -> ast.Call:
-        return ast.Call(function, items, keywords or [])
+        return ast.Call(function, [self.visit(item) for item in node.args], [self.visit(k) for k in node.keywords])

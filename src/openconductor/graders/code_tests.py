@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import ast
 import builtins
+import copy
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -165,46 +166,44 @@ class _Conversion:
                 self.complete = False
 
     def _statement(self, node: ast.stmt) -> None:
-        if isinstance(node, ast.Assert):
-            self._assertion(node.test)
-        elif isinstance(node, ast.Assign) and len(node.targets) == 1 and isinstance(node.targets[0], ast.Name):
-            name = node.targets[0].id
-            self._values.pop(name, None)
-            self._values[name] = evaluate(node.value, self._values)
-        elif isinstance(node, ast.For) and isinstance(node.target, ast.Name) and not node.orelse:
-            for item in list(cast("list[object]", evaluate(node.iter, self._values))):
-                self._values[node.target.id] = item
-                self.follow(node.body)
-        elif not isinstance(node, (ast.Import, ast.ImportFrom, ast.Pass)) and not _is_text(node):
-            raise NotPlainExpression(ast.unparse(node)[:80])
+        match node:
+            case ast.Assert(test):
+                self._assertion(test)
+            case ast.Assign([ast.Name(name)], value):
+                self._values.pop(name, None)
+                self._values[name] = evaluate(value, self._values)
+            case ast.For(ast.Name(name), items, body, orelse=[]):
+                for item in list(cast("list[object]", evaluate(items, self._values))):
+                    self._values[name] = item
+                    self.follow(body)
+            case ast.Import() | ast.ImportFrom() | ast.Pass() | ast.Expr(ast.Constant()):
+                pass
+            case _:
+                raise NotPlainExpression(ast.unparse(node)[:80])
 
     def _assertion(self, test: ast.expr) -> None:
-        calls = [node for node in ast.walk(test) if self._is_candidate(node)]
-        if not calls:
-            if not evaluate(test, self._values):
-                raise NotPlainExpression("an assertion that never holds")
+        filled = _Filled(self._candidates, self._values)
+        condition = ast.unparse(filled.visit(copy.deepcopy(test)))
+        if not filled.calls and evaluate(test, self._values):
             return
-        if len(calls) > 1 or len(self.tests) >= MAX_TESTS:
-            raise NotPlainExpression("an assertion that calls the function more than once")
-        call = cast(ast.Call, calls[0])
+        if len(filled.calls) != 1 or len(self.tests) >= MAX_TESTS:
+            raise NotPlainExpression("an assertion that never holds, or calls the function more than once")
+        call = filled.calls[0]
         arguments = tuple(evaluate(node, self._values) for node in call.args)
         keywords = {str(keyword.arg): evaluate(keyword.value, self._values) for keyword in call.keywords if keyword.arg}
         if len(keywords) < len(call.keywords):
             raise NotPlainExpression("keywords of a dict")
-        encode((arguments, keywords))
-        if isinstance(test, ast.Compare) and test.left is call and [type(op) for op in test.ops] == [ast.Eq]:
-            expected = evaluate(test.comparators[0], self._values)
-            encode(expected)
-            self.tests.append(CallTest(arguments, expected, keywords, "python"))
-        else:
-            self.tests.append(CallTest(arguments, None, keywords, "python", self._condition(test, call)))
+        expected = None
+        match test:
+            case ast.Compare(ast.Call(), [ast.Eq()], [right]) if condition.startswith(f"{HOLE} == "):
+                expected, condition = evaluate(right, self._values), None
+            case _:
+                self._try_out(condition)
+        encode((arguments, keywords, expected))
+        self.tests.append(CallTest(arguments, expected, keywords, "python", condition))
 
-    def _is_candidate(self, node: ast.AST) -> bool:
-        return isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in self._candidates
-
-    def _condition(self, test: ast.expr, call: ast.Call) -> str:
-        """The assertion as an expression over the hole alone; tried out, so that it can be evaluated later."""
-        condition = ast.unparse(_Filled(call, self._values).visit(ast.parse(ast.unparse(test), mode="eval")))
+    def _try_out(self, condition: str) -> None:
+        """See that a condition can be evaluated later, whatever the program returns."""
         if "**" in condition:
             raise NotPlainExpression("a power")  # its size could be the program's choice
         try:
@@ -213,26 +212,21 @@ class _Conversion:
             raise
         except FAILURES:
             pass  # not of the number 1
-        return condition
 
 
 class _Filled(ast.NodeTransformer):
-    """Puts the hole in the place of a call, and values in the place of names."""
+    """Puts the hole in the place of calls of the function under test, and values in the place of names."""
 
-    def __init__(self, call: ast.Call, values: Mapping[str, object]) -> None:
-        self._call = ast.dump(call)
+    def __init__(self, candidates: set[str], values: Mapping[str, object]) -> None:
+        self.calls: list[ast.Call] = []
+        self._candidates = candidates
         self._values = values
 
     def visit_Call(self, node: ast.Call) -> ast.AST:
-        if ast.dump(node) == self._call:
-            return ast.Name(HOLE, ast.Load())
-        return self.generic_visit(node)
+        if not isinstance(node.func, ast.Name) or node.func.id not in self._candidates:
+            return self.generic_visit(node)
+        self.calls.append(node)
+        return ast.Name(HOLE, ast.Load())
 
     def visit_Name(self, node: ast.Name) -> ast.AST:
-        if node.id in self._values:
-            return ast.parse(repr(self._values[node.id]), mode="eval").body
-        return node
-
-
-def _is_text(node: ast.stmt) -> bool:
-    return isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)
+        return ast.parse(repr(self._values[node.id]), mode="eval").body if node.id in self._values else node

@@ -10,7 +10,10 @@ import re
 
 from openconductor.graders.extraction import strip_thoughts
 
-FENCE = re.compile(r"^[ \t]*(?P<ticks>`{3,}|~{3,})[ \t]*(?P<language>[\w+.#-]*)[^\n]*\n", re.MULTILINE)
+FENCE = re.compile(
+    r"^[ \t]*((`|~)\2{2,})[ \t]*(?P<language>[\w+.#-]*)[^\n]*\n(?P<block>.*?)(?:^[ \t]*\1\2*[ \t]*$|\Z)",
+    re.MULTILINE | re.DOTALL,
+)
 STARTS_A_PROGRAM = re.compile(
     r"(?:#|@|\"\"\"|'''|[A-Za-z_][\w., ]*\s*=[^=]"
     r"|(?:async\s+def|def|class|import|from|for|while|if|try|with|return|print)\b)"
@@ -36,20 +39,11 @@ def program_of(answer: str) -> str | None:
     begins like a program. Thoughts do not count (``strip_thoughts``). A fence that is never closed ends with the text.
     """
     answer = strip_thoughts(answer)
-    blocks: list[str] = []
-    at = 0
-    fenced = False
-    while found := FENCE.search(answer, at):
-        fenced = True
-        closing = re.compile(rf"^[ \t]*{found['ticks'][0]}{{{len(found['ticks'])},}}[ \t]*$", re.MULTILINE)
-        end = closing.search(answer, found.end())
-        stop = end.start() if end else len(answer)
-        if found["language"].lower() in PYTHON:
-            blocks.append(answer[found.end() : stop])
-        at = end.end() if end else len(answer)
-    if fenced:
-        return next((block for block in reversed(blocks) if block.strip()), None)
-    return answer if STARTS_A_PROGRAM.match(answer.lstrip()) else None
+    fences = list(FENCE.finditer(answer))
+    if not fences:
+        return answer if STARTS_A_PROGRAM.match(answer.lstrip()) else None
+    blocks = [fence["block"] for fence in fences if fence["language"].lower() in PYTHON and fence["block"].strip()]
+    return blocks[-1] if blocks else None
 
 
 def with_preamble(program: str) -> str:

@@ -119,26 +119,20 @@ def find_boxed(text: str) -> Found | None:
     boxes = list(_BOX.finditer(text))
     if not boxes:
         return None
-    last = boxes.pop()
-    if text[last.end() : last.end() + 1] != "{":
+    if text[boxes[-1].end() : boxes[-1].end() + 1] != "{":
         return Found(why="the last box has no braces")
-    content = braced(text, last.end())
-    if content is None:
-        return Found(why="the last box is not closed")
-    items = [content.strip()]
-    start = last.start()
-    while boxes:
-        box = boxes.pop()
-        before = braced(text, box.end())
-        if before is None or not before.strip():
+    items: list[str] = []
+    start = len(text)
+    for box in reversed(boxes):
+        content = braced(text, box.end())
+        between = "" if content is None else text[box.end() + len(content) + 2 : start]
+        joined = 0 < len(between) <= _JOINT_CHARACTERS and _JOINT.fullmatch(_BLANK.sub("", between))
+        if not items and not (content or "").strip():
+            return Found(why="the last box is not closed" if content is None else "the last box is empty")
+        if content is None or not content.strip() or (items and not joined):
             break
-        end = box.end() + len(before) + 2
-        if not 0 < start - end <= _JOINT_CHARACTERS or not _JOINT.fullmatch(_BLANK.sub("", text[end:start])):
-            break
-        items.append(before.strip())
+        items.append(content.strip())
         start = box.start()
-    if not items[0]:
-        return Found(why="the last box is empty")
     return Found(tuple(dict.fromkeys(reversed(items))))
 
 
@@ -175,11 +169,11 @@ def _first_sentence(text: str) -> str:
     """Up to the first full stop or line's end that is in no formula."""
     place = 0
     for formula in _MATH.finditer(text):
-        if (end := _SENTENCE_END.search(text, place, formula.start())) is not None:
-            return text[: end.start()]
+        if _SENTENCE_END.search(text, place, formula.start()) is not None:
+            break
         place = formula.end()
     end = _SENTENCE_END.search(text, place)
-    return text[: end.start() if end is not None else len(text)]
+    return text[: end.start()] if end is not None else text
 
 
 def _leading_formulas(text: str) -> str:
