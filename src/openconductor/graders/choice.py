@@ -58,20 +58,16 @@ _QUOTED = (
 _TO_THE_END = r"[^\n.!?]{1,200}[.!]?\s*$"
 
 # From simple-evals (MIT licence), and from MMLU-Pro (Apache-2.0) without its five examples: what papers asked with.
-_SIMPLE_EVALS = (
-    "Answer the following multiple choice question. The last line of your response should be of the following format: "
-    "'Answer: $LETTER' (without quotes) where LETTER is one of {letters}. Think step by step before answering.\n\n"
-    "{question}\n\n{choices}"
-)
-_MMLU_PRO = (
-    "The following are multiple choice questions (with answers){about}. Think step by step and then finish your answer "
-    'with "the answer is (X)" where X is the correct letter choice.\n\n'
-    "Question:\n{question}\nOptions:\n{choices}\nAnswer: Let's think step by step."
-)
-_OURS = (
-    "{question}\n\n{choices}\n\n"
-    "Think step by step, then end with one line of the form 'Answer: X', where X is one of {letters}."
-)
+_PROMPTS: dict[Style, str] = {
+    "ours": "{question}\n\n{choices}\n\n"
+    "Think step by step, then end with one line of the form 'Answer: X', where X is one of {listed}.",
+    "simple-evals": "Answer the following multiple choice question. The last line of your response should be of the "
+    "following format: 'Answer: $LETTER' (without quotes) where LETTER is one of {letters}. Think step by step before "
+    "answering.\n\n{question}\n\n{choices}",
+    "mmlu-pro": "The following are multiple choice questions (with answers){about}. Think step by step and then finish "
+    'your answer with "the answer is (X)" where X is the correct letter choice.\n\n'
+    "Question:\n{question}\nOptions:\n{choices}\nAnswer: Let's think step by step.",
+}
 
 
 def choice_prompt(question: str, choices: Sequence[str], *, style: Style = "ours", subject: str = "") -> str:
@@ -98,15 +94,13 @@ def choice_prompt(question: str, choices: Sequence[str], *, style: Style = "ours
         raise ValueError(f"choices: got {len(choices)}, expected 2 to {len(LETTERS)}")
     letters = LETTERS[: len(choices)]
     mark = "." if style == "mmlu-pro" else ")"
-    listed = "\n".join(f"{letter}{mark} {choice}" for letter, choice in zip(letters, choices, strict=True))
-    match style:
-        case "ours":
-            return _OURS.format(question=question.strip(), choices=listed, letters=", ".join(letters))
-        case "simple-evals":
-            return _SIMPLE_EVALS.format(question=question, choices=listed, letters=letters)
-        case "mmlu-pro":
-            about = f" about {subject}" if subject else ""
-            return _MMLU_PRO.format(question=question, choices=listed, about=about)
+    return _PROMPTS[style].format(
+        question=question.strip() if style == "ours" else question,
+        choices="\n".join(f"{letter}{mark} {choice}" for letter, choice in zip(letters, choices, strict=True)),
+        letters=letters,
+        listed=", ".join(letters),
+        about=f" about {subject}" if subject else "",
+    )
 
 
 def shuffled(choices: Sequence[T], key: str) -> tuple[list[T], list[int]]:
@@ -122,9 +116,8 @@ def shuffled(choices: Sequence[T], key: str) -> tuple[list[T], list[int]]:
     >>> shuffled(["red", "green", "blue"], "seed 0, problem 9")
     (['blue', 'red', 'green'], [2, 0, 1])
     """
-    places = sorted(
-        range(len(choices)), key=lambda place: blake2b(f"{place}\0{key}".encode("utf-8", "surrogatepass")).digest()
-    )
+    places = list(range(len(choices)))
+    places.sort(key=lambda place: blake2b(f"{place}\0{key}".encode("utf-8", "surrogatepass")).digest())
     return [choices[place] for place in places], places
 
 

@@ -21,7 +21,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from fractions import Fraction
 from typing import Literal, Protocol, get_args
 
@@ -110,30 +110,35 @@ class FreeFormGrader:
             ConfigError: math-verify is needed and not installed.
             AuthFailed: the judge's key is missing or wrong.
         """
-        reference = _reference(problem)
+        reference = FreeFormAnswer(problem.reference) if isinstance(problem.reference, str) else problem.reference
+        if not isinstance(reference, FreeFormAnswer) or not reference.text.strip():
+            raise GradingError(
+                f"problem {problem.id}: got the reference {problem.reference!r}, expected a FreeFormAnswer"
+            )
         try:
-            grade = await self._by_rule(problem, reference, answer)
+            grade = await self._by_rule(reference, answer)
         except GradingError as error:
             raise GradingError(f"problem {problem.id}: {error}") from error
         if grade.correct is not None or self.judge is None or grade.extracted is None:
             return grade
         return await self._judged(self.judge, problem, reference, grade.extracted)
 
-    async def _by_rule(self, problem: Problem, reference: FreeFormAnswer, answer: str) -> Grade:
-        kind = reference.kind or kind_of(reference.text)
+    async def _by_rule(self, reference: FreeFormAnswer, answer: str) -> Grade:
+        kind, tolerance = reference.kind or kind_of(reference.text), reference.tolerance
+        if kind not in get_args(Kind):
+            raise GradingError(f"got the kind {kind!r}, expected {', '.join(get_args(Kind))}")
         if kind == "choice":
             letter = _CHOICE.fullmatch(reference.text.strip())
             if letter is None:
                 raise GradingError(
                     f"got the reference {reference.text!r} of kind choice, expected a letter of {LETTERS}"
                 )
-            return await ChoiceGrader().grade(replace(problem, reference=letter[1]), answer)
+            return await ChoiceGrader().grade(Problem("", "", letter[1], ""), answer)
         found = find_answer(answer)
         if found.text is None:
             return Grade(False, note=f"unparsed: {found.why}")
         if len(found.text) > LONGEST:
             return Grade(False, found.text[:LONGEST], f"unreadable: longer than {LONGEST} characters")
-        tolerance = reference.tolerance
         if kind == "text":
             same = _words(reference.text) == _words(found.text)
             return Grade(True if same else None, found.text, "same words" if same else "undecided: other words")
@@ -144,18 +149,17 @@ class FreeFormGrader:
             number = read_numeral(normalise(found.text), letters=True, comma=True)
             if number is not None:
                 return _grade_number(gold, number, tolerance, found.text)
-            if tolerance is None and gold.place is not None and gold.value:
-                tolerance = float(_half_a_place(gold) / abs(gold.value))
+            if tolerance is None and gold.value:
+                tolerance = float(_half_a_place(gold) / abs(gold.value)) or None
         return await MathGrader(tolerance, workers=self._workers).compare(reference.text, found.items)
 
     async def _judged(self, judge: Judge, problem: Problem, reference: FreeFormAnswer, extracted: str) -> Grade:
         prompt = _JUDGE_PROMPT.format(
             question=problem.question, reference=reference.text, answer=extracted[:_JUDGED_CHARACTERS]
         )
+        call = CallContext(episode=f"judge {problem.id}")
         try:
-            completion = await judge.complete(
-                [Message("user", prompt)], call=CallContext(episode=f"judge {problem.id}")
-            )
+            completion = await judge.complete([Message("user", prompt)], call=call)
         except AuthFailed:
             raise  # nothing that follows can succeed
         except WorkerError as error:
@@ -163,8 +167,8 @@ class FreeFormGrader:
         verdict = _VERDICT.search(completion.text)
         if verdict is None:
             return Grade(None, extracted, "undecided: the judge gave no verdict")
-        right = verdict[1].lower() == "right"
-        return Grade(right, extracted, f"judge: {'right' if right else 'wrong'}")
+        said = verdict[1].lower()
+        return Grade(said == "right", extracted, f"judge: {said}")
 
 
 def kind_of(reference: str) -> Kind:
@@ -179,19 +183,6 @@ def kind_of(reference: str) -> Kind:
     if read_numeral(normalise(text), letters=True) is not None:
         return "number"
     return "math" if _FORMULA.search(text) else "text"
-
-
-def _reference(problem: Problem) -> FreeFormAnswer:
-    reference = problem.reference
-    if isinstance(reference, str):
-        reference = FreeFormAnswer(reference)
-    if not isinstance(reference, FreeFormAnswer) or not reference.text.strip():
-        raise GradingError(f"problem {problem.id}: got the reference {problem.reference!r}, expected a FreeFormAnswer")
-    if reference.kind is not None and reference.kind not in get_args(Kind):
-        raise GradingError(
-            f"problem {problem.id}: got the kind {reference.kind!r}, expected {', '.join(get_args(Kind))}"
-        )
-    return reference
 
 
 def _grade_number(gold: Numeral, answer: Numeral, tolerance: float | None, extracted: str) -> Grade:

@@ -176,7 +176,6 @@ class MathWorkers:
         verdict = None
         try:
             verdict, gold_read = process.judge(pair)
-            return verdict, gold_read
         finally:
             with self._lock:
                 if verdict in DECIDED:
@@ -185,6 +184,7 @@ class MathWorkers:
                     process.kill()
                     process.wait()
                     self._all.discard(process)
+        return verdict, gold_read
 
     def _started(self) -> MathProcess:
         if self._closed:
