@@ -176,6 +176,7 @@ class MathWorkers:
         verdict = None
         try:
             verdict, gold_read = process.judge(pair)
+            return verdict, gold_read
         finally:
             with self._lock:
                 if verdict in DECIDED:
@@ -184,7 +185,6 @@ class MathWorkers:
                     process.kill()
                     process.wait()
                     self._all.discard(process)
-        return verdict, gold_read
 
     def _started(self) -> MathProcess:
         if self._closed:

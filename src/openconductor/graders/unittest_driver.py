@@ -43,14 +43,16 @@ JUDGES = {"unittest", "builtins", "__builtins__"}
 PYTHON_TYPE = 1 << 9
 """The flag of classes that Python code has made: those of C cannot be changed."""
 CODE = (FunctionType, BuiltinFunctionType, type, classmethod, staticmethod, property)
-ATOMS = ((int, int.__pos__), (float, float.__pos__), (complex, complex.__pos__))
-TEXTS = ((str, str.__str__), (bytes, bytes.__bytes__))
-COPIES: dict[type, Callable[[Any], object]] = {
-    **dict[type, "Callable[[Any], object]"]((*ATOMS, *TEXTS)),
-    **{kind: lambda value, kind=kind: kind(map(plain, kind.__iter__(value))) for kind in (list, tuple, set, frozenset)},
-    dict: lambda value: {plain(key): plain(item) for key, item in dict.items(value)},
+ATOMS: dict[type, Callable[[Any], object]] = {
+    int: int.__pos__,
+    float: float.__pos__,
+    complex: complex.__pos__,
+    str: str.__str__,
+    bytes: bytes.__bytes__,
 }
-"""How a value of each type, or of a subclass, is made anew: by the methods of the type itself."""
+"""How a value of each type, or of a subclass, is made anew: by a method of the type itself."""
+MANY: tuple[Any, ...] = (list, tuple, set, frozenset)
+ITEMS: Any = dict.items  # pyright: ignore[reportUnknownMemberType, reportUnknownVariableType]
 SEEN = "__seen__"
 
 
@@ -138,7 +140,8 @@ def check(candidate: str, tests: str, entry_point: str, nonce: str) -> dict[str,
     space.update(__builtins__=builtins, __file__="__test__.py", sys=sys, os=os, environ=os.environ)
     execute(ast.parse(candidate), space)
     pristine.restore()
-    seen = {} if cases else {name: plainly(made) for name, made in space.items() if isinstance(made, FunctionType)}
+    functions = {name: plainly(value) for name, value in space.items() if isinstance(value, FunctionType)}
+    seen: dict[str, Any] = {} if cases else functions
     for name in space:
         if hasattr(builtins, name) and name != entry_point and not name.startswith("__"):
             seen[name] = getattr(builtins, name)
@@ -185,7 +188,7 @@ def imported_by(tree: ast.Module) -> list[str]:
 class Seeing(ast.NodeTransformer):
     """Has the tests take some names from ``SEEN`` where they read them, unless the tests themselves bind these."""
 
-    def __init__(self, tree: ast.Module, seen: dict[str, object]) -> None:
+    def __init__(self, tree: ast.Module, seen: dict[str, Any]) -> None:
         nodes = list(ast.walk(tree))
         stored = {node.id for node in nodes if isinstance(node, ast.Name) and not isinstance(node.ctx, ast.Load)}
         named = {getattr(node, field, None) for node in nodes for field in ("asname", "name", "arg")}
@@ -210,14 +213,14 @@ class Pristine:
         self._modules = {
             name: module for name, module in sys.modules.items() if name in names or name.split(".")[0] == "unittest"
         }
-        self._code: list[tuple[Any, dict[str, object]]] = []
+        self._code: list[tuple[ModuleType | type[Any], dict[str, object]]] = []
         for module in self._modules.values():
             self._code.append((module, _code_of(module)))
             for value in vars(module).values():
                 if isinstance(value, type) and value.__module__ == module.__name__ and value.__flags__ & PYTHON_TYPE:
                     self._code.append((value, _code_of(value)))
 
-    def changed(self) -> list[tuple[Any, str, object]]:
+    def changed(self) -> list[tuple[ModuleType | type[Any], str, object]]:
         """(owner, name, what it was, if anything) of all that is not as it was; a module may get new names."""
         return [
             (owner, name, code.get(name))
@@ -233,7 +236,7 @@ class Pristine:
             delattr(owner, name) if value is None else setattr(owner, name, value)
 
 
-def _code_of(owner: Any) -> dict[str, object]:
+def _code_of(owner: ModuleType | type[Any]) -> dict[str, object]:
     """The functions, classes and descriptors of a module or a class."""
     return {name: value for name, value in vars(owner).items() if isinstance(value, CODE)}
 
@@ -269,7 +272,12 @@ def plain(value: Any) -> object:
     kind: type[object] = type(value)  # pyright: ignore[reportUnknownVariableType]
     if value is None or kind is bool:
         return value
-    for base, anew in COPIES.items():
+    for base, anew in ATOMS.items():
         if issubclass(kind, base):
             return anew(value)
+    if issubclass(kind, dict):
+        return {plain(key): plain(item) for key, item in ITEMS(value)}
+    for many in MANY:
+        if issubclass(kind, many):
+            return many(map(plain, many.__iter__(value)))
     raise TypeError(f"the answer returned a value of type {kind.__name__}")
