@@ -17,25 +17,10 @@ import resource
 import sys
 from typing import Any
 
-SWAPS: dict[type[ast.AST], type[ast.AST]] = {
-    ast.Add: ast.Sub,
-    ast.Sub: ast.Add,
-    ast.Mult: ast.Add,
-    ast.Div: ast.Mult,
-    ast.FloorDiv: ast.Mult,
-    ast.Mod: ast.Add,
-    ast.Pow: ast.Mult,
-    ast.Lt: ast.LtE,
-    ast.LtE: ast.Lt,
-    ast.Gt: ast.GtE,
-    ast.GtE: ast.Gt,
-    ast.Eq: ast.NotEq,
-    ast.NotEq: ast.Eq,
-    ast.And: ast.Or,
-    ast.Or: ast.And,
-    ast.In: ast.NotIn,
-    ast.NotIn: ast.In,
-}
+PAIRS = [(ast.Add, ast.Sub), (ast.Lt, ast.LtE), (ast.Gt, ast.GtE), (ast.Eq, ast.NotEq), (ast.And, ast.Or)]
+PAIRS += [(ast.In, ast.NotIn), (ast.Mult, ast.Add), (ast.Div, ast.Mult), (ast.FloorDiv, ast.Mult)]
+PAIRS += [(ast.Mod, ast.Add), (ast.Pow, ast.Mult)]
+SWAPS: dict[type[ast.AST], type[ast.AST]] = {second: first for first, second in PAIRS[:6]} | dict(PAIRS)
 
 
 def mutants(source: str) -> list[str]:
@@ -44,37 +29,27 @@ def mutants(source: str) -> list[str]:
     texts = {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Expr)}  # documentation
     found: list[str] = []
     for node in ast.walk(tree):
+        others: list[tuple[str, Any]] = []
         if isinstance(node, ast.Constant) and id(node) not in texts:
-            before = node.value
-            node.value = _other(before)
-            if node.value is not before:
+            others.append(("value", _other(node.value)))
+        if type(operator := getattr(node, "op", None)) in SWAPS:
+            others.append(("op", SWAPS[type(operator)]()))
+        for index, operator in enumerate(operators := getattr(node, "ops", [])):
+            if type(operator) in SWAPS:
+                others.append(("ops", [*operators[:index], SWAPS[type(operator)](), *operators[index + 1 :]]))
+        for field, other in others:
+            before = getattr(node, field)
+            if other is not before:
+                setattr(node, field, other)
                 found.append(ast.unparse(tree))
-            node.value = before
-        for field in ("op", "ops"):
-            held = getattr(node, field, None)
-            operators = held if isinstance(held, list) else [held]
-            for index, operator in enumerate(operators):
-                if type(operator) not in SWAPS:
-                    continue
-                swapped = SWAPS[type(operator)]()
-                setattr(
-                    node,
-                    field,
-                    [*operators[:index], swapped, *operators[index + 1 :]] if held is operators else swapped,
-                )
-                found.append(ast.unparse(tree))
-                setattr(node, field, held)
+                setattr(node, field, before)
     return found
 
 
 def _other(value: Any) -> Any:
     if isinstance(value, bool):
         return not value
-    if isinstance(value, (int, float)):
-        return value + 1
-    if isinstance(value, str):
-        return value + "x"
-    return value
+    return value + (1 if isinstance(value, (int, float)) else "x") if isinstance(value, (int, float, str)) else value
 
 
 def outcome(work: dict[str, Any]) -> str | None:

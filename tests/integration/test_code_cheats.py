@@ -3,13 +3,14 @@ named."""
 
 from __future__ import annotations
 
+from typing import get_args
+
 import pytest
 
-from openconductor.errors import SandboxError
 from openconductor.graders.code import CodeGrader
 from openconductor.graders.code_compare import Mode
 from openconductor.graders.code_tests import CallTest, CodeTests, IoTest, from_asserts
-from openconductor.sandboxes import Limits, open_sandbox
+from openconductor.sandboxes import Limits, Sandbox
 from openconductor.types import Grade, Problem
 
 LIMITS = Limits(cpu_s=1, wall_s=3)
@@ -111,21 +112,14 @@ CALL_CHEATS = {
 }
 
 
-@pytest.fixture(scope="module", params=["strict", "lcb-compat"])
-def grader(request: pytest.FixtureRequest) -> CodeGrader:
-    mode: Mode = request.param
-    try:
-        return CodeGrader(mode, sandbox=open_sandbox(), limits=LIMITS)
-    except SandboxError as error:
-        pytest.skip(f"needs a sandbox: {error}")
+@pytest.fixture(scope="module", params=get_args(Mode))
+def grader(request: pytest.FixtureRequest, sandbox: Sandbox) -> CodeGrader:
+    return CodeGrader(request.param, sandbox, LIMITS)
 
 
 @pytest.fixture(scope="module")
-def strict() -> CodeGrader:
-    try:
-        return CodeGrader(sandbox=open_sandbox(), limits=LIMITS)
-    except SandboxError as error:
-        pytest.skip(f"needs a sandbox: {error}")
+def strict(sandbox: Sandbox) -> CodeGrader:
+    return CodeGrader("strict", sandbox, LIMITS)
 
 
 async def graded(grader: CodeGrader, tests: CodeTests, program: str) -> Grade:
@@ -138,16 +132,11 @@ async def test_a_cheat_by_output_is_wrong(cheat: str, grader: CodeGrader) -> Non
     assert grade.correct is False, grade.note
 
 
+@pytest.mark.parametrize("tests", [CALLS, ASSERTED], ids=["values", "assertions"])
 @pytest.mark.parametrize("cheat", CALL_CHEATS)
-async def test_a_cheat_by_value_is_wrong(cheat: str, grader: CodeGrader) -> None:
-    grade = await graded(grader, CALLS, CALL_CHEATS[cheat])
-    assert grade.correct is False, grade.note
-
-
-@pytest.mark.parametrize("cheat", CALL_CHEATS)
-async def test_a_cheat_against_assertions_is_wrong(cheat: str, grader: CodeGrader) -> None:
-    assert ASSERTED.unittest is None
-    grade = await graded(grader, ASSERTED, CALL_CHEATS[cheat])
+async def test_a_cheat_by_value_is_wrong(cheat: str, tests: CodeTests, grader: CodeGrader) -> None:
+    assert tests.unittest is None
+    grade = await graded(grader, tests, CALL_CHEATS[cheat])
     assert grade.correct is False, grade.note
 
 
@@ -194,6 +183,18 @@ def f(a, b):
 WRONG = "\ndef f(a, b): return 0\n"
 
 RAISING = "\ndef f(a, b):\n    if (a, b) == (0, 0):\n        raise ValueError\n"
+FORGE = """
+import os
+def forge(nonce):
+    os.write(3, ('{"dict": [["nonce", "%s"], ["fault", ""]]}' % nonce).encode() + bytes([10]))
+    os._exit(0)
+"""
+STACK = """
+import inspect, traceback
+def stack():
+    for frame, _ in traceback.walk_stack(None):
+        yield inspect.getargvalues(frame).locals
+"""
 
 BESIDE_CHEATS = {
     "simply wrong": WRONG,
@@ -238,8 +239,8 @@ BESIDE_CHEATS = {
     "    def run(s, r): r.testsRun = 1\nfake.TestCase = T\nsys.modules['unittest'] = fake" + WRONG,
     "a builder of classes": "import builtins\nbuild = builtins.__build_class__\n"
     "builtins.__build_class__ = lambda body, name, *a: build(lambda: None, name, *a)" + WRONG,
-    "walking frames to the report": "import sys\ndef f(a, b):\n    frame = sys._getframe()\n    while frame:\n"
-    "        if 'nonce' in frame.f_locals:\n            break\n        frame = frame.f_back\n    return 0",
+    "walking frames to the report": FORGE + "import sys\ndef f(a, b):\n    frame = sys._getframe()\n"
+    "    while 'nonce' not in frame.f_locals:\n        frame = frame.f_back\n    forge(frame.f_locals['nonce'])",
     "reaching for objects": "import gc\nfor x in gc.get_objects():\n    pass" + WRONG,
     "ctypes": "import ctypes" + RIGHT,
     "ANY": "from unittest.mock import ANY" + RAISING + "    return ANY",
@@ -250,14 +251,11 @@ BESIDE_CHEATS = {
     "same.__eq__ = lambda s, o: True" + RAISING + "    return same",
     "a mock made with a comparison": "from unittest.mock import MagicMock\n"
     "same = MagicMock(__eq__=lambda s, o: True, __float__=lambda s: 7.0)" + RAISING + "    return same",
-    "walking the stack to the result": "import traceback, inspect" + RAISING + "    for frame, _ in"
-    " traceback.walk_stack(None):\n        for value in inspect.getargvalues(frame).locals.values():\n"
-    "            if type(value).__name__ == 'TestResult':\n                type(value).addFailure = lambda *a: None\n"
+    "walking the stack to the result": STACK + "def f(a, b):\n    for held in stack():\n"
+    "        for value in held.values():\n            if hasattr(value, 'failures'):\n"
     "                value.addFailure = value.addError = lambda *a: None\n    return 0",
-    "walking the stack to the nonce": "import traceback, inspect, os\ndef f(a, b):\n    for frame, _ in"
-    " traceback.walk_stack(None):\n        held = inspect.getargvalues(frame).locals\n        if 'nonce' in held:\n"
-    '            said = \'{"dict": [["nonce", "%s"], ["fault", ""]]}\' % held[\'nonce\']\n'
-    "            os.write(3, said.encode() + bytes([10]))\n            os._exit(0)\n    return 0",
+    "walking the stack to the nonce": FORGE + STACK + "def f(a, b):\n    for held in stack():\n"
+    "        if 'nonce' in held:\n            forge(held['nonce'])",
     "the classes of all": "for c in object.__subclasses__():\n    pass" + RIGHT,
 }
 
@@ -279,43 +277,34 @@ async def test_a_cheat_beside_its_tests_is_refused(cheat: str, tests: str, stric
     assert grade.correct is False, grade.note
 
 
-SEES_AN_IMPORT = (
-    "def f(n):\n    return math.floor(n)",
-    (
-        "import math\nimport unittest\n"
-        "class T(unittest.TestCase):\n    def test_f(self):\n        self.assertEqual(f(2.5), math.floor(2.5))"
+TEST = "import math, unittest\nfrom unittest.mock import mock_open, patch\nclass T(unittest.TestCase):\n"
+ONE_MODULE = {
+    "an import": (
+        "def f(n):\n    return math.floor(n)",
+        TEST + "    def test_f(self):\n        self.assertEqual(f(2.5), math.floor(2.5))",
     ),
-)
-SEES_A_PATCH = (
-    "def f(path):\n    with open(path) as file:\n        return len(file.read()), print(path)",
-    (
-        "import unittest\nfrom unittest.mock import mock_open, patch\nclass T(unittest.TestCase):\n"
-        "    @patch('builtins.print')\n    @patch('builtins.open', mock_open(read_data='four'))\n"
+    "a patch": (
+        "def f(path):\n    with open(path) as file:\n        return len(file.read()), print(path)",
+        TEST + "    @patch('builtins.print')\n    @patch('builtins.open', mock_open(read_data='four'))\n"
         "    def test_f(self, said):\n        self.assertEqual(f('no such file'), (4, said.return_value))\n"
         "        self.assertEqual(open('no such file').read(), 'four')\n"
-        "        said.assert_called_once_with('no such file')"
+        "        said.assert_called_once_with('no such file')",
     ),
-)
-SEES_A_NAME = (
-    "UNIT = 1\ndef f(n):\n    return n * UNIT",
-    (
-        "import unittest\nfrom unittest import mock\n"
-        "class T(unittest.TestCase):\n    def test_f(self):\n        with mock.patch(__name__ + '.UNIT', 3):\n"
-        "            self.assertEqual((f(2), UNIT), (6, 3))\n        self.assertEqual(f(2), 2)"
+    "a name": (
+        "UNIT = 1\ndef f(n):\n    return n * UNIT",
+        TEST + "    def test_f(self):\n        with patch(__name__ + '.UNIT', 3):\n"
+        "            self.assertEqual((f(2), UNIT), (6, 3))\n        self.assertEqual(f(2), 2)",
     ),
-)
-HIDES_A_BUILTIN = (
-    "def round(n):\n    return n + 1\ndef f(n):\n    return round(n)",
-    (
-        "import unittest\n"
-        "class T(unittest.TestCase):\n    def test_f(self):\n        self.assertEqual((f(2), round(2.2)), (3, 2))"
+    "a hidden builtin": (
+        "def round(n):\n    return n + 1\ndef f(n):\n    return round(n)",
+        TEST + "    def test_f(self):\n        self.assertEqual((f(2), round(2.2)), (3, 2))",
     ),
-)
+}
 
 
-@pytest.mark.parametrize("pair", [SEES_AN_IMPORT, SEES_A_PATCH, SEES_A_NAME, HIDES_A_BUILTIN])
-async def test_answer_and_tests_are_one_module(pair: tuple[str, str], strict: CodeGrader) -> None:
-    program, tests = pair
+@pytest.mark.parametrize("seen", ONE_MODULE)
+async def test_answer_and_tests_are_one_module(seen: str, strict: CodeGrader) -> None:
+    program, tests = ONE_MODULE[seen]
     grade = await graded(strict, CodeTests((), "f", tests), program)
     assert grade.correct is True, grade.note
 

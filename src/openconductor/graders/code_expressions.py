@@ -53,8 +53,8 @@ def _hashed(kind: Callable[..., Any], *items: Any) -> Any:
     return _refuse(f"a {kind.__name__} of {len(items[0])} items") if large else kind(*items)
 
 
-def _round(number: Any, digits: int | None = None) -> Any:
-    return round(number, digits) if abs(digits or 0) <= MAX_DIGITS else _refuse(f"{digits} digits")
+def _round(number: Any, ndigits: int | None = None) -> Any:
+    return round(number, ndigits) if abs(ndigits or 0) <= MAX_DIGITS else _refuse(f"{ndigits} digits")
 
 
 def _times(left: Any, right: Any) -> Any:

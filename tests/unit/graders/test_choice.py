@@ -1,4 +1,4 @@
-"""Multiple choice: prompts, orders, and what the golden cases do not hold."""
+"""Multiple choice: prompts, orders, and what the golden cases do not hold; and the exact grader."""
 
 from __future__ import annotations
 
@@ -8,17 +8,13 @@ from hypothesis import strategies as st
 
 from openconductor.errors import ConfigError, GradingError
 from openconductor.graders.choice import LETTERS, ChoiceGrader, Style, choice_prompt, extract_choice, shuffled
+from openconductor.graders.exact import ExactGrader
 from openconductor.types import Problem
 
+OBEDIENT = {"ours": "So.\nAnswer: {}", "simple-evals": "So.\nAnswer: {}", "mmlu-pro": "So. The answer is ({})."}
 
-@pytest.mark.parametrize(
-    ("style", "obedient"),
-    [
-        ("ours", "Because.\nAnswer: {}"),
-        ("simple-evals", "Because.\nAnswer: {}"),
-        ("mmlu-pro", "Because. The answer is ({})."),
-    ],
-)
+
+@pytest.mark.parametrize(("style", "obedient"), OBEDIENT.items())
 def test_a_reply_that_obeys_the_prompt_is_read_by_the_extractor_of_its_style(style: Style, obedient: str) -> None:
     for count in (2, 4, 10):
         prompt = choice_prompt("Which one?", [f"number {place}" for place in range(count)], style=style)
@@ -32,10 +28,10 @@ def test_the_prompt_of_mmlu_pro_names_the_subject_where_there_is_one() -> None:
     assert "(with answers). Think" in choice_prompt("Q?", ["a", "b"], style="mmlu-pro")
 
 
-@pytest.mark.parametrize("count", [0, 1, 11])
-def test_a_prompt_has_two_choices_to_ten(count: int) -> None:
-    with pytest.raises(ValueError, match=f"choices: got {count}"):
-        choice_prompt("Which one?", ["x"] * count)
+def test_a_prompt_has_two_choices_to_ten() -> None:
+    for count in (0, 1, 11):
+        with pytest.raises(ValueError, match=f"choices: got {count}"):
+            choice_prompt("Which one?", ["x"] * count)
 
 
 def test_the_order_of_choices_depends_on_the_key_alone_and_loses_none() -> None:
@@ -55,10 +51,24 @@ def test_the_right_choice_is_nowhere_more_often_than_by_chance() -> None:
     assert all(900 < places.count(place) < 1100 for place in range(4))  # 1000 and 3.6 standard deviations
 
 
-@pytest.mark.parametrize("reference", [None, 0, "K", "", "AB", "b"])
-async def test_a_reference_that_is_no_letter_is_the_graders_failure(reference: object) -> None:
-    with pytest.raises(GradingError, match="problem p: got the reference"):
-        await ChoiceGrader().grade(Problem("p", "", reference, "t"), "Answer: A")
+async def test_a_reference_of_another_kind_is_the_graders_failure() -> None:
+    for reference in (None, 0, "K", "", "AB", "b"):
+        with pytest.raises(GradingError, match="problem p: got the reference"):
+            await ChoiceGrader().grade(Problem("p", "", reference, "t"), "Answer: A")
+    for reference in (8, None, ["8", "34"]):
+        with pytest.raises(GradingError, match="problem p: got a reference of type"):
+            await ExactGrader().grade(Problem("p", "", reference, "t"), "8 34")
+
+
+@pytest.mark.parametrize("answer", ["8 34", "  8 34\n", "8   34", "8\t34"])
+async def test_an_exact_answer_is_right_however_many_blanks_it_has(answer: str) -> None:
+    grade = await ExactGrader().grade(Problem("p", "", "8 34", "gym"), answer)
+    assert (grade.correct, grade.extracted) == (True, "8 34")
+
+
+@pytest.mark.parametrize("answer", ["", "34 8", "8 34 8", "8,34", "834", "The answer is 8 34", "８ 34"])
+async def test_anything_else_is_not_exact(answer: str) -> None:
+    assert (await ExactGrader().grade(Problem("p", "", "8 34", "gym"), answer)).correct is False
 
 
 def test_letters_and_style_are_checked() -> None:

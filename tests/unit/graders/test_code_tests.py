@@ -15,15 +15,10 @@ def test_rows_of_a_file_are_inputs_and_outputs_or_calls() -> None:
     )
 
 
-@pytest.mark.parametrize(
-    "row", [{}, {"input": "1"}, {"args": 1, "expected": 2}, {"args": [1]}, {"output": "x", "args": []}]
-)
+@pytest.mark.parametrize("row", [{}, {"input": "1"}, {"args": 1, "expected": 2}, {"args": [1]}, {"output": "x"}])
 def test_a_row_of_another_shape_is_an_error_that_names_its_fields(row: dict[str, object]) -> None:
     with pytest.raises(TaskError, match="test 0: got the fields"):
         from_rows([row], "f")
-
-
-def test_a_call_needs_an_entry_point() -> None:
     with pytest.raises(TaskError, match="entry point"):
         from_rows([{"args": [1], "expected": 2}])
 
@@ -36,31 +31,35 @@ def test_livecodebenchs_functional_tests_hold_a_value_a_line() -> None:
             from_json_lines(inputs, outputs, "f")
 
 
-def test_assertions_become_calls_and_what_they_must_return() -> None:
-    tests = from_asserts('assert f(1, [2]) == (3, "x")\nassert f(n=-1) == None, "message"')
-    assert tests.entry_point == "f" and tests.unittest is None
-    first, second = tests.tests
-    assert first == CallTest((1, [2]), (3, "x"), {}, "python")
-    assert second == CallTest((), None, {"n": -1}, "python")
+def asserted(*arguments: object, expected: object = None, condition: str | None = None, **keywords: object) -> CallTest:
+    return CallTest(arguments, expected, keywords, "python", condition)
 
 
-def test_other_assertions_become_conditions() -> None:
+def test_assertions_become_calls_with_what_they_must_return_or_a_condition() -> None:
     source = """
 import math
+assert f(1, [2]) == (3, "x")
+assert f(n=-1) == None, "message"
 assert f(1)
 assert not f(2)
 assert f(3) is True
 assert abs(f(4) - 0.5) < 1e-6
 assert set(f(5)) == set([1, 2])
-assert math.isclose(f(6), 2.5, rel_tol=0.001)
 assert 7 == f(7)
+x = 1
+assert f(x) == x
+x = 2
+assert f(x) == x
 """
-    tests = from_asserts(source)
-    assert tests.unittest is None
-    assert [test.condition for test in tests.tests if isinstance(test, CallTest)] == [
-        *("_", "not _", "_ is True", "abs(_ - 0.5) < 1e-06", "set(_) == set([1, 2])"),
-        *("math.isclose(_, 2.5, rel_tol=0.001)", "7 == _"),
-    ]
+    assert from_asserts(source) == CodeTests(
+        (
+            *(asserted(1, [2], expected=(3, "x")), asserted(n=-1), asserted(1, condition="_")),
+            *(asserted(2, condition="not _"), asserted(3, condition="_ is True")),
+            *(asserted(4, condition="abs(_ - 0.5) < 1e-06"), asserted(5, condition="set(_) == set([1, 2])")),
+            *(asserted(7, condition="7 == _"), asserted(1, expected=1), asserted(2, expected=2)),
+        ),
+        "f",
+    )
 
 
 def test_a_check_function_names_the_candidate_and_may_count() -> None:
@@ -72,45 +71,23 @@ def check(candidate):
     for x in range(2, 4):
         assert candidate(base, x) == str(x) * 2
 """
-    tests = from_asserts(source, "grow")
-    assert tests == CodeTests(
-        (CallTest(([1, 2], 2), "22", {}, "python"), CallTest(([1, 2], 3), "33", {}, "python")), "grow"
-    )
+    calls = asserted([1, 2], 2, expected="22"), asserted([1, 2], 3, expected="33")
+    assert from_asserts(source, "grow") == CodeTests(calls, "grow")
 
 
-@pytest.mark.parametrize(
-    "statement",
-    [
-        "assert f(random.random()) < 1",
-        "assert f(1) == f(2)",
-        "assert f(Pair(1, 2)) == 3",
-        "x = f(1)",
-        "assert f(*[1])",
-        "assert f(1) ** 3 == 8",
-        "assert False",
-        "with open('x'): assert f(1)",
-        "assert helper(f(1))",
-        "f(1)",
-    ],
-)
+NOT_TURNED = "assert f(random.random()) < 1|assert f(1) == f(2)|assert f(f(1)) == 2|assert f(Pair(1, 2)) == 3|x = f(1)"
+NOT_TURNED += "|assert f(*[1])|assert f(1) ** 3 == 8|assert False|with open('x'): assert f(1)|assert g(f(1))|f(1)"
+
+
+@pytest.mark.parametrize("statement", NOT_TURNED.split("|"))
 def test_what_cannot_be_turned_is_kept_whole_beside_the_rest(statement: str) -> None:
     source = f"assert f(0) == 1\n{statement}"
-    tests = from_asserts(source, "f")
-    assert tests.tests == (CallTest((0,), 1, {}, "python"),)
-    assert tests.unittest == source
+    assert from_asserts(source, "f") == CodeTests((asserted(0, expected=1),), "f", source)
 
 
 def test_the_function_under_test_is_the_first_that_is_no_builtin() -> None:
     assert from_asserts("assert set(common([1])) == {1}").entry_point == "common"
     assert from_asserts("assert sum(10, 15) == 6").entry_point == "sum"
-
-
-def test_a_name_that_changes_has_its_value_of_the_moment() -> None:
-    tests = from_asserts("x = 1\nassert f(x) == x\nx = 2\nassert f(x) == x")
-    assert [(test.arguments, test.expected) for test in tests.tests if isinstance(test, CallTest)] == [
-        ((1,), 1),
-        ((2,), 2),
-    ]
 
 
 @pytest.mark.parametrize(("source", "message"), [("assert f(", "expected Python"), ("x = 1", "entry point")])

@@ -9,22 +9,13 @@ from openconductor.graders.extraction import braced, find_answer, find_boxed, st
 from openconductor.graders.freeform import FreeFormAnswer, FreeFormGrader
 from openconductor.types import Problem
 
+THOUGHTS = {"no thoughts": "no thoughts", "<THINK>a</Think>b": "b", "a</think>b": "b", "b<think>a": "b"}
+THOUGHTS |= {"<thinking>a</thinking>b<reasoning>c</reasoning>d": "bd", "<think>a</think>b</think>": "b"}
+THOUGHTS |= {"<think>a<think>b</think>c": "c", "a < think > b": "a "}
 
-@pytest.mark.parametrize(
-    ("reply", "left"),
-    [
-        ("no thoughts", "no thoughts"),
-        ("<THINK>a</Think>b", "b"),
-        ("<thinking>a</thinking>b<reasoning>c</reasoning>d", "bd"),
-        ("a</think>b", "b"),
-        ("b<think>a", "b"),
-        ("<think>a</think>b</think>", "b"),
-        ("<think>a<think>b</think>c", "c"),
-        ("a < think > b", "a "),
-    ],
-)
-def test_thoughts_are_stripped_also_where_a_tag_is_missing(reply: str, left: str) -> None:
-    assert strip_thoughts(reply) == left
+
+def test_thoughts_are_stripped_also_where_a_tag_is_missing() -> None:
+    assert {reply: strip_thoughts(reply) for reply in THOUGHTS} == THOUGHTS
 
 
 @pytest.mark.parametrize(
@@ -81,7 +72,7 @@ def test_the_line_that_is_marked_as_the_answer_is_read(reply: str, text: str | N
     assert bool(found.why) is (text is None)
 
 
-PIECES = (
+PIECES = [
     "answer is ",
     "answer: $",
     "$",
@@ -94,11 +85,12 @@ PIECES = (
     "</think>",
     "\n",
     "*",
-)
+]
+PIECES += ["{", "answer: ", "A ", "option ", "(", "Answer: A or ", "a B. A", "9"]
 
 
 @pytest.mark.timeout(60)  # quadratic searches would take minutes here; the limit is the test's own
-@pytest.mark.parametrize("piece", [*PIECES, "{", "answer: ", "A ", "option ", "(", "Answer: A or ", "a B. A", "9"])
+@pytest.mark.parametrize("piece", PIECES)
 async def test_a_hostile_reply_is_read_in_a_moment(piece: str) -> None:
     reply = piece * (400_000 // len(piece))
     find_answer(reply)

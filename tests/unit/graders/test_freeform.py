@@ -9,23 +9,7 @@ import pytest
 from openconductor.errors import AuthFailed, GradingError, ServerFailed, WorkerError
 from openconductor.graders.freeform import FreeFormAnswer, FreeFormGrader, kind_of
 from openconductor.pool import Worker
-from openconductor.protocols import CallContext
-from openconductor.types import Completion, Message, Problem
-
-
-class SaidJudge:
-    """A judge that says what it is told to, and remembers what it was asked."""
-
-    def __init__(self, says: str | WorkerError) -> None:
-        self.says = says
-        self.asked: list[str] = []
-
-    async def complete(self, messages: Sequence[Message], *, call: CallContext) -> Completion:
-        self.asked.append(messages[-1].content)
-        if isinstance(self.says, WorkerError):
-            raise self.says
-        return Completion(self.says)
-
+from openconductor.types import Message, Problem
 
 OPEN = Problem("p", "What falls?", FreeFormAnswer("a decrease in supply"), "t")
 
@@ -50,41 +34,44 @@ async def test_what_the_rules_cannot_decide_is_undecided_and_no_judge_is_asked_b
     assert grade.note.startswith("undecided")
 
 
+def judge_of(says: str | WorkerError) -> tuple[Worker, list[str]]:
+    """A judge that says what it is told to, and what it was asked."""
+    asked: list[str] = []
+
+    def say(messages: Sequence[Message]) -> str:
+        asked.append(messages[-1].content)
+        if isinstance(says, WorkerError):
+            raise says
+        return says
+
+    return Worker(say, name="judge"), asked
+
+
 @pytest.mark.parametrize(("says", "correct"), [("It fits.\nVerdict: right", True), ("No.\n**Verdict: wrong**", False)])
 async def test_a_judges_verdict_is_told_apart_by_its_note(says: str, correct: bool) -> None:
-    judge = SaidJudge(says)
+    judge, asked = judge_of(says)
     grade = await FreeFormGrader(judge).grade(OPEN, "Long reasoning.\nAnswer: supply falls")
-    assert grade.correct is correct
-    assert grade.note == f"judge: {'right' if correct else 'wrong'}"
-    (prompt,) = judge.asked
-    assert all(part in prompt for part in ("What falls?", "a decrease in supply", "supply falls"))
-    assert "Long reasoning" not in prompt
+    assert (grade.correct, grade.note) == (correct, f"judge: {'right' if correct else 'wrong'}")
+    assert all(part in asked[0] for part in ("What falls?", "a decrease in supply", "supply falls"))
+    assert "Long reasoning" not in asked[0]
 
 
 @pytest.mark.parametrize("answer", ["Answer: A decrease in supply.", "I do not know."])
 async def test_a_judge_is_never_asked_about_what_the_rules_decide(answer: str) -> None:
-    judge = SaidJudge("Verdict: wrong")
+    judge, asked = judge_of("Verdict: wrong")
     assert (await FreeFormGrader(judge).grade(OPEN, answer)).correct is not None
-    assert not judge.asked
+    assert not asked
 
 
-@pytest.mark.parametrize("says", ["", "right", "Verdict: maybe", "Verdict: right, or Verdict: unsure"])
-async def test_a_judge_without_a_verdict_leaves_it_undecided(says: str) -> None:
-    grade = await FreeFormGrader(SaidJudge(says)).grade(OPEN, "Answer: supply falls")
-    assert grade.correct is None
-    assert grade.note.startswith("undecided")
+@pytest.mark.parametrize("says", ["", "right", "Verdict: right, or Verdict: unsure", ServerFailed("down")])
+async def test_a_judge_that_gives_no_verdict_leaves_it_undecided(says: str | WorkerError) -> None:
+    grade = await FreeFormGrader(judge_of(says)[0]).grade(OPEN, "Answer: supply falls")
+    assert grade.correct is None and grade.note.startswith("undecided: the judge")
 
 
-async def test_a_judge_that_fails_leaves_it_undecided_and_one_without_a_key_stops() -> None:
-    grade = await FreeFormGrader(SaidJudge(ServerFailed("down"))).grade(OPEN, "Answer: supply falls")
-    assert (grade.correct, grade.note) == (None, "undecided: the judge failed: down")
+async def test_a_judge_without_a_key_stops() -> None:
     with pytest.raises(AuthFailed):
-        await FreeFormGrader(SaidJudge(AuthFailed("no key"))).grade(OPEN, "Answer: supply falls")
-
-
-async def test_a_worker_is_a_judge() -> None:
-    judge = Worker(lambda messages: "Verdict: right", name="judge")
-    assert (await FreeFormGrader(judge).grade(OPEN, "Answer: supply falls")).correct is True
+        await FreeFormGrader(judge_of(AuthFailed("no key"))[0]).grade(OPEN, "Answer: supply falls")
 
 
 @pytest.mark.parametrize(

@@ -57,10 +57,10 @@ async def test_a_bomb_is_the_answers_fault_and_an_unread_reference_nobodys(
     assert grade.note.startswith(note)
 
 
-@pytest.mark.parametrize("reference", ["7", r"28\%", r"0.1\overline{6}", r"5\text{ apples}"])
-async def test_an_answer_to_a_plain_number_that_cannot_be_read_is_wrong(reference: str) -> None:
-    grade = await MathGrader(workers=SaidWorkers("unread gold")).grade(problem(reference), r"\boxed{@@}")
-    assert grade.correct is False
+async def test_an_answer_to_a_plain_number_that_cannot_be_read_is_wrong() -> None:
+    for reference in ("7", r"28\%", r"0.1\overline{6}", r"5\text{ apples}"):
+        grade = await MathGrader(workers=SaidWorkers("unread gold")).grade(problem(reference), r"\boxed{@@}")
+        assert grade.correct is False
 
 
 async def test_a_starved_worker_is_the_machines_fault() -> None:
@@ -68,14 +68,12 @@ async def test_a_starved_worker_is_the_machines_fault() -> None:
         await MathGrader(workers=SaidWorkers("starved")).grade(problem("x+1"), r"\boxed{1+x}")
 
 
-@pytest.mark.parametrize(
-    ("reference", "answer"),
-    [("73", r"\boxed{073}"), (r"\frac{1}{2}", r"\boxed{0.5}"), (r"\text{even}", r"\boxed{odd}"), ("x", r"\boxed{x}")],
-)
-async def test_plain_numbers_words_and_the_same_text_need_no_worker(reference: str, answer: str) -> None:
+async def test_plain_numbers_words_the_same_text_and_what_is_too_long_need_no_worker() -> None:
     workers = SaidWorkers("equal")
-    await MathGrader(workers=workers).grade(problem(reference), answer)
-    assert not workers.asked
+    pairs = [("73", "073"), (r"\frac{1}{2}", "0.5"), (r"\text{even}", "odd"), ("x", "x"), ("x", "y" * (LONGEST + 1))]
+    grades = [await MathGrader(workers=workers).grade(problem(gold), rf"\boxed{{{answer}}}") for gold, answer in pairs]
+    assert [grade.correct for grade in grades] == [True, True, False, True, False]
+    assert not workers.asked and grades[-1].note.startswith("unreadable")
 
 
 @pytest.mark.parametrize(
@@ -101,14 +99,6 @@ async def test_another_kind_of_unit_behind_a_formula_is_wrong() -> None:
     assert (grade.correct, grade.note) == (False, "another kind of unit")
 
 
-async def test_an_answer_that_is_too_long_is_not_read() -> None:
-    workers = SaidWorkers("equal")
-    grade = await MathGrader(workers=workers).grade(problem("x"), rf"\boxed{{{'y' * (LONGEST + 1)}}}")
-    assert grade.correct is False
-    assert grade.note.startswith("unreadable")
-    assert not workers.asked
-
-
 @pytest.mark.parametrize("reference", [None, 5, "", "  ", ["5"], r"so \boxed{}", r"so \boxed{5"])
 async def test_a_reference_without_a_value_is_the_graders_failure(reference: object) -> None:
     with pytest.raises(GradingError, match=r"problem p: got (the reference|a reference without a value)"):
@@ -127,10 +117,10 @@ def test_whatever_is_written_gets_a_verdict(reply: str, reference: str) -> None:
         assert grade.correct in {True, False}
 
 
-@pytest.mark.parametrize("tolerance", [-0.1, 1.0, float("nan")])
-def test_a_tolerance_out_of_its_range_is_refused(tolerance: float) -> None:
-    with pytest.raises(ConfigError, match="tolerance"):
-        MathGrader(tolerance)
+def test_a_tolerance_out_of_its_range_is_refused() -> None:
+    for tolerance in (-0.1, 1.0, float("nan")):
+        with pytest.raises(ConfigError, match="tolerance"):
+            MathGrader(tolerance)
 
 
 async def test_without_math_verify_the_grader_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -141,6 +131,5 @@ async def test_without_math_verify_the_grader_says_what_to_install(monkeypatch: 
         await MathGrader().grade(problem("x+1"), r"\boxed{1+x}")
 
 
-@pytest.mark.parametrize("name", ["math", "choice", "freeform", "exact"])
-def test_the_graders_are_registered(name: str) -> None:
-    assert callable(load_registered(GRADERS, name, what="grader"))
+def test_the_graders_are_registered() -> None:
+    assert all(callable(load_registered(GRADERS, name, what="grader")) for name in GRADERS)

@@ -52,13 +52,9 @@ def test_a_number_is_read_as_it_is_written(text: str, number: Fraction | int | N
 
 @given(st.integers(), st.integers(1, 10**9))
 def test_a_fraction_equals_itself_and_nothing_else(top: int, under: int) -> None:
-    gold, same = read_numeral(f"\\frac{{{top}}}{{{under}}}"), read_numeral(f"{top}/{under}")
-    other = read_numeral(f"{top + 1}/{under}")
-    assert gold is not None
-    assert same is not None
-    assert other is not None
-    assert equal_numerals(gold, same)
-    assert not equal_numerals(gold, other)
+    texts = f"\\frac{{{top}}}{{{under}}}", f"{top}/{under}", f"{top + 1}/{under}"
+    gold, same, other = filter(None, map(read_numeral, texts))
+    assert equal_numerals(gold, same) and not equal_numerals(gold, other)
 
 
 @given(st.decimals(allow_nan=False, allow_infinity=False, places=6, min_value=-(10**9), max_value=10**9))
@@ -66,62 +62,39 @@ def test_a_decimal_is_exact(number: object) -> None:
     assert value(str(number)) == Fraction(str(number))
 
 
-@pytest.mark.parametrize(
-    ("gold", "answer", "same"),
-    [
-        ("5 \\text{ m}", "500 \\text{ cm}", True),
-        ("5 \\text{ m}", "5 \\text{ cm}", False),
-        ("60 \\text{ mph}", "60 \\text{ miles per hour}", True),
-        ("90 km/h", "25 \\text{ m/s}", True),
-        ("90 \\text{ km/h}", "90 \\text{ h/km}", False),
-        ("90 \\text{ km/h}", "90 \\frac{\\text{km}}{\\text{h}}", True),
-        ("864 \\text{ inches}^2", "864 \\text{ inches}", False),
-        ("864 \\text{ cm}^2", "864 \\text{ cm}^3", False),
-        ("864 \\text{ cm}^2", "864 \\text{ square centimeters}", True),
-        ("864 \\text{ cm}^2", "864", True),
-        ("2 hours", "120 minutes", True),
-        ("2 hours", "2 apples", True),
-        ("3.5", "3,5", True),
-        ("3", "3,0", None),
-        ("1234", "1,234", True),
-        ("0.111", "0,111", True),
-    ],
-)
-def test_units_are_converted_and_a_comma_may_be_a_decimal_point_in_an_answer(
-    gold: str, answer: str, same: bool | None
-) -> None:
+PAIRS = {  # a reference, an answer to it that may use a decimal comma, and whether they are the same
+    True: "5 \\text{ m}|500 \\text{ cm}; 60 \\text{ mph}|60 \\text{ miles per hour}; 90 km/h|25 \\text{ m/s};"
+    "90 \\text{ km/h}|90 \\frac{\\text{km}}{\\text{h}}; 864 \\text{ cm}^2|864 \\text{ square centimeters};"
+    "1234|1,234; 864 \\text{ cm}^2|864; 2 hours|120 minutes; 2 hours|2 apples; 3.5|3,5; 0.111|0,111; 1234|1,234",
+    False: "5 \\text{ m}|5 \\text{ cm}; 90 \\text{ km/h}|90 \\text{ h/km}; 864 \\text{ inches}^2|864 \\text{ inches};"
+    "864 \\text{ cm}^2|864 \\text{ cm}^3",
+    None: "3|3,0",
+}
+
+
+@pytest.mark.parametrize(("pair", "same"), [(pair, same) for same in PAIRS for pair in PAIRS[same].split(";")])
+def test_units_are_converted_and_a_comma_may_be_a_decimal_point_in_an_answer(pair: str, same: bool | None) -> None:
+    gold, _, answer = pair.partition("|")
     wanted, got = read_numeral(normalise(gold)), read_numeral(normalise(answer), comma=True)
     assert wanted is not None
     assert (None if got is None else equal_numerals(wanted, got)) is same
 
 
-@pytest.mark.parametrize(
-    ("one", "other"),
-    [
-        ("cm", "centimeters"),
-        ("\\text{ cm}^2", "square centimetres"),
-        ("km/h", "kilometers per hour"),
-        ("mph", "miles/hour"),
-        ("m/s^2", "\\text{ m/s}^2"),
-        ("m/s^2", "\\mathrm{m s^{-2}}"),
-        ("^\\circ", "degrees"),
-        ("kg m/s", "kg\\cdot m/s"),
-        ("sq ft", "feet^2"),
-    ],
-)
-def test_one_unit_has_several_names(one: str, other: str) -> None:
+NAMES = "cm|centimeters; \\text{ cm}^2|square centimetres; km/h|kilometers per hour; mph|miles/hour; ^\\circ|degrees;"
+NAMES += "m/s^2|\\text{ m/s}^2; m/s^2|\\mathrm{m s^{-2}}; kg m/s|kg\\cdot m/s; sq ft|feet^2; m|\\text{ m}"
+
+
+@pytest.mark.parametrize("names", NAMES.split(";"))
+def test_one_unit_has_several_names(names: str) -> None:
+    one, _, other = names.partition("|")
     assert read_unit(one, letters=True) == read_unit(other, letters=True) is not None
 
 
-@pytest.mark.parametrize("text", ["", "apples", "x", "cm apples", "/s", "m/s/s", "t"])
-def test_what_is_not_in_the_list_is_no_unit(text: str) -> None:
-    assert read_unit(text, letters=True) is None
-
-
-@pytest.mark.parametrize("letter", ["m", "s", "g", "A"])
-def test_a_single_letter_is_a_unit_only_where_it_is_no_variable(letter: str) -> None:
-    assert read_unit(letter) is None
-    assert read_unit(letter, letters=True) == read_unit(f"\\text{{ {letter}}}") is not None
+def test_what_is_not_in_the_list_is_no_unit_nor_is_a_single_letter_that_may_be_a_variable() -> None:
+    assert [read_unit(text, letters=True) for text in ("", "apples", "x", "cm apples", "/s", "m/s/s", "t")] == [
+        None
+    ] * 7
+    assert [read_unit(letter) for letter in "msgA"] == [None] * 4
 
 
 def test_sizes_are_exact() -> None:
