@@ -18,58 +18,49 @@ def test_thoughts_are_stripped_also_where_a_tag_is_missing() -> None:
     assert {reply: strip_thoughts(reply) for reply in THOUGHTS} == THOUGHTS
 
 
-@pytest.mark.parametrize(
-    ("text", "items"),
-    [
-        (r"\boxed{1}, \boxed{2} \text{ and } \boxed{3}", ("1", "2", "3")),
-        (r"$\boxed{1}$ and $\boxed{2}$", ("1", "2")),
-        (r"\boxed{1},\quad\boxed{2}", ("1", "2")),
-        (r"\boxed{5}, \boxed{5}", ("5",)),
-        (r"$x = \boxed{1}$ and $y_{2} = \boxed{2}$", ("1", "2")),
-        (r"\boxed{1}, so y = \boxed{2}", ("2",)),
-        (r"\boxed{1} \boxed{2}", ("2",)),
-        (r"\boxed{1}. Then \boxed{2}", ("2",)),
-        (r"\boxed{1" + r", \boxed{2}", ("2",)),
-        (r"\boxed{}, \boxed{2}", ("2",)),
-        (r"\boxed{x = \boxed{5}}", ("5",)),
-        (r"\boxedthing{7}", None),
-    ],
-)
-def test_only_boxes_that_one_list_joins_are_one_answer(text: str, items: tuple[str, ...] | None) -> None:
-    found = find_boxed(text)
-    assert (None if found is None else found.items) == items
+BOXES = {
+    r"\boxed{1}, \boxed{2} \text{ and } \boxed{3}": ("1", "2", "3"),
+    r"$\boxed{1}$ and $\boxed{2}$": ("1", "2"),
+    r"\boxed{1},\quad\boxed{2}": ("1", "2"),
+    r"\boxed{5}, \boxed{5}": ("5",),
+    r"$x = \boxed{1}$ and $y_{2} = \boxed{2}$": ("1", "2"),
+    r"\boxed{x = \boxed{5}}": ("5",),
+    r"\boxedthing{7}": None,
+}
+ALONE = (r"\boxed{1}, so y = ", r"\boxed{1} ", r"\boxed{1}. Then ", r"\boxed{1, ", r"\boxed{}, ")
 
 
-@pytest.mark.parametrize(
-    ("text", "content"), [("{a{b}c}", "a{b}c"), (r"{\{}", r"\{"), ("{a", None), ("a}", None), (r"{\\}", r"\\")]
-)
-def test_braces_balance_and_escaped_ones_do_not_count(text: str, content: str | None) -> None:
-    assert braced(text, 0) == content
+def test_only_boxes_that_one_list_joins_are_one_answer() -> None:
+    found = {text: find_boxed(text) for text in BOXES}
+    assert {text: one.items if one else None for text, one in found.items()} == BOXES
+    alone = [find_boxed(text + r"\boxed{2}") for text in ALONE]
+    assert [one.items for one in alone if one] == [("2",)] * len(ALONE)
 
 
-@pytest.mark.parametrize(
-    ("reply", "text"),
-    [
-        ("The final answer is $28 \\%$. I hope it is correct.", "28 \\%"),
-        ('The final answer is "$12 $ and $13 $". Good.', "12, 13"),
-        ("Answer: $5$ cm", "5 cm"),
-        ("So the answer is $x=5$ where x is nice.", "x=5"),
-        ("The answer is 3.14.", "3.14"),
-        ("the answer: x = 3", "x = 3"),
-        ("The answer to the question is therefore 5", "5"),
-        ("Answer \\[ \n 9 \n \\]", "9"),
-        ("Answer:", None),
-        ("Answer: $\n", None),
-        ("I will answer this. It is 5, or 6.", None),
-        ("**7**", "**7**"),
-        ("Evelyn", "Evelyn"),
-        ("Perhaps Evelyn", None),
-    ],
-)
-def test_the_line_that_is_marked_as_the_answer_is_read(reply: str, text: str | None) -> None:
-    found = find_answer(reply)
-    assert found.text == text
-    assert bool(found.why) is (text is None)
+def test_braces_balance_and_escaped_ones_do_not_count() -> None:
+    contents = {"{a{b}c}": "a{b}c", r"{\{}": r"\{", "{a": None, "a}": None, r"{\\}": r"\\"}
+    assert {text: braced(text, 0) for text in contents} == contents
+
+
+MARKED = {
+    "The final answer is $28 \\%$. I hope it is correct.": "28 \\%",
+    'The final answer is "$12 $ and $13 $". Good.': "12, 13",
+    "Answer: $5$ cm": "5 cm",
+    "So the answer is $x=5$ where x is nice.": "x=5",
+    "The answer is 3.14.": "3.14",
+    "the answer: x = 3": "x = 3",
+    "The answer to the question is therefore 5": "5",
+    "Answer \\[ \n 9 \n \\]": "9",
+    "**7**": "**7**",
+    "Evelyn": "Evelyn",
+}
+
+
+def test_the_line_that_is_marked_as_the_answer_is_read() -> None:
+    assert {reply: find_answer(reply).text for reply in MARKED} == MARKED
+    for reply in ("Answer:", "Answer: $\n", "I will answer this. It is 5, or 6.", "Perhaps Evelyn"):
+        found = find_answer(reply)
+        assert (found.text, bool(found.why)) == (None, True)
 
 
 PIECES = [

@@ -14,7 +14,7 @@ from openconductor.errors import ConfigError, GradingError
 from openconductor.graders import GRADERS, math_workers
 from openconductor.graders.math import LONGEST, MathGrader
 from openconductor.graders.math_workers import MathWorkers, Verdict
-from openconductor.types import Problem
+from openconductor.types import Grade, Problem
 
 
 class SaidWorkers(MathWorkers):
@@ -30,50 +30,44 @@ class SaidWorkers(MathWorkers):
         return self.verdict, self.gold_read
 
 
-def problem(reference: object) -> Problem:
-    return Problem("p", "", reference, "t")
+async def graded(workers: MathWorkers | None, reference: object, answer: str, tolerance: float | None = None) -> Grade:
+    return await MathGrader(tolerance, workers=workers).grade(Problem("p", "", reference, "t"), answer)
 
 
 @pytest.mark.parametrize(
     ("verdict", "gold_read", "correct", "note"),
     [
-        ("equal", True, True, "math-verify"),
-        ("different", True, False, "math-verify"),
-        ("unread answer", True, False, "unreadable"),
-        ("unread gold", True, None, "undecided"),
-        ("cpu", True, False, "timeout"),
-        ("memory", True, False, "out of memory"),
-        ("crash", True, False, "crash"),
-        ("cpu", False, None, "undecided"),
-        ("memory", False, None, "undecided"),
-        ("crash", False, None, "undecided"),
+        *(("equal", True, True, "math-verify"), ("different", True, False, "math-verify")),
+        *(("unread answer", True, False, "unreadable"), ("unread gold", True, None, "undecided")),
+        *(("cpu", True, False, "timeout"), ("memory", True, False, "out of memory"), ("crash", True, False, "crash")),
+        *((verdict, False, None, "undecided") for verdict in ("cpu", "memory", "crash")),
     ],
 )
 async def test_a_bomb_is_the_answers_fault_and_an_unread_reference_nobodys(
     verdict: Verdict, gold_read: bool, correct: bool | None, note: str
 ) -> None:
-    grade = await MathGrader(workers=SaidWorkers(verdict, gold_read=gold_read)).grade(problem("x+1"), r"\boxed{1+x}")
-    assert (grade.correct, grade.extracted) == (correct, "1+x")
-    assert grade.note.startswith(note)
+    grade = await graded(SaidWorkers(verdict, gold_read=gold_read), "x+1", r"\boxed{1+x}")
+    assert (grade.correct, grade.extracted) == (correct, "1+x") and grade.note.startswith(note)
 
 
 async def test_an_answer_to_a_plain_number_that_cannot_be_read_is_wrong() -> None:
     for reference in ("7", r"28\%", r"0.1\overline{6}", r"5\text{ apples}"):
-        grade = await MathGrader(workers=SaidWorkers("unread gold")).grade(problem(reference), r"\boxed{@@}")
-        assert grade.correct is False
+        assert (await graded(SaidWorkers("unread gold"), reference, r"\boxed{@@}")).correct is False
 
 
 async def test_a_starved_worker_is_the_machines_fault() -> None:
     with pytest.raises(GradingError, match="problem p: math workers: got no CPU time"):
-        await MathGrader(workers=SaidWorkers("starved")).grade(problem("x+1"), r"\boxed{1+x}")
+        await graded(SaidWorkers("starved"), "x+1", r"\boxed{1+x}")
 
 
-async def test_plain_numbers_words_the_same_text_and_what_is_too_long_need_no_worker() -> None:
+async def test_plain_numbers_words_the_same_text_other_units_and_what_is_too_long_need_no_worker() -> None:
     workers = SaidWorkers("equal")
     pairs = [("73", "073"), (r"\frac{1}{2}", "0.5"), (r"\text{even}", "odd"), ("x", "x"), ("x", "y" * (LONGEST + 1))]
-    grades = [await MathGrader(workers=workers).grade(problem(gold), rf"\boxed{{{answer}}}") for gold, answer in pairs]
-    assert [grade.correct for grade in grades] == [True, True, False, True, False]
-    assert not workers.asked and grades[-1].note.startswith("unreadable")
+    pairs.append((r"2\pi\text{ cm}^2", r"2\pi\text{ cm}^3"))
+    grades = [await graded(workers, gold, rf"\boxed{{{answer}}}") for gold, answer in pairs]
+    assert [grade.correct for grade in grades] == [True, True, False, True, False, False]
+    assert not workers.asked
+    assert (grades[-2].note[:10], grades[-1].note) == ("unreadable", "another kind of unit")
 
 
 @pytest.mark.parametrize(
@@ -88,21 +82,14 @@ async def test_workers_get_both_sides_in_one_form_and_in_one_unit(
     reference: str, answer: str, asked: tuple[str, list[str]]
 ) -> None:
     workers = SaidWorkers("equal")
-    await MathGrader(0.01, workers=workers).grade(problem(reference), answer)
+    await graded(workers, reference, answer, 0.01)
     assert workers.asked == [(*asked, 0.01)]
-
-
-async def test_another_kind_of_unit_behind_a_formula_is_wrong() -> None:
-    grade = await MathGrader(workers=SaidWorkers("equal")).grade(
-        problem(r"2\pi\text{ cm}^2"), r"\boxed{2\pi\text{ cm}^3}"
-    )
-    assert (grade.correct, grade.note) == (False, "another kind of unit")
 
 
 @pytest.mark.parametrize("reference", [None, 5, "", "  ", ["5"], r"so \boxed{}", r"so \boxed{5"])
 async def test_a_reference_without_a_value_is_the_graders_failure(reference: object) -> None:
     with pytest.raises(GradingError, match=r"problem p: got (the reference|a reference without a value)"):
-        await MathGrader().grade(problem(reference), r"\boxed{5}")
+        await graded(None, reference, r"\boxed{5}")
 
 
 MARKS = tuple("\\{}()[]$,;:.-+*/^_%=<>&10x \n°²½٣")
@@ -113,8 +100,7 @@ REPLIES = st.lists(st.sampled_from((*MARKS, *WORDS, "\\boxed{")) | st.text(max_s
 @given(REPLIES, st.sampled_from(["5", "x+1", r"\text{a b}", "3 cm"]))
 def test_whatever_is_written_gets_a_verdict(reply: str, reference: str) -> None:
     for answer in (reply, rf"\boxed{{{reply}}}"):
-        grade = asyncio.run(MathGrader(workers=SaidWorkers("different")).grade(problem(reference), answer))
-        assert grade.correct in {True, False}
+        assert asyncio.run(graded(SaidWorkers("different"), reference, answer)).correct in {True, False}
 
 
 def test_a_tolerance_out_of_its_range_is_refused() -> None:
@@ -126,9 +112,9 @@ def test_a_tolerance_out_of_its_range_is_refused() -> None:
 async def test_without_math_verify_the_grader_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(math_workers, "find_spec", lambda name: None)
     monkeypatch.setattr("openconductor.graders.math.shared_workers", MathWorkers)
-    assert (await MathGrader().grade(problem("5"), r"\boxed{5}")).correct is True  # an integer needs none of it
+    assert (await graded(None, "5", r"\boxed{5}")).correct is True  # an integer needs none of it
     with pytest.raises(ConfigError, match=r'pip install "openconductor\[grade\]"'):
-        await MathGrader().grade(problem("x+1"), r"\boxed{1+x}")
+        await graded(None, "x+1", r"\boxed{1+x}")
 
 
 def test_the_graders_are_registered() -> None:
