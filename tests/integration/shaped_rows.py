@@ -124,16 +124,9 @@ def _letter(question: str, choice: str) -> str:
 
 
 def _gpqa(place: int) -> Mapping[str, object]:
-    return {
-        "Record ID": f"rec{place}",
-        "Question": f"[q{place}] Which is red?\n",
-        "Correct Answer": "rose\n",
-        "Incorrect Answer 1": "sky",
-        "Incorrect Answer 2": "grass",
-        "Incorrect Answer 3": "snow",
-        "High-level domain": "Physics",
-        "Subdomain": "Optics",
-    }
+    wrong = {f"Incorrect Answer {number}": said for number, said in enumerate(("sky", "grass", "snow"), start=1)}
+    known = {"Record ID": f"rec{place}", "High-level domain": "Physics", "Subdomain": "Optics"}
+    return known | {"Question": f"[q{place}] Which is red?\n", "Correct Answer": "rose\n"} | wrong
 
 
 def _mmlu(place: int) -> Mapping[str, object]:
@@ -142,60 +135,43 @@ def _mmlu(place: int) -> Mapping[str, object]:
 
 
 def _math500(place: int) -> Mapping[str, object]:
-    return {
-        "problem": f"[q{place}] What is half of $1$?",
-        "solution": "It is $\\boxed{\\frac12}$.",
-        "answer": "\\frac{1}{2}",
-        "subject": "Algebra",
-        "level": 3,
-        "unique_id": f"test/algebra/{place}.json",
-    }
+    known = {"subject": "Algebra", "level": 3, "unique_id": f"test/algebra/{place}.json"}
+    return {"problem": f"[q{place}] What is half of $1$?", "solution": "Half.", "answer": "\\frac{1}{2}"} | known
 
 
 def _rlpr(place: int) -> Mapping[str, object]:
-    return {
-        "data_source": "WebInstruct-verified",
-        "prompt": [{"role": "user", "content": f"[q{place}] How strong is gravity?"}],
-        "ability": "Physics",
-        "reward_model": {"ground_truth": "9.8 m/s^2", "style": "rule"},
-        "extra_info": None,
-    }
+    judged = {"ground_truth": "9.8 m/s^2", "style": "rule"}
+    prompt = [{"role": "user", "content": f"[q{place}] How strong is gravity?"}]
+    return {"prompt": prompt, "ability": "Physics", "reward_model": judged, "extra_info": None}
 
 
 def _livecodebench(place: int) -> Mapping[str, object]:
     tests = [{"input": f"{n}\n", "output": f"{2 * n}", "testtype": "stdin"} for n in (1, 7, 50)]
     hidden = base64.b64encode(zlib.compress(pickle.dumps(json.dumps(tests[1:])))).decode()
-    return {
-        "question_title": "A. Twice",
-        "question_content": f"[q{place}] Print twice what you read.",
-        "platform": "atcoder",
-        "question_id": f"abc90{place}_a",
-        "contest_id": "abc900",
-        "contest_date": "2023-08-21T00:00:00",
-        "starter_code": "",
-        "difficulty": "easy",
+    known = {"question_id": f"abc90{place}_a", "platform": "atcoder", "difficulty": "easy", "metadata": "{}"}
+    content = f"[q{place}] Print twice what you read."
+    return known | {
+        "question_content": content,
         "public_test_cases": json.dumps(tests[:1]),
         "private_test_cases": hidden,
-        "metadata": "{}",
     }
 
 
 def _bigcodebench(place: int) -> Mapping[str, object]:
+    test = (
+        "import unittest\n"
+        "class TestCases(unittest.TestCase):\n"
+        "    def test_sum(self):\n"
+        "        self.assertEqual(task_func([1, 2, 3]), 6)\n"
+        "    def test_nothing(self):\n"
+        "        self.assertEqual(task_func([]), 0)"
+    )
     return {
         "task_id": f"BigCodeBench/90{place}",
         "complete_prompt": f"def task_func(numbers):\n    '''[q{place}] The sum.'''\n",
-        "instruct_prompt": f"[q{place}] The sum of numbers.",
         "canonical_solution": "    return sum(numbers)\n",
-        "test": (
-            "import unittest\n"
-            "class TestCases(unittest.TestCase):\n"
-            "    def test_sum(self):\n"
-            "        self.assertEqual(task_func([1, 2, 3]), 6)\n"
-            "    def test_nothing(self):\n"
-            "        self.assertEqual(task_func([]), 0)"
-        ),
+        "test": test,
         "entry_point": "task_func",
-        "libs": "[]",
     }
 
 

@@ -93,28 +93,21 @@ async def test_a_revision_sees_all_attempts_and_is_asked_to_look_again() -> None
     assert sent[2] == [*sent[1], ("assistant", "two"), ("user", REVISE)]
 
 
-async def test_a_revision_that_fails_leaves_the_attempt_before_it_standing() -> None:
+@pytest.mark.parametrize("failure", [Refused("no"), ServerFailed("no")], ids=["refused", "broken"])
+async def test_a_revision_that_is_declined_leaves_the_attempt_standing_and_one_that_breaks_masks_the_question(
+    failure: Refused | ServerFailed,
+) -> None:
     def once(messages: Sequence[Message], rng: random.Random) -> str:
         if attempts(messages):
-            raise Refused("no")
+            raise failure
         return "one"
 
     episode = await Reflection(planted_pool(a=once), "a", n=5).ask("Which?")
-    assert (episode.answer, episode.error) == ("one", None)
-    assert [type(one.error) for one in episode.rounds] == [type(None), Refused]
-
-
-async def test_a_revision_whose_transport_fails_ends_the_episode_unanswered() -> None:
-    # Answered with fewer revisions than the others, it would be scored as another system: it is masked instead.
-    def once(messages: Sequence[Message], rng: random.Random) -> str:
-        if attempts(messages):
-            raise ServerFailed("no")
-        return "one"
-
-    episode = await Reflection(planted_pool(a=once), "a", n=5).ask("Which?")
-    assert episode.answer is None
-    assert isinstance(episode.error, ServerFailed)
-    assert episode_reward(episode, None) is None
+    assert [type(one.error) for one in episode.rounds] == [type(None), type(failure)]
+    if isinstance(failure, Refused):
+        assert (episode.answer, episode.error) == ("one", None)
+    else:  # answered with fewer revisions than the others, it would be scored as another system
+        assert (episode.answer, type(episode.error), episode_reward(episode, None)) == (None, ServerFailed, None)
 
 
 # ── mixture of agents ────────────────────────────────────────────────────────────────────────────────────────────────
@@ -163,12 +156,7 @@ async def test_a_refusal_that_costs_no_vote_more_stays_on_the_bill_once(system: 
 # ── more context ─────────────────────────────────────────────────────────────────────────────────────────────────────
 async def test_five_times_the_context_is_five_times_the_token_limit_and_nothing_else() -> None:
     pool = planted_pool(a=noisy(1.0), b=noisy(1.0))
-    limited = WorkerPool(
-        [
-            Worker(worker.provider, name=worker.name, price=worker.price, sampling=Sampling(0.2, 4096, 7))
-            for _, worker in pool
-        ]
-    )
+    limited = WorkerPool([Worker(one.provider, name=one.name, sampling=Sampling(0.2, 4096, 7)) for _, one in pool])
     system = LongContext(limited, "b")
     await system.ask("Is it?")
     (_, sampling), *_ = provider_of(limited, 1).calls

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
+import asyncio
 import sys
 from pathlib import Path
 
 import pytest
 
 sys.path.insert(0, str(Path(__file__).parent))
-from planted import Planted, calls_of, planted_pool, provider_of
+from planted import Planted, attempts, calls_of, planted_pool, provider_of
 
 from openconductor.baselines.rewired import Rewired, ablated
 from openconductor.conductor import Conductor
-from openconductor.errors import ConfigError, WorkflowError, WorkflowReason
+from openconductor.errors import BudgetExceeded, ConfigError, WorkflowError, WorkflowReason
 from openconductor.events import Event, Planned
 from openconductor.gym.bundled import bundled_folder
 from openconductor.gym.questions import draw_questions
@@ -81,72 +82,38 @@ async def test_later_rounds_are_changed_too_and_an_accepting_one_accepts() -> No
     assert episode.answer == "from c"
 
 
-def received(pool: WorkerPool) -> dict[str, list[list[tuple[str, str]]]]:
-    """What each worker was sent, call by call."""
-    return {
-        worker.name: [
-            [(turn.role, turn.content) for turn in messages] for messages, _ in provider_of(pool, ordinal).calls
-        ]
-        for ordinal, worker in pool
-    }
-
-
 async def test_what_workers_receive_is_the_plan_with_one_thing_changed() -> None:
     """The plan: a *tries*, b *tries too*, c *checks* a's, a *concludes* from b's and c's."""
 
-    async def sent(**options: object) -> dict[str, list[list[tuple[str, str]]]]:
+    async def sent(**options: object) -> dict[str, list[tuple[str, list[str]]]]:
+        """By worker, what it was told in each call and which responses it was shown."""
         pool = team()
         await Rewired(conductor(WRITTEN, pool=pool), **options).ask("Why?")  # type: ignore[arg-type]
-        return received(pool)
+        return {
+            worker.name: [
+                (turns[-1].content.split("\n\n")[-1], attempts(turns)) for turns, _ in provider_of(pool, at).calls
+            ]
+            for at, worker in pool
+        }
 
-    def turns(opening: str, *shown: tuple[str, str], told: str) -> list[tuple[str, str]]:
-        """The question, each (subtask, response) that is seen, and the subtask; turns of one role are joined."""
-        joined = [opening]
-        for subtask, response in shown:
-            joined[-1] += f"\n\n{subtask}"
-            joined += [response, ""]
-        joined[-1] = f"{joined[-1]}\n\n{told}".strip()
-        for at in range(2, len(joined) - 1, 2):
-            joined[at] = joined[at].strip()
-        return [("assistant" if at % 2 else "user", text) for at, text in enumerate(joined)]
-
-    first, second, third = ("Try.", "from a"), ("Try too.", "from b"), ("Check the first.", "from c")
+    a, b, c = "from a", "from b", "from c"
     as_planned = {
-        "a": [turns("Why?", told="Try."), turns("Why?", second, third, told="Conclude.")],
-        "b": [turns("Why?", told="Try too.")],
-        "c": [turns("Why?", first, told="Check the first.")],
+        "a": [("Try.", []), ("Conclude.", [b, c])],
+        "b": [("Try too.", [])],
+        "c": [("Check the first.", [a])],
     }
     assert await sent() == await sent(sequential=True) == as_planned
-    b_alone = ("Try.", "from b"), ("Try too.", "from b"), ("Check the first.", "from b")
-    assert await sent(one_worker=1) == {
-        "a": [],
-        "b": [
-            turns("Why?", told="Try."),
-            turns("Why?", told="Try too."),
-            turns("Why?", b_alone[0], told="Check the first."),
-            turns("Why?", b_alone[1], b_alone[2], told="Conclude."),
-        ],
-        "c": [],
-    }
-    told = SOLVE_SUBTASK
+    all_of_b = [("Try.", []), ("Try too.", []), ("Check the first.", [b]), ("Conclude.", [b, b])]
+    assert await sent(one_worker=1) == {"a": [], "b": all_of_b, "c": []}
     assert await sent(subtasks=False) == {
-        "a": [turns("Why?", told=told), turns("Why?", (told, "from b"), (told, "from c"), told=told)],
-        "b": [turns("Why?", told=told)],
-        "c": [turns("Why?", (told, "from a"), told=told)],
+        worker: [(SOLVE_SUBTASK, shown) for _, shown in calls] for worker, calls in as_planned.items()
     }
-    assert await sent(access="none") == as_planned | {
-        "a": [turns("Why?", told="Try."), turns("Why?", told="Conclude.")],
-        "c": [turns("Why?", told="Check the first.")],
+    assert await sent(access="none") == {
+        worker: [(told, []) for told, _ in calls] for worker, calls in as_planned.items()
     }
-    assert await sent(access="binary") == as_planned | {
-        "a": [turns("Why?", told="Try."), turns("Why?", first, second, third, told="Conclude.")],
-        "c": [turns("Why?", first, second, told="Check the first.")],
-    }
-    assert await sent(access="all") == {
-        "a": [turns("Why?", told="Try."), turns("Why?", first, second, third, told="Conclude.")],
-        "b": [turns("Why?", first, told="Try too.")],
-        "c": [turns("Why?", first, second, told="Check the first.")],
-    }
+    widened = {"a": [("Try.", []), ("Conclude.", [a, b, c])], "c": [("Check the first.", [a, b])]}
+    assert await sent(access="binary") == as_planned | widened
+    assert await sent(access="all") == as_planned | widened | {"b": [("Try too.", [a])]}
 
 
 # ── one after the other ──────────────────────────────────────────────────────────────────────────────────────────────
@@ -165,11 +132,7 @@ async def test_sequential_one_worker_of_a_question_works_at_a_time_and_the_answe
 
 
 async def test_a_budget_of_seconds_still_ends_a_question_that_waits_for_its_turn() -> None:
-    from openconductor.errors import BudgetExceeded
-
     async def hang(messages: list[Message]) -> str:
-        import asyncio
-
         await asyncio.Event().wait()
         return ""
 

@@ -37,11 +37,6 @@ async def observed(pool: WorkerPool) -> Observations:
     return Observations(tuple(questions), names, tuple((None,) * len(names) for _ in questions), table)
 
 
-def part(seen: Observations, rows: range) -> Observations:
-    cut = slice(rows.start, rows.stop)
-    return Observations(seen.questions[cut], seen.workers, seen.right[cut], seen.answers[cut])
-
-
 # ── the estimator ────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
@@ -64,10 +59,11 @@ async def test_what_it_estimates_is_what_the_formula_says_of_the_workers_shares(
     shares = (0.4, 0.85, 0.65, 0.1)
     pool = planted_pool(**{f"w{index}": knowing(share) for index, share in enumerate(shares)})
     seen = await observed(pool)
-    estimates = [
-        Smoothie(pool, mode="independent", observations=part(seen, half), encoder=alike).noise("", [])
-        for half in (range(40), range(40, 80), range(80, 120))
+    thirds = [
+        Observations(seen.questions[at : at + 40], seen.workers, seen.right[at : at + 40], seen.answers[at : at + 40])
+        for at in (0, 40, 80)
     ]
+    estimates = [Smoothie(pool, mode="independent", observations=one, encoder=alike).noise("", []) for one in thirds]
     spread = np.std(estimates, axis=0, ddof=1) / 3**0.5
     assert (abs(np.mean(estimates, axis=0) - 2 * noise_of(shares)) < np.maximum(5 * spread, 0.1)).all()
     assert np.mean(estimates, axis=0).argsort().tolist() == [1, 2, 0, 3]  # in the order of their skill
@@ -94,11 +90,11 @@ async def test_who_declines_is_not_chosen_and_who_fails_ends_the_episode() -> No
 async def test_what_cannot_be_judged_is_refused() -> None:
     pool = planted_pool(a=knowing(1.0), b=knowing(1.0), c=knowing(1.0))
     seen = await observed(pool)
-    with pytest.raises(ConfigError, match="expected observations"):
-        Smoothie(pool, mode="independent")
-    with pytest.raises(ConfigError, match="expected 'independent' or 'dependent'"):
-        Smoothie(pool, mode="local")  # type: ignore[arg-type]
-    with pytest.raises(ConfigError, match="at least 3"):
-        Smoothie(pool.subset([0, 1]))
-    with pytest.raises(ConfigError, match="no answers of the pool's workers"):
-        Smoothie(pool, observations=Observations(seen.questions, seen.workers, seen.right))
+    for workers, options, message in (
+        (pool, {"mode": "independent"}, "expected observations"),
+        (pool, {"mode": "local"}, "expected 'independent' or 'dependent'"),
+        (pool.subset([0, 1]), {}, "at least 3"),
+        (pool, {"observations": Observations(seen.questions, seen.workers, seen.right)}, "no answers of the pool's"),
+    ):
+        with pytest.raises(ConfigError, match=message):
+            Smoothie(workers, **options)  # type: ignore[arg-type]
