@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import inspect
 import random
 import threading
 from collections.abc import Callable, Coroutine, Sequence
@@ -47,6 +48,17 @@ DOWN = Unreachable("connection refused")
 FAULT = ServerFailed("broken")
 ONE = Workflow((Step(0, "Say it."),))
 PLAN = "model_id = [0]\nsubtasks = ['Say it.']\naccess_list = [[]]"
+
+
+def virtual(test: Callable[..., Coroutine[Any, Any, None]]) -> Callable[..., None]:
+    """The async test, run in virtual time."""
+
+    def run(in_virtual_time: Runs, **given: object) -> None:
+        in_virtual_time(test(**given))
+
+    taken = (inspect.signature(run).parameters["in_virtual_time"], *inspect.signature(test).parameters.values())
+    run.__signature__ = inspect.Signature(taken)  # type: ignore[attr-defined]
+    return run
 
 
 def now() -> float:
@@ -125,25 +137,45 @@ def test_the_last_failure_comes_out_when_the_attempts_are_used_up(in_virtual_tim
     assert len(server.attempts) == retries + 1
 
 
-@pytest.mark.parametrize(
-    "fault",
-    [
-        errors.Rejected("no such parameter", status=422),
-        errors.AuthFailed("wrong key", status=401),
-        errors.ContextTooLong("too long", status=400),
-        errors.Refused("no", status=200),
-        RateLimited("the quota is spent", retryable=False),
-        RateLimited("tomorrow", retry_after=LONGEST_RETRY_AFTER_S + 1),
-        WorkerError("never again", retryable=False),
-        BudgetExceeded("spent", limit="calls"),
-        errors.ConfigError("wrong"),
-    ],
-    ids=lambda fault: type(fault).__name__,
-)
-def test_what_cannot_heal_is_not_tried_again(in_virtual_time: Runs, fault: BaseException) -> None:
+FATES = [  # the fault, whether the same call is made again, whether it opens the circuit
+    (WorkerTimeout("silent"), True, True),
+    (DOWN, True, True),
+    (ServerFailed("502"), True, True),
+    (errors.ConnectionLost("reset"), True, True),
+    (TruncatedResponse("cut"), True, True),
+    (errors.MalformedResponse("garbage"), True, True),
+    (errors.WrongContentType("HTML"), True, True),
+    (errors.EmptyResponse("nothing"), True, True),
+    (RateLimited("slow"), True, False),
+    (RateLimited("the quota is spent", retryable=False), False, False),
+    (RateLimited("tomorrow", retry_after=LONGEST_RETRY_AFTER_S + 1), False, False),
+    (errors.Rejected("no such parameter", status=422), False, False),
+    (errors.Refused("no", status=200), False, False),
+    (errors.ContextTooLong("too long", status=400), False, False),
+    (errors.AuthFailed("wrong key", status=401), False, False),
+    (WorkerError("never again", retryable=False), False, False),
+    (BudgetExceeded("spent", limit="calls"), False, False),
+    (errors.ConfigError("wrong"), False, False),
+]
+
+
+@pytest.mark.parametrize(("fault", "again", "opens"), FATES, ids=lambda value: type(value).__name__)
+def test_what_may_heal_is_tried_again_and_what_the_worker_failed_at_in_a_row_opens_the_circuit(
+    in_virtual_time: Runs, fault: BaseException, again: bool, opens: bool
+) -> None:
     server = Server([fault])
-    assert in_virtual_time(ask(Worker(server, name="w"))) == type(fault).__name__
-    assert len(server.attempts) == 1
+    assert in_virtual_time(ask(Worker(server, name="w"))) == ("hi" if again else type(fault).__name__)
+    assert len(server.attempts) == 1 + again
+
+    async def run() -> None:
+        server = Server([fault] * 3 * FAILURES)
+        worker = Worker(server, name="w", retries=0)
+        outcomes = [await ask(worker) for _ in range(3 * FAILURES)]
+        assert outcomes.count("CircuitOpen") == (2 * FAILURES if opens else 0)
+        assert worker.healthy is not opens
+        assert len(server.times) == (FAILURES if opens else 3 * FAILURES)
+
+    in_virtual_time(run())
 
 
 def test_waits_are_random_below_a_bound_that_doubles_up_to_a_cap(in_virtual_time: Runs) -> None:
@@ -215,84 +247,42 @@ def test_nobody_waits_for_one_that_has_been_down_for_long(in_virtual_time: Runs)
     assert len(server.times) < 10
 
 
-def test_planners_steps_and_their_fallback_wait_and_are_not_counted_while_nothing_is_sent(
-    in_virtual_time: Runs,
-) -> None:
-    async def run() -> None:
-        planner, server = Server(says=PLAN, down=(0, 3)), Server(down=(0, 6))
-        events = list[object]()
-        episode = await Conductor(Worker(planner, name="planner"), pool=WorkerPool([Worker(server, name="w")])).ask(
-            "Well?", budget=Budget(calls=2), on_event=events.append
-        )
-        assert episode.answer == "hi"
-        made = len(planner.times) + len(server.times)
-        assert made > 2
-        assert sum(isinstance(event, CallEnded) for event in events) == made, "every attempt is a call on record"
-
-    in_virtual_time(run())
+@virtual
+async def test_planners_steps_and_their_fallback_wait_and_are_not_counted_while_nothing_is_sent() -> None:
+    planner, server = Server(says=PLAN, down=(0, 3)), Server(down=(0, 6))
+    events = list[object]()
+    episode = await Conductor(Worker(planner, name="planner"), pool=WorkerPool([Worker(server, name="w")])).ask(
+        "Well?", budget=Budget(calls=2), on_event=events.append
+    )
+    assert episode.answer == "hi"
+    made = len(planner.times) + len(server.times)
+    assert made > 2
+    assert sum(isinstance(event, CallEnded) for event in events) == made, "every attempt is a call on record"
 
 
-def test_with_fallback_nobody_waits_while_another_worker_is_healthy(in_virtual_time: Runs) -> None:
-    async def run() -> None:
-        server = Server()
-        worker = Worker(server, name="w", retries=0)
-        await break_down(server, worker)
-        pool, begun = WorkerPool([worker, Worker(Server(says="there"), name="other")]), now()
-        transcript = await execute(ONE, pool, "Well?", fallback=True)
-        assert (transcript.answer, now() - begun, server.times) == ("there", 0, [])
-        away = Server(down=(0, 1e9))
-        pool, begun = WorkerPool([Worker(away, name="away"), Worker(Server(says="there"), name="other")]), now()
-        assert (await execute(ONE, pool, "Well?", fallback=True)).answer == "there"
-        assert (len(away.times), now() - begun <= 3 * FIRST_WAIT_S) == (3, True)
-
-    in_virtual_time(run())
+@virtual
+async def test_with_fallback_nobody_waits_while_another_worker_is_healthy() -> None:
+    server = Server()
+    worker = Worker(server, name="w", retries=0)
+    await break_down(server, worker)
+    pool, begun = WorkerPool([worker, Worker(Server(says="there"), name="other")]), now()
+    transcript = await execute(ONE, pool, "Well?", fallback=True)
+    assert (transcript.answer, now() - begun, server.times) == ("there", 0, [])
+    away = Server(down=(0, 1e9))
+    pool, begun = WorkerPool([Worker(away, name="away"), Worker(Server(says="there"), name="other")]), now()
+    assert (await execute(ONE, pool, "Well?", fallback=True)).answer == "there"
+    assert (len(away.times), now() - begun <= 3 * FIRST_WAIT_S) == (3, True)
 
 
 # ── breaker ──────────────────────────────────────────────────────────────────────────────────────────────────────────
-@pytest.mark.parametrize(
-    ("fault", "opens"),
-    [
-        (WorkerTimeout("silent"), True),
-        (DOWN, True),
-        (ServerFailed("502"), True),
-        (errors.ConnectionLost("reset"), True),
-        (TruncatedResponse("cut"), True),
-        (errors.MalformedResponse("garbage"), True),
-        (errors.WrongContentType("HTML"), True),
-        (errors.EmptyResponse("nothing"), True),
-        (RateLimited("slow"), False),
-        (errors.Rejected("no", status=422), False),
-        (errors.Refused("no"), False),
-        (errors.ContextTooLong("long", status=400), False),
-        (errors.AuthFailed("key", status=401), False),
-        (BudgetExceeded("spent", limit="calls"), False),
-    ],
-    ids=lambda value: type(value).__name__,
-)
-def test_only_failures_of_the_worker_in_a_row_open_it(in_virtual_time: Runs, fault: BaseException, opens: bool) -> None:
-    async def run() -> None:
-        server = Server([fault] * 3 * FAILURES)
-        worker = Worker(server, name="w", retries=0)
-        outcomes = [await ask(worker) for _ in range(3 * FAILURES)]
-        assert outcomes.count("CircuitOpen") == (2 * FAILURES if opens else 0)
-        assert worker.healthy is not opens
-        assert len(server.times) == (FAILURES if opens else 3 * FAILURES)
-
-    in_virtual_time(run())
-
-
-def test_what_is_not_sent_says_what_failed_and_when_it_is_tried_next(in_virtual_time: Runs) -> None:
-    async def run() -> None:
-        server = Server()
-        worker = Worker(server, name="w", retries=0)
-        await break_down(server, worker)
-        with pytest.raises(
-            CircuitOpen, match=r"worker 'w': not sent: 5 calls .*refused; next try in \d\.\d s"
-        ) as caught:
-            await worker.complete(HELLO, call=CallContext())
-        assert 0 < (caught.value.retry_after or 0) <= COOL_DOWN_S
-
-    in_virtual_time(run())
+@virtual
+async def test_what_is_not_sent_says_what_failed_and_when_it_is_tried_next() -> None:
+    server = Server()
+    worker = Worker(server, name="w", retries=0)
+    await break_down(server, worker)
+    with pytest.raises(CircuitOpen, match=r"worker 'w': not sent: 5 calls .*refused; next try in \d\.\d s") as caught:
+        await worker.complete(HELLO, call=CallContext())
+    assert 0 < (caught.value.retry_after or 0) <= COOL_DOWN_S
 
 
 def test_a_timeout_at_the_questions_own_deadline_proves_nothing_against_the_worker(in_virtual_time: Runs) -> None:
@@ -306,41 +296,37 @@ def test_a_timeout_at_the_questions_own_deadline_proves_nothing_against_the_work
     assert not in_virtual_time(run(9.0))
 
 
-def test_after_the_cool_down_one_call_tries_and_its_success_closes_it(in_virtual_time: Runs) -> None:
-    async def run() -> None:
-        server = Server()
-        worker = Worker(server, name="w", retries=0)
-        await break_down(server, worker)
-        server.down = (0, now() + COOL_DOWN_S + 1)
-        await asyncio.sleep(COOL_DOWN_S)
-        assert worker.healthy
-        assert await asyncio.gather(*(ask(worker) for _ in range(50))) == ["Unreachable"] + ["CircuitOpen"] * 49
-        await asyncio.sleep(COOL_DOWN_S)
-        server.seconds = 1.0
-        assert await asyncio.gather(*(ask(worker) for _ in range(50))) == ["hi"] + ["CircuitOpen"] * 49
-        assert await asyncio.gather(*(ask(worker) for _ in range(50))) == ["hi"] * 50
-
-    in_virtual_time(run())
+@virtual
+async def test_after_the_cool_down_one_call_tries_and_its_success_closes_it() -> None:
+    server = Server()
+    worker = Worker(server, name="w", retries=0)
+    await break_down(server, worker)
+    server.down = (0, now() + COOL_DOWN_S + 1)
+    await asyncio.sleep(COOL_DOWN_S)
+    assert worker.healthy
+    assert await asyncio.gather(*(ask(worker) for _ in range(50))) == ["Unreachable"] + ["CircuitOpen"] * 49
+    await asyncio.sleep(COOL_DOWN_S)
+    server.seconds = 1.0
+    assert await asyncio.gather(*(ask(worker) for _ in range(50))) == ["hi"] + ["CircuitOpen"] * 49
+    assert await asyncio.gather(*(ask(worker) for _ in range(50))) == ["hi"] * 50
 
 
 @pytest.mark.parametrize("how", ["cancelled", "hanging"])
-def test_a_try_that_comes_to_nothing_leaves_it_usable(in_virtual_time: Runs, how: str) -> None:
-    async def run() -> None:
-        server = Server()
-        worker = Worker(server, name="w", retries=0)
-        await break_down(server, worker)
-        await asyncio.sleep(COOL_DOWN_S)
-        server.seconds = 3600.0
-        trying = asyncio.create_task(ask(worker))
-        await asyncio.sleep(1)
-        if how == "cancelled":
-            trying.cancel()
-        await asyncio.sleep(COOL_DOWN_S)
-        server.seconds = 0.0
-        assert await ask(worker) == "hi"
+@virtual
+async def test_a_try_that_comes_to_nothing_leaves_it_usable(how: str) -> None:
+    server = Server()
+    worker = Worker(server, name="w", retries=0)
+    await break_down(server, worker)
+    await asyncio.sleep(COOL_DOWN_S)
+    server.seconds = 3600.0
+    trying = asyncio.create_task(ask(worker))
+    await asyncio.sleep(1)
+    if how == "cancelled":
         trying.cancel()
-
-    in_virtual_time(run())
+    await asyncio.sleep(COOL_DOWN_S)
+    server.seconds = 0.0
+    assert await ask(worker) == "hi"
+    trying.cancel()
 
 
 # ── limits ───────────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -350,21 +336,19 @@ def limited(server: Server, **limits: int) -> Worker:
     return Worker(server, name="w", sampling=Sampling(max_tokens=97), retries=0, **limits)  # type: ignore[arg-type]
 
 
-def test_calls_at_once_are_limited_and_get_their_turns_in_order(in_virtual_time: Runs) -> None:
-    async def run() -> None:
-        worker, order = limited(Server(seconds=10), max_concurrency=2), list[int]()
+@virtual
+async def test_calls_at_once_are_limited_and_get_their_turns_in_order() -> None:
+    worker, order = limited(Server(seconds=10), max_concurrency=2), list[int]()
 
-        async def one(number: int) -> None:
-            await ask(worker)
-            order.append(number)
+    async def one(number: int) -> None:
+        await ask(worker)
+        order.append(number)
 
-        tasks = [asyncio.create_task(one(number)) for number in range(8)]
-        await asyncio.sleep(5)
-        tasks[3].cancel()  # while it waits
-        await asyncio.gather(*tasks, return_exceptions=True)
-        assert (order, now()) == ([0, 1, 2, 4, 5, 6, 7], 40)
-
-    in_virtual_time(run())
+    tasks = [asyncio.create_task(one(number)) for number in range(8)]
+    await asyncio.sleep(5)
+    tasks[3].cancel()  # while it waits
+    await asyncio.gather(*tasks, return_exceptions=True)
+    assert (order, now()) == ([0, 1, 2, 4, 5, 6, 7], 40)
 
 
 def test_no_stretch_of_a_minute_begins_more_calls_than_the_limit(in_virtual_time: Runs) -> None:
@@ -381,21 +365,19 @@ def test_no_stretch_of_a_minute_begins_more_calls_than_the_limit(in_virtual_time
     assert server.times[2] == 14
 
 
-def test_tokens_a_minute_are_corrected_to_what_was_used_and_let_in_who_waits(in_virtual_time: Runs) -> None:
-    async def run() -> None:
-        server = Server(seconds=10, usage=Usage(input_tokens=3, output_tokens=7))
-        worker = limited(server, tpm=150)  # each call may use 100
-        assert await asyncio.gather(ask(worker), ask(worker)) == ["hi", "hi"]
-        assert server.times == [0, 10], "10 tokens were used by the first, so there was room for the next"
-        server.usage = Usage(input_tokens=500)
-        await asyncio.gather(ask(worker), ask(worker))
-        assert server.times[2:] == [20, 80], "one that used more than the limit fills its minute"
-        big = limited(server, tpm=50)  # larger than the limit: goes alone
-        await ask(big)
-        await ask(big)
-        assert server.times[5] - server.times[4] == 60
-
-    in_virtual_time(run())
+@virtual
+async def test_tokens_a_minute_are_corrected_to_what_was_used_and_let_in_who_waits() -> None:
+    server = Server(seconds=10, usage=Usage(input_tokens=3, output_tokens=7))
+    worker = limited(server, tpm=150)  # each call may use 100
+    assert await asyncio.gather(ask(worker), ask(worker)) == ["hi", "hi"]
+    assert server.times == [0, 10], "10 tokens were used by the first, so there was room for the next"
+    server.usage = Usage(input_tokens=500)
+    await asyncio.gather(ask(worker), ask(worker))
+    assert server.times[2:] == [20, 80], "one that used more than the limit fills its minute"
+    big = limited(server, tpm=50)  # larger than the limit: goes alone
+    await ask(big)
+    await ask(big)
+    assert server.times[5] - server.times[4] == 60
 
 
 @pytest.mark.parametrize(
@@ -426,48 +408,42 @@ def test_a_failed_call_counts_as_what_it_is_known_to_have_used(
     assert server.times == [0, waits]
 
 
-def test_a_call_that_was_not_sent_takes_nothing(in_virtual_time: Runs) -> None:
-    async def run() -> None:
-        server = Server(usage=Usage(input_tokens=100))
-        worker = limited(server, max_concurrency=1, rpm=2, tpm=100)
-        await ask(worker)
-        waiting = asyncio.create_task(ask(worker))
-        await asyncio.sleep(1)
-        waiting.cancel()
-        assert await ask(worker, deadline=20) == "WorkerTimeout"
-        assert now() == 20
-        assert await ask(worker) == "hi"
-        assert server.times == [0, 60]
-
-    in_virtual_time(run())
+@virtual
+async def test_a_call_that_was_not_sent_takes_nothing() -> None:
+    server = Server(usage=Usage(input_tokens=100))
+    worker = limited(server, max_concurrency=1, rpm=2, tpm=100)
+    await ask(worker)
+    waiting = asyncio.create_task(ask(worker))
+    await asyncio.sleep(1)
+    waiting.cancel()
+    assert await ask(worker, deadline=20) == "WorkerTimeout"
+    assert now() == 20
+    assert await ask(worker) == "hi"
+    assert server.times == [0, 60]
 
 
-def test_a_pause_that_the_server_names_holds_for_all_callers(in_virtual_time: Runs) -> None:
-    async def run() -> None:
-        server = Server([RateLimited("slow", retry_after=9.0)])
-        one, other = (Worker(server, name="w", retries=0, max_concurrency=9) for _ in range(2))
-        assert await ask(one) == "RateLimited"
-        assert await ask(other, deadline=8) == "RateLimited"
-        assert now() == 0, "a pause beyond the deadline fails at once"
-        assert await asyncio.gather(ask(one), ask(other, deadline=10)) == ["hi", "hi"]
-        assert server.times == [0, 9, 9]
-        server.faults = [RateLimited("tomorrow", retry_after=LONGEST_RETRY_AFTER_S + 1)]
-        assert [await ask(one), await ask(one)] == ["RateLimited", "hi"], "too long a pause is none"
-        assert now() == 9
-
-    in_virtual_time(run())
+@virtual
+async def test_a_pause_that_the_server_names_holds_for_all_callers() -> None:
+    server = Server([RateLimited("slow", retry_after=9.0)])
+    one, other = (Worker(server, name="w", retries=0, max_concurrency=9) for _ in range(2))
+    assert await ask(one) == "RateLimited"
+    assert await ask(other, deadline=8) == "RateLimited"
+    assert now() == 0, "a pause beyond the deadline fails at once"
+    assert await asyncio.gather(ask(one), ask(other, deadline=10)) == ["hi", "hi"]
+    assert server.times == [0, 9, 9]
+    server.faults = [RateLimited("tomorrow", retry_after=LONGEST_RETRY_AFTER_S + 1)]
+    assert [await ask(one), await ask(one)] == ["RateLimited", "hi"], "too long a pause is none"
+    assert now() == 9
 
 
-def test_calls_that_wait_for_their_turn_are_not_sent_once_the_circuit_opens(in_virtual_time: Runs) -> None:
-    async def run() -> None:
-        server = Server([DOWN] * 1000, seconds=30.0)
-        worker = limited(server, max_concurrency=FAILURES, rpm=500)
-        outcomes = await asyncio.gather(*(ask(worker) for _ in range(300)))
-        assert len(server.times) == outcomes.count("Unreachable") == FAILURES
-        assert outcomes.count("CircuitOpen") == 300 - FAILURES
-        assert now() == 30
-
-    in_virtual_time(run())
+@virtual
+async def test_calls_that_wait_for_their_turn_are_not_sent_once_the_circuit_opens() -> None:
+    server = Server([DOWN] * 1000, seconds=30.0)
+    worker = limited(server, max_concurrency=FAILURES, rpm=500)
+    outcomes = await asyncio.gather(*(ask(worker) for _ in range(300)))
+    assert len(server.times) == outcomes.count("Unreachable") == FAILURES
+    assert outcomes.count("CircuitOpen") == 300 - FAILURES
+    assert now() == 30
 
 
 def test_limits_hold_over_threads_and_survive_a_loop_that_died() -> None:
