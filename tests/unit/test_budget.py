@@ -218,13 +218,6 @@ async def test_what_an_inner_orchestrator_uses_is_counted_once() -> None:
         await execute(ONE_STEP, nested(Costly()), "Why?", budget=Budget(tokens=19))
 
 
-def test_an_inner_orchestrator_ends_with_its_callers_seconds(in_virtual_time: Callable) -> None:
-    worker = Costly(seconds=3600.0)
-    with pytest.raises(BudgetExceeded, match="seconds"):
-        in_virtual_time(execute(ONE_STEP, nested(worker), "Why?", budget=Budget(seconds=5.0)))
-    assert worker.cancelled == 1
-
-
 async def test_an_orchestrator_needs_no_price_but_its_workers_do() -> None:
     budget = Budget(dollars=Decimal(15))
     assert (await execute(ONE_STEP, nested(Costly(), price=PRICE), "Why?", budget=budget)).usage.dollars == 10

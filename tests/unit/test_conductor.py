@@ -267,32 +267,6 @@ async def test_what_an_inner_episode_used_before_it_was_cancelled_is_counted() -
     assert episode.usage.unpriced_calls == 4  # they, the call that was cancelled, and the one that failed
 
 
-def test_what_an_inner_episode_used_before_its_time_was_up_is_counted(in_virtual_time: Callable) -> None:
-    async def hangs(messages: list[Message]) -> str:
-        await asyncio.Event().wait()
-        return ""
-
-    async def ask() -> None:
-        inner = Conductor(Planner(Workflow([Step(0, "Inner.")])), pool=pool_of(hangs))
-        pool = WorkerPool([Worker(inner, name="inner", timeout_s=3.0)])
-        episode = await Conductor(Planner(Workflow([Step(0, "Outer.")])), pool=pool).ask("Why?")
-        assert isinstance(episode.error, WorkerTimeout) and episode.usage.tokens == 220
-
-    in_virtual_time(ask())
-
-
-async def test_a_conductor_that_is_its_own_worker_ends_in_an_error() -> None:
-    workers: list[Conductor] = []
-
-    class Loop:
-        async def ask(self, question, *, budget=None, on_event=None, sample=0):  # type: ignore[no-untyped-def]
-            return await workers[0].ask(question, budget=budget, on_event=on_event, sample=sample)
-
-    workers.append(Conductor(Planner(Workflow([Step(0, "Again.")])), pool=pool_of(Loop())))
-    episode = await workers[0].ask("Why?")
-    assert isinstance(episode.error, WorkerError) and "nested" in str(episode.error)
-
-
 # --- replay -----------------------------------------------------------------------------------------------------------
 
 

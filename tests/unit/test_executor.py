@@ -13,7 +13,6 @@ from hypothesis import strategies as st
 
 from openconductor.episode import execute
 from openconductor.errors import (
-    AuthFailed,
     ContextTooLong,
     EmptyResponse,
     JournalError,
@@ -179,25 +178,6 @@ async def test_an_answer_of_an_independent_last_step_does_not_hide_a_failure() -
         return WorkerError("broken")
 
     assert isinstance((await run(Scripted(s0=late), [[], []])).error, WorkerError)
-
-
-async def test_a_missing_key_cancels_the_others_and_is_neither_data_nor_fallen_back_from() -> None:
-    provider, other = Scripted(s1=AuthFailed("no key"), s0=never), Scripted()
-    with pytest.raises(AuthFailed):
-        await asyncio.wait_for(execute(plan(TREE), pool_of(provider, other), "Why?", fallback=True), 5)
-    assert provider.cancelled == [0] and other.calls == []
-
-
-@pytest.mark.parametrize("accesses", [[[]], [[], []]])
-@pytest.mark.parametrize(
-    ("bug", "retryable", "says"),
-    [(KeyError("bug"), False, "KeyError"), (asyncio.CancelledError(), True, "from inside")],
-)
-async def test_a_bug_in_a_provider_is_a_failure_of_its_worker(
-    accesses: list[list[int]], bug: BaseException, retryable: bool, says: str
-) -> None:
-    error = (await run(Scripted(s0=bug, s1=never), accesses)).error
-    assert isinstance(error, WorkerError) and error.retryable is retryable and says in str(error)
 
 
 @pytest.mark.parametrize(

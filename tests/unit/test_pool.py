@@ -156,7 +156,6 @@ def test_what_differs_in_name_identity_or_settings_shares_less(
     assert (limits[0] is limits[1], one._circuit is other._circuit) == shared
 
 
-# ── replay ───────────────────────────────────────────────────────────────────────────────────────────────────────────
 # ── numbering ────────────────────────────────────────────────────────────────────────────────────────────────────────
 def workers(*names: str) -> list[Worker]:
     return [Worker(Scripted(), name=name) for name in names]
@@ -256,15 +255,12 @@ def from_text(folder: Path, text: str, *overrides: str) -> WorkerPool:
 def test_a_pool_file_gives_every_field_to_its_worker(tmp_path: Path) -> None:
     pool = from_text(tmp_path, FULL)
     gpt = pool[0]
-    assert gpt.name == "gpt"
-    assert gpt.description == "good at all"
-    assert gpt.tags == ("closed", "strong")
+    assert (gpt.name, gpt.description, gpt.tags) == ("gpt", "good at all", ("closed", "strong"))
     assert (gpt.max_concurrency, gpt.rpm, gpt.tpm, gpt.timeout_s) == (64, 500, 100000, 900.0)
     assert gpt.price == Price(Decimal("1.25"), Decimal(10), Decimal("0.125"))
     assert (gpt.sampling.temperature, gpt.sampling.max_tokens, gpt.sampling.seed) == (0.2, 4096, 3)
     assert dict(gpt.sampling.body) == {"reasoning_effort": "minimal", "thinking": {"budget_tokens": 128}}
-    assert isinstance(gpt.provider, OpenAICompatibleProvider)
-    assert gpt.provider.model == "gpt-5"
+    assert isinstance(gpt.provider, OpenAICompatibleProvider) and gpt.provider.model == "gpt-5"
     assert (gpt.retries, gpt.read_timeout_s) == (4, 60.0)
 
 
