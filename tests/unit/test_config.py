@@ -96,6 +96,10 @@ def test_a_wrong_type_or_a_missing_value_says_where_and_what_was_expected(
 
 
 def test_a_file_that_is_no_file_is_a_config_error(tmp_path: Path) -> None:
+    (tmp_path / "latin.toml").write_bytes("name = 'Größe'".encode("latin-1"))
+    with pytest.raises(ConfigError, match="UTF-8"):
+        load_toml(tmp_path / "latin.toml", Recipe)
+    assert "line 2" in message(tmp_path, "steps = 3\nname = = 4\n")
     for path in (tmp_path / "absent.toml", tmp_path, tmp_path / "a\0b"):
         with pytest.raises(ConfigError, match=r"expected a TOML file|cannot be read"):
             load_toml(path, Recipe)

@@ -36,6 +36,7 @@ from openconductor.policies import (
     LOOK_S,
     QUIET_S,
     CallLimits,
+    most_tokens,
     patient,
 )
 from openconductor.protocols import CallContext, OnText
@@ -285,6 +286,19 @@ async def test_what_is_not_sent_says_what_failed_and_when_it_is_tried_next() -> 
     assert 0 < (caught.value.retry_after or 0) <= COOL_DOWN_S
 
 
+@virtual
+async def test_a_success_in_between_and_failures_right_after_one_do_not_open_it() -> None:
+    server = Server()
+    worker = Worker(server, name="w", retries=0)
+    for number in range(20 * FAILURES):
+        server.faults = [] if number % FAILURES == 0 else [DOWN]
+        assert await ask(worker) != "CircuitOpen"
+    server.down = (0, 1e9)
+    assert [await ask(worker) for _ in range(3 * FAILURES)] == ["Unreachable"] * 3 * FAILURES
+    await asyncio.sleep(QUIET_S)
+    assert [await ask(worker), await ask(worker)] == ["Unreachable", "CircuitOpen"]
+
+
 def test_a_timeout_at_the_questions_own_deadline_proves_nothing_against_the_worker(in_virtual_time: Runs) -> None:
     async def run(seconds: float) -> bool:
         worker = Worker(Server(seconds=1e9), name="w", retries=0, timeout_s=5)
@@ -330,6 +344,19 @@ async def test_a_try_that_comes_to_nothing_leaves_it_usable(how: str) -> None:
 
 
 # ── limits ───────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.parametrize(
+    ("sampling", "written"),
+    [
+        (Sampling(), 0),
+        (Sampling(max_tokens=5), 5),
+        (Sampling(max_tokens=5, body={"max_completion_tokens": 9, "max_tokens": 7}), 9),
+        (Sampling(max_tokens=5, body={"max_tokens": "many"}), 5),
+    ],
+)
+def test_the_most_that_a_call_may_use_is_its_text_and_its_token_limit(sampling: Sampling, written: int) -> None:
+    assert most_tokens(HELLO, sampling) == (3, written)
 
 
 def limited(server: Server, **limits: int) -> Worker:

@@ -23,6 +23,7 @@ from genai_prices.types import (
     TimeOfDateConstraint,
 )
 
+from openconductor.cli.pool_init import VENDORS
 from openconductor.config import validate
 from openconductor.pool import PoolFile
 from openconductor.prices import find_price, price_line
@@ -132,6 +133,12 @@ def test_every_price_that_is_known_comes_back_from_a_pool_file_to_the_last_digit
     text = "".join(f'[[worker]]\nname = "w{n}"\nmodel = "m"\n{price_line(one)}\n' for n, one in enumerate(prices))
     read = validate(tomllib.loads(text), PoolFile, where="pool.toml")
     assert [worker.price for worker in read.worker] == prices
+
+
+def test_every_model_of_a_first_pool_file_has_a_known_price() -> None:
+    set_custom_snapshot(None)
+    unknown = [name for one in VENDORS for name in one.models if not find_price(name, base_url=one.base_url).price]
+    assert not unknown
 
 
 def test_the_price_list_is_read_only_when_it_is_asked_for() -> None:

@@ -154,6 +154,12 @@ def test_cards_stand_behind_the_ordinal_on_one_line_and_only_when_they_are_on() 
     assert pool_lines(system(range(2), cards=True)) == ["Model 0", "Model 1"]
 
 
+@pytest.mark.parametrize(("ordinals", "max_steps"), [([], 5), ([1, 1], 5), ([0], 0)])
+def test_an_offer_that_makes_no_sense_is_a_config_error(ordinals: list[int], max_steps: int) -> None:
+    with pytest.raises(ConfigError):
+        render_prompt("Q?", ordinals, max_steps=max_steps)
+
+
 # --- the options ------------------------------------------------------------------------------------------------------
 
 
@@ -211,6 +217,13 @@ def test_a_set_shows_a_single_step_a_parallel_plan_with_a_merge_and_a_check(
     assert ((), (0,)) in shapes
     assert max(map(len, shapes)) >= 3
     assert len(set(shapes)) >= 3
+
+
+def test_mixed_is_two_examples_of_each_kind_whatever_the_order_of_the_offer() -> None:
+    questions = {which: {question for question, _, _ in shown(which, [0])} for which in get_args(ExampleSet)}
+    assert len(questions["mixed"] & questions["in_distribution"]) == 2
+    assert len(questions["mixed"] & questions["out_of_distribution"]) == 2
+    assert shown("mixed", [5, 1, 8]) == shown("mixed", [8, 5, 1])
 
 
 def test_over_many_offers_no_worker_is_favoured_in_the_examples() -> None:

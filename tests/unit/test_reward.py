@@ -211,6 +211,15 @@ async def test_a_grader_that_can_never_work_stops_the_run(error: OpenConductorEr
         await score(grader=Exact(error))
 
 
+async def test_cancelling_a_grading_cancels() -> None:
+    task = asyncio.create_task(score(grader=Exact("hang")))
+    for _ in range(20):
+        await asyncio.sleep(0)
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+
+
 async def test_a_question_may_offer_a_subset() -> None:
     function = RewardFunction(pool_of("41", "42"), Exact())
     on_first, on_second = (render_workflow(Workflow([Step(i, "Answer.")])) for i in (0, 1))
@@ -277,6 +286,7 @@ def test_a_reward_outside_its_range_is_rejected(reward: float) -> None:
 def test_advantages_add_up_to_nothing_and_keep_the_order(rewards: list[float | None]) -> None:
     advantages = group_advantages(rewards)
     assert abs(math.fsum(advantages)) < 1e-9
+    assert all(a == 0.0 for r, a in zip(rewards, advantages, strict=True) if r is None)
     known = [(r, a) for r, a in zip(rewards, advantages, strict=True) if r is not None]
     assert all((r1 < r2) == (a1 < a2) for r1, a1 in known for r2, a2 in known)
     if len({r for r, _ in known}) > 1:
