@@ -26,28 +26,6 @@ def plan(*accesses: object, workers: tuple[int, ...] | None = None) -> Workflow:
     return Workflow([Step(w, "Do.", a) for w, a in zip(workers or [0] * len(accesses), accesses, strict=True)])  # type: ignore[arg-type]
 
 
-SHAPES = [
-    ((), "accept"),
-    (([],), "single"),
-    (("all",), "single"),
-    (([], "all"), "chain"),
-    (([], [0], [1]), "chain"),
-    (([], "all", "all", "all"), "chain"),
-    (([], [0], [0, 1]), "chain"),
-    (([], []), "parallel"),
-    (([], [], []), "parallel"),
-    (([], [], "all"), "aggregate"),
-    (([], [], [], [0, 1, 2]), "aggregate"),
-    (([], [], [0], [1], [2, 3]), "tree"),
-    (([], [0], [], [1, 2]), "tree"),
-    (([], [], [0, 1], "all"), "tree"),
-    (([], [0], [0]), "dag"),
-    (([], [0], [0], [1, 2]), "dag"),
-    (([], [], [1]), "dag"),
-    (([], [0], []), "dag"),
-    (([], [], [], [0, 1]), "dag"),
-]
-
 accesses = st.integers(0, 6).flatmap(
     lambda n: st.tuples(
         *(st.one_of(st.just("all"), st.lists(st.integers(0, max(0, i - 1)), max_size=3 if i else 0)) for i in range(n))
@@ -55,50 +33,48 @@ accesses = st.integers(0, 6).flatmap(
 )
 
 
-@pytest.mark.parametrize(("shape", "name"), SHAPES, ids=str)
-def test_each_shape_has_its_name(shape: tuple[object, ...], name: str) -> None:
-    assert topology(plan(*shape)) == name
-
-
-@given(accesses)
-def test_all_and_the_list_of_all_steps_are_the_same_shape(shape: tuple[object, ...]) -> None:
-    spelled = [list(range(i)) if access == "all" else access for i, access in enumerate(shape)]
-    assert topology(plan(*shape)) == topology(plan(*spelled))
-
-
-@given(accesses)
-def test_what_is_implied_changes_neither_shape_nor_critical_path(shape: tuple[object, ...]) -> None:
-    workflow = plan(*shape)
-    reduced = plan(*(sorted(step) for step in direct_access(workflow)))
-    assert topology(reduced) == topology(workflow)
-    assert critical_path(reduced) == critical_path(workflow)
-    assert unused_steps(reduced) == unused_steps(workflow)
-
-
 @pytest.mark.parametrize(
-    ("shape", "length"), [((), 0), (([],), 1), (([], []), 1), (([], "all", "all"), 3), (([], [], [0], [1], [2, 3]), 3)]
+    ("shape", "name", "longest"),
+    [
+        ((), "accept", 0),
+        (("all",), "single", 1),
+        (([], "all", "all", "all"), "chain", 4),
+        (([], [0], [0, 1]), "chain", 3),
+        (([], []), "parallel", 1),
+        (([], [], "all"), "aggregate", 2),
+        (([], [], [0], [1], [2, 3]), "tree", 3),
+        (([], [], [0, 1], "all"), "tree", 3),
+        (([], [0], [0], [1, 2]), "dag", 3),
+        (([], [0], []), "dag", 2),
+        (([], [], [], [0, 1]), "dag", 2),
+    ],
+    ids=str,
 )
-def test_the_critical_path_is_the_longest_wait(shape: tuple[object, ...], length: int) -> None:
-    assert critical_path(plan(*shape)) == length
+def test_each_shape_has_its_name_and_its_longest_wait(shape: tuple[object, ...], name: str, longest: int) -> None:
+    assert (topology(plan(*shape)), critical_path(plan(*shape))) == (name, longest)
+
+
+@given(accesses)
+def test_how_a_flow_is_written_and_what_is_implied_change_nothing(shape: tuple[object, ...]) -> None:
+    workflow = plan(*shape)
+    spelled = plan(*(list(range(i)) if access == "all" else access for i, access in enumerate(shape)))
+    reduced = plan(*(sorted(step) for step in direct_access(workflow)))
+    for measure in (topology, critical_path, unused_steps):
+        assert measure(reduced) == measure(spelled) == measure(workflow)
 
 
 def test_steps_that_cannot_reach_the_answer_are_unused() -> None:
     assert unused_steps(plan([], [0], [], [2])) == (0, 1)
-    assert unused_steps(plan([], [], "all")) == ()
-    assert unused_steps(plan()) == ()
+    assert unused_steps(plan([], [], "all")) == unused_steps(plan()) == ()
 
 
-def test_entropy_is_zero_for_one_and_log_n_for_an_even_spread() -> None:
+def test_entropy_is_zero_for_one_log_n_for_an_even_spread_and_refuses_nonsense() -> None:
     assert entropy_bits([5]) == 0.0 and math.copysign(1, entropy_bits([5])) == 1.0
     assert entropy_bits([]) == entropy_bits([0, 0]) == 0.0
     assert entropy_bits([1] * 8) == pytest.approx(3.0)
-    assert entropy_bits([0.25, 0.75]) == pytest.approx(entropy_bits([1, 3]))
-
-
-@pytest.mark.parametrize("counts", [[-1, 2], [math.nan], [math.inf, 1]])
-def test_entropy_of_nonsense_is_rejected(counts: list[float]) -> None:
-    with pytest.raises(ValueError, match="counts"):
-        entropy_bits(counts)
+    for counts in ([-1, 2], [math.nan], [math.inf, 1]):
+        with pytest.raises(ValueError, match="counts"):
+            entropy_bits(counts)
 
 
 def test_shares_are_over_steps_and_in_order_of_ordinals() -> None:

@@ -133,8 +133,8 @@ def open_for(sheets: Iterable[Sheet], config: EvalConfig) -> tuple[Sandbox | Non
 
 
 def _sheet(name: str, table: TaskTable, config: EvalConfig) -> Sheet:
-    options = {**asdict(table), "seed": config.seed if table.seed is None else table.seed}
-    task = load_task(options.pop("name"), **options)
+    options = {option: value for option, value in asdict(table).items() if option != "name"}
+    task = load_task(table.name, **{**options, "seed": config.seed if table.seed is None else table.seed})
     problems = task.load()
     (most, count), *_ = Counter(problem.id for problem in problems).most_common(1) or [("", 0)]
     if count != 1:

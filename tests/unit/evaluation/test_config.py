@@ -65,21 +65,15 @@ def test_the_defaults_are_the_gym_with_the_bundled_conductor_and_cost_nothing() 
         ({"repeat": 3}, "nearest known key is 'repeats'"),
         ({"task": [{"name": "gym", "pth": "x"}]}, "nearest known key is 'path'"),
         ({"seed": -1}, "test: seed: got -1, expected greater than or equal to 0"),
-        ({"task": [{"name": "gym", "seed": -2}]}, "test: task.0.seed: got -2"),
-        ({"repeats": 0}, "test: repeats: got 0, expected greater than or equal to 1"),
         ({"repeats": 4097}, "test: repeats: got 4097, expected less than or equal to 4096"),
         ({"repeats": "3"}, "repeats: got '3'"),
-        ({"concurrency": 0}, "concurrency: got 0"),
         ({"systems": []}, "systems: got "),
-        ({"task": []}, "task: got "),
         ({"task": [{"name": "gym"}, {"name": "gym"}]}, "'gym' twice"),
         ({"setting": "free"}, "setting: got 'free'"),
         ({"conductor": {"rounds": 0}}, "conductor.rounds: got 0, expected greater than or equal to 1"),
         ({"constrained": {"a": {"max_tokens": 0}}}, "constrained.a.max_tokens: got 0"),
-        ({"learn": {"limit": 0}}, "learn.limit: got 0"),
         ({"budget": {"dollars": "much"}}, "budget.dollars: got 'much'"),
         ({"budget": {"dollars": "-1"}}, "test: budget.dollars: got '-1', expected greater than or equal to 0"),
-        ({"budget": {"calls": -1}}, "budget.calls: got -1"),
         ({"conductor": {"api_key": "sk-123"}}, "keys come from the environment only"),
     ],
 )
@@ -88,22 +82,13 @@ def test_a_wrong_recipe_says_what_is_wrong(changes: dict[str, object], said: str
         made(**changes)
 
 
-def test_a_recipe_of_a_training_is_told_from_one_with_misspelt_keys(root: Path, tmp_path: Path) -> None:
-    with pytest.raises(
-        ConfigError, match=r"gym\.toml: has \[model\], \[cold_start\].* `openconductor train`; expected"
-    ):
+def test_a_recipe_of_a_training_and_what_no_toml_can_hold_are_refused(root: Path) -> None:
+    said = r"gym\.toml: has \[model\], \[cold_start\].* `openconductor train`; expected"
+    with pytest.raises(ConfigError, match=said):
         load_eval_config(root / "recipes" / "gym.toml")
-    path = tmp_path / "mine.toml"
-    path.write_text("repeat = 3\n", "utf-8")
-    with pytest.raises(ConfigError, match="nearest known key is 'repeats'"):
-        load_eval_config(path)
-
-
-def test_what_no_toml_can_hold_is_refused() -> None:
-    config = made()
-    limits = replace(config.constrained["gpt 5"], body={"effort": None})
+    limits = replace(made().constrained["gpt 5"], body={"effort": None})
     with pytest.raises(ConfigError, match="NoneType"):
-        dump_eval_config(replace(config, constrained={"a": limits}))
+        dump_eval_config(replace(made(), constrained={"a": limits}))
 
 
 def test_only_what_answers_depend_on_makes_an_evaluation_another_one() -> None:
@@ -164,16 +149,12 @@ def test_what_is_no_spec_says_why(text: str, said: str) -> None:
         read_spec(text)
 
 
-def test_workers_stands_for_every_worker_that_is_not_named_already() -> None:
+def test_workers_stands_for_every_worker_that_is_not_named_already_and_none_is_named_twice() -> None:
     names = [spec.name for spec in expand(["worker:b", "workers", "conductor"], ["a", "b", "c"])]
     assert names == ["worker:b", "worker:a", "worker:c", "conductor"]
-
-
-def test_a_system_that_is_named_twice_is_refused() -> None:
-    with pytest.raises(ConfigError, match="twice"):
-        expand(["moa:a?layers=1", "moa: a?layers=01"], ["a"])
-    with pytest.raises(ConfigError, match="every worker"):
-        expand(["workers?n=1"], ["a"])
+    for systems, said in ((["moa:a?layers=1", "moa: a?layers=01"], "twice"), (["workers?n=1"], "every worker")):
+        with pytest.raises(ConfigError, match=said):
+            expand(systems, ["a"])
 
 
 def test_a_value_is_a_switch_a_number_or_a_word() -> None:
