@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import json
 import sys
 from collections.abc import Callable
@@ -196,14 +197,7 @@ async def test_a_record_comes_back_equal_from_json_text() -> None:
 
 
 @pytest.mark.parametrize(
-    "broken",
-    [
-        {"status": "fine"},
-        {"usage": [1, 2]},
-        {"usage": {"dollars": "much"}},
-        {"rounds": [{"workflow": [[0]]}]},
-        {"task": 1},
-    ],
+    "broken", [{"status": "fine"}, {"usage": {"dollars": "much"}}, {"rounds": [{"workflow": [[0]]}]}]
 )
 async def test_what_is_not_a_record_is_a_journal_error(broken: dict[str, object], tmp_path: Path) -> None:
     kept: Any = plain(record_of(await outcome_of("42"), system="conductor"))
@@ -233,23 +227,13 @@ async def test_a_planner_that_cannot_be_reached_is_neither_valid_nor_invalid(
 
 # ── results ──────────────────────────────────────────────────────────────────────────────────────────────────────────
 def test_records_are_in_the_recipes_order_whatever_order_they_came_in() -> None:
-    found = [
-        *records(["+-", "-+"], system="worker:bob", task="b"),
-        *records(["+-", "-+"], system="conductor", task="b"),
-        *records(["+-", "-+"], system="worker:bob", task="a"),
-        *records(["+-", "-+"], system="conductor", task="a"),
-    ]
-    results = results_of(found, ["worker:bob", "conductor"], tasks=["b", "a"], repeats=2)
-    assert [(one.system, one.task, one.problem, one.sample) for one in results.records] == [
-        (system, task, problem, sample)
-        for system in ("worker:bob", "conductor")
-        for task in ("b", "a")
-        for problem in ("p0", "p1")
-        for sample in (0, 1)
-    ]
-    assert results == results_of(found[::-1], ["worker:bob", "conductor"], tasks=["b", "a"], repeats=2)
-    assert len(results.of("conductor")) == 8
-    assert {one.task for one in results.of("conductor", "a")} == {"a"}
+    names = (("worker:bob", "conductor"), ("b", "a"), ("p0", "p1"), (0, 1))
+    found = [one for task in "ba" for system in names[0] for one in records(["+-", "-+"], system=system, task=task)]
+    results = results_of(found, names[0], tasks=names[1], repeats=2)
+    keys = [(one.system, one.task, one.problem, one.sample) for one in results.records]
+    assert keys == list(itertools.product(*names))
+    assert results == results_of(found[::-1], names[0], tasks=names[1], repeats=2)
+    assert {(one.system, one.task) for one in results.of("conductor", "a")} == {("conductor", "a")}
 
 
 @pytest.mark.parametrize(("expected", "missing"), [({"t": 2}, 1), ({"t": 3}, 3), ({}, 0)])
@@ -264,34 +248,21 @@ def test_a_repeat_that_stands_there_twice_is_not_counted_as_two() -> None:
 
 
 # ── hindsight ────────────────────────────────────────────────────────────────────────────────────────────────────────
-def test_hindsight_is_for_each_problem_the_worker_that_did_best_of_ties_the_first() -> None:
+def test_hindsight_is_for_each_problem_and_task_the_worker_that_did_best_of_ties_the_first() -> None:
     found = [
-        *records(["+-", "--", "--"], system="worker:ann"),
-        *records(["++", "--", "f+"], system="worker:bob"),
+        *records(["+-", "--", "--"], system="worker:ann", task="a"),
+        *records(["++", "--", "f+"], system="worker:bob", task="a"),
+        *records(["+"], system="worker:ann", task="b"),
+        *records(["-"], system="worker:bob", task="b"),
     ]
     best = hindsight(found, ["ann", "bob"])
     assert {one.system for one in best} == {"oracle_observed"}
-    marks = {(one.problem, one.sample): one.correct for one in best}
     # p0: bob, 2 of 2. p1: ann, the first of equals. p2: bob, 1 of the 1 that was decided; the other stays masked.
-    assert marks == {
-        ("p0", 0): True,
-        ("p0", 1): True,
-        ("p1", 0): False,
-        ("p1", 1): False,
-        ("p2", 0): None,
-        ("p2", 1): True,
-    }
-
-
-def test_hindsight_looks_at_each_task_by_itself() -> None:
-    found = [
-        *records(["+"], system="worker:ann", task="a"),
-        *records(["-"], system="worker:bob", task="a"),
-        *records(["-"], system="worker:ann", task="b"),
-        *records(["+"], system="worker:bob", task="b"),
+    marks = [(one.task, one.problem, one.sample, one.correct) for one in best]
+    assert sorted(marks, key=str) == [
+        *(("a", "p0", 0, True), ("a", "p0", 1, True), ("a", "p1", 0, False), ("a", "p1", 1, False)),
+        *(("a", "p2", 0, None), ("a", "p2", 1, True), ("b", "p0", 0, True)),
     ]
-    results = results_of(found, ["oracle_observed"], tasks=["a", "b"])
-    assert [(one.task, one.correct) for one in results.records] == [("a", True), ("b", True)]
 
 
 # ── observations ─────────────────────────────────────────────────────────────────────────────────────────────────────
