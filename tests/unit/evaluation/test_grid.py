@@ -10,6 +10,7 @@ import sys
 import tomllib
 from collections.abc import Callable
 from contextlib import closing
+from dataclasses import replace
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -88,7 +89,7 @@ def adders(monkeypatch: pytest.MonkeyPatch) -> dict[str, Adder]:
 def judge(monkeypatch: pytest.MonkeyPatch) -> Callable[[Callable[[Problem, str], Any]], None]:
     """Another grader than the math one."""
 
-    def replace(verdict: Callable[[Problem, str], Any]) -> None:
+    def use(verdict: Callable[[Problem, str], Any]) -> None:
         async def grade(self: MathGrader, problem: Problem, answer: str) -> Grade:
             found = verdict(problem, answer)
             if isinstance(found, BaseException):
@@ -97,7 +98,7 @@ def judge(monkeypatch: pytest.MonkeyPatch) -> Callable[[Callable[[Problem, str],
 
         monkeypatch.setattr(MathGrader, "grade", grade)
 
-    return replace
+    return use
 
 
 Judge = Callable[[Callable[[Problem, str], Any]], None]
@@ -117,10 +118,9 @@ def test_a_run_leaves_a_folder_that_says_what_it_was_and_what_came_of_it(tmp_pat
     results = run(made(systems=[BEST_WORKER, "random"], repeats=2, seed=4), folder, tell=heard.append)
     assert {path.name for path in folder.iterdir() if not path.name.startswith("journal.sqlite-")} == FILES | TABLES
     assert tomllib.loads((folder / "config.toml").read_text("utf-8"))["seed"] == 4
-    environment = json.loads((folder / "environment.json").read_text("utf-8"))
+    environment = read_folder(folder)[1]
     assert environment["packages"]["openconductor"]
-    assert environment["inputs"]["tasks"]["gym"]["problems"] == 6
-    assert len(environment["inputs"]["workers"]) == 8
+    assert environment["inputs"]["tasks"]["gym"]["problems"] == 6 and len(environment["inputs"]["workers"]) == 8
     assert [(one.done, one.total) for one in heard] == [(number, 24) for number in range(1, 25)]
     assert len(results.records) == 24 and results.missing == 0
     rows = list(csv.DictReader((folder / "table.csv").read_text("utf-8").splitlines()))
@@ -135,14 +135,11 @@ def test_every_cell_is_asked_once_under_a_sample_number_of_its_own(tmp_path: Pat
     expected = {sample_number("worker:ada", "gsm8k", one.problem, one.sample) for one in results.records}
     assert set(adders["ada"].samples) == expected
     assert len(expected) == 8 and max(expected) < 2**53
+    assert sample_number("conductor", "gym", "gym-1", 2) == 7105550647508994  # resuming depends on it
     assert paid(tmp_path / "run") == (8, 8 * Decimal("0.00012"))
     with JournalReader(tmp_path / "run" / "journal.sqlite") as journal:
         assert {one.id for one in journal.episodes()} == {one.episode for one in results.records}
         assert json.loads(next(journal.outcomes()).key) == ["worker:ada", "gsm8k", results.records[0].problem, 0]
-
-
-def test_a_sample_number_is_never_another_one() -> None:
-    assert sample_number("conductor", "gym", "gym-1", 2) == 7105550647508994  # resuming depends on it
 
 
 def test_hindsight_asks_every_worker_and_shows_only_what_was_named(tmp_path: Path) -> None:
@@ -152,14 +149,6 @@ def test_hindsight_asks_every_worker_and_shows_only_what_was_named(tmp_path: Pat
     assert results.missing == 0
     right = {record.problem for record in results.learning if record.correct}
     assert {record.problem for record in results.of("oracle_observed") if record.correct} == right
-
-
-@pytest.mark.parametrize(("concurrency", "most"), [(1, 1), (3, 3), (64, 4)])
-def test_no_more_episodes_ask_workers_at_once_than_allowed(
-    tmp_path: Path, adders: dict[str, Adder], concurrency: int, most: int
-) -> None:
-    run(sums(tmp_path, concurrency=concurrency), tmp_path / "run")
-    assert adders["ada"].most == most
 
 
 def test_an_answered_episode_gives_its_place_away_while_it_is_graded_and_only_so_many_may_wait(
@@ -209,12 +198,11 @@ def test_a_run_in_three_parts_is_the_same_as_one_in_peace(tmp_path: Path, shared
     assert [(one.answer, one.usage.dollars, one.calls) for one in parts.records] == [
         (one.answer, one.usage.dollars, one.calls) for one in peace.records
     ]
-    before = (tables(tmp_path / "parts"), paid(tmp_path / "parts"))
+    before = paid(tmp_path / "parts")
     heard = []
     run(config, tmp_path / "parts", tell=heard.append)
-    assert (heard, (tables(tmp_path / "parts"), paid(tmp_path / "parts"))) == ([], before), (
-        "it is done: nobody is asked"
-    )
+    assert (heard, paid(tmp_path / "parts")) == ([], before), "it is done: nobody is asked"
+    assert tables(tmp_path / "parts") == tables(tmp_path / "peace")
 
 
 def test_systems_that_make_the_same_call_pay_once_where_calls_are_shared(
@@ -317,9 +305,7 @@ def test_what_stops_a_run_cancels_what_runs_and_comes_out_as_it_is(tmp_path: Pat
         (Grade(None, note="two readings"), "ungraded", "two readings"),
         (GradingError("no sandbox"), "ungraded", "no sandbox"),
         (ZeroDivisionError("oops"), "ungraded", "ZeroDivisionError: oops"),
-        (TimeoutError("its own"), "ungraded", "TimeoutError: its own"),
         (asyncio.CancelledError(), "ungraded", "the grader was cancelled from inside"),
-        (Grade(False, note="unparsed: no box"), "unparsed", "unparsed: no box"),
     ],
 )
 def test_what_a_grader_cannot_decide_is_masked_with_the_reason(
@@ -335,8 +321,6 @@ def test_what_a_grader_cannot_decide_is_masked_with_the_reason(
     ("values", "said"),
     [
         ({"systems": ["worker:mavn"]}, "nearest is 'maven'"),
-        ({"systems": ["consensus:maven?m=5"]}, "no option 'm'"),
-        ({"systems": ["consensus:maven?n=0"]}, "expected a whole number from 1"),
         ({"systems": ["random", BEST_WORKER], "against": "worker:referee"}, "against: got 'worker:referee'"),
         ({"task": [{"name": "gymn"}]}, "'gym'"),
         ({"constrained": {"mavn": {}}}, "nearest is 'maven'"),
@@ -403,10 +387,9 @@ def test_what_a_kill_before_the_recipe_left_behind_is_no_hindrance_and_a_strange
 def test_a_folder_holds_what_it_was_told_and_no_other_evaluation(tmp_path: Path, adders: dict[str, Adder]) -> None:
     folder, config = tmp_path / "run", sums(tmp_path)
     run(config, folder)
-    assert holds(folder, config)
-    assert holds(folder, sums(tmp_path, budget={"calls": 3}, concurrency=2))
-    assert not holds(folder, sums(tmp_path, seed=1))
-    assert not holds(folder, sums(tmp_path, pool="other.toml"))
+    assert holds(folder, config) and holds(folder, sums(tmp_path, budget={"calls": 3}, concurrency=2))
+    for other in (sums(tmp_path, seed=1), sums(tmp_path, pool="other.toml")):
+        assert not holds(folder, other)
     assert not holds(tmp_path, config) and not holds(tmp_path / "new", config)
 
 
@@ -425,13 +408,7 @@ def test_a_run_that_is_resumed_elsewhere_says_what_is_different_there(
 
 
 @pytest.mark.parametrize(
-    ("name", "text"),
-    [
-        ("config.toml", "systems = ["),
-        ("config.toml", "sytems = ['a']"),
-        ("environment.json", "{"),
-        ("environment.json", "[]"),
-    ],
+    ("name", "text"), [("config.toml", "systems = ["), ("config.toml", "sytems = ['a']"), ("environment.json", "[]")]
 )
 def test_a_broken_folder_says_so(tmp_path: Path, adders: dict[str, Adder], name: str, text: str) -> None:
     run(sums(tmp_path), tmp_path / "run")
@@ -467,11 +444,6 @@ def again(folder: Path) -> Regraded:
     return asyncio.run(regrade(folder))
 
 
-def accuracies(folder: Path) -> dict[str, str]:
-    rows = csv.DictReader((folder / "table.csv").read_text("utf-8").splitlines())
-    return {row["system"]: row["accuracy"] for row in rows}
-
-
 def test_the_same_grader_moves_nothing_and_writes_nothing(folder: Path, adders: dict[str, Adder]) -> None:
     before = (folder / "table.json").read_bytes()
     done = again(folder)
@@ -479,37 +451,32 @@ def test_the_same_grader_moves_nothing_and_writes_nothing(folder: Path, adders: 
     assert (folder / "table.json").read_bytes() == before
     with JournalReader(folder / "journal.sqlite") as journal:
         assert len(list(journal.outcomes(history=True))) == 8
-    assert adders["ada"].asked == adders["bob"].asked == []
 
 
 def test_verdicts_that_moved_are_listed_the_tables_follow_and_the_old_ones_stay_in_the_journal(
     folder: Path, adders: dict[str, Adder], judge: Judge
 ) -> None:
-    before = again(folder).results
-    assert accuracies(folder) == {"worker:ada": "1.0", "worker:bob": "0.0"}
+    before = Results.load(folder)
     judge(lambda problem, _: Grade(None, note="no sandbox") if problem.id.endswith("3") else Grade(True, "7"))
     done = again(folder)
     assert done.graded == 7
     assert done.moves[0] == Move("worker:ada", "gsm8k", done.moves[0].problem, 0, True, None, "no sandbox")
     assert [(move.system, move.problem[-1], move.before, move.now) for move in done.moves[1:]] == [
-        ("worker:bob", "0", False, True),
-        ("worker:bob", "1", False, True),
-        ("worker:bob", "2", False, True),
+        *(("worker:bob", number, False, True) for number in "012"),
         ("worker:bob", "3", False, None),
     ]
-    assert accuracies(folder) == {"worker:ada": "1.0", "worker:bob": "1.0"}
+    rows = csv.DictReader((folder / "table.csv").read_text("utf-8").splitlines())
+    assert {row["system"]: row["accuracy"] for row in rows} == {"worker:ada": "1.0", "worker:bob": "1.0"}
     masked = [(one.system, one.note) for one in done.results.records if one.status == "ungraded"]
     assert masked == [("worker:ada", "no sandbox"), ("worker:bob", "no sandbox")]
     failed = [one.error for one in done.results.records if one.status == "failed"]
     assert failed == ["RateLimited: worker 'ada': too many"]  # what has no answer stays what it is
     for old, new in zip(before.records, done.results.records, strict=True):
-        kept = ("answer", "usage", "seconds", "rounds", "episode", "calls")
-        assert [getattr(old, name) for name in kept] == [getattr(new, name) for name in kept]
+        assert replace(new, correct=old.correct, status=old.status, extracted=old.extracted, note=old.note) == old
     with JournalReader(folder / "journal.sqlite") as journal:
         history = [one.record["correct"] for one in journal.outcomes(history=True)]
-    assert len(history) == 8 + 7
-    assert history[:8].count(True) == 3
-    assert adders["ada"].asked == adders["bob"].asked == []
+    assert (len(history), history[:8].count(True)) == (8 + 7, 3)
+    assert adders["ada"].asked == adders["bob"].asked == [], "nobody is called"
 
 
 def test_other_questions_than_those_that_were_asked_are_refused(folder: Path, tmp_path: Path) -> None:

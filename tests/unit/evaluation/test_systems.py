@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 
@@ -23,6 +23,7 @@ from openconductor.evaluation import systems
 from openconductor.evaluation.eval_config import EvalConfig, Spec, make_eval_config, read_spec
 from openconductor.evaluation.systems import (
     Lessons,
+    Sheet,
     System,
     Workshop,
     describe_pool,
@@ -34,9 +35,8 @@ from openconductor.evaluation.systems import (
 )
 from openconductor.gym.workers import gym_pool
 from openconductor.pool import Worker, WorkerPool
-from openconductor.protocols import CallContext, OnText
 from openconductor.tasks.gym import GymTask
-from openconductor.types import Budget, Completion, Message, Problem, Sampling
+from openconductor.types import Budget, Completion, Problem
 
 WORKERS = tuple(worker.name for _, worker in gym_pool())
 LESSONS = Lessons(
@@ -62,50 +62,31 @@ def make(spec: str, lessons: Lessons | None = None, **values: object) -> System:
 
 
 # ── Conductors ───────────────────────────────────────────────────────────────────────────────────────────────────────
-
-
 @pytest.mark.parametrize(
-    ("spec", "max_steps", "max_rounds", "budget"),
+    ("spec", "max_steps", "max_rounds", "budget", "asked_for"),
     [
-        ("conductor?rounds=2", 4, 2, None),
-        ("conductor?max_steps=1", 1, 1, None),
-        ("conductor?calls=7", 4, 1, Budget(calls=7)),
-        ("conductor?rounds=unlimited&calls=7", 4, None, Budget(calls=7)),
+        ("conductor?rounds=2&subtasks=false", 4, 2, None, ("subtasks", False)),
+        ("conductor?max_steps=1&access=binary", 1, 1, None, ("access", "binary")),
+        ("conductor?calls=7&examples=out", 4, 1, Budget(calls=7), ("examples", "out_of_distribution")),
+        ("conductor?rounds=unlimited&calls=7", 4, None, Budget(calls=7), ("subtasks", True)),
     ],
 )
-def test_an_option_of_the_conductor_overrules_the_recipe(
-    spec: str, max_steps: int, max_rounds: int | None, budget: Budget | None
+def test_an_option_of_the_conductor_overrules_the_recipe_and_changes_its_prompt(
+    spec: str, max_steps: int, max_rounds: int | None, budget: Budget | None, asked_for: tuple[str, object]
 ) -> None:
     made = make(spec)
     assert isinstance(made.orchestrator, Conductor)
     assert (made.orchestrator.max_steps, made.orchestrator.max_rounds, made.budget) == (max_steps, max_rounds, budget)
-
-
-@pytest.mark.parametrize(
-    ("spec", "said"),
-    [
-        ("conductor?subtasks=false", ("subtasks", False)),
-        ("conductor?access=binary", ("access", "binary")),
-        ("conductor?examples=out", ("examples", "out_of_distribution")),
-    ],
-)
-def test_a_prompted_conductor_is_asked_for_less(spec: str, said: tuple[str, object]) -> None:
-    made = make(spec)
-    assert isinstance(made.orchestrator, Conductor)
-    assert getattr(made.orchestrator.prompt, said[0]) == said[1]
+    assert getattr(made.orchestrator.prompt, asked_for[0]) == asked_for[1]
 
 
 class Closing:
     """A provider that knows whether it was closed."""
 
     identity = "closing"
+    closed = 0
 
-    def __init__(self) -> None:
-        self.closed = 0
-
-    async def complete(
-        self, messages: Sequence[Message], sampling: Sampling, *, call: CallContext, on_text: OnText | None = None
-    ) -> Completion:
+    async def complete(self, messages: object, sampling: object, *, call: object, on_text: object = None) -> Completion:
         raise NotImplementedError
 
     async def aclose(self) -> None:
@@ -155,27 +136,18 @@ def test_what_trains_gets_the_lessons() -> None:
     ("spec", "pool", "does_learn", "does_explore"),
     [
         ("conductor", "gym", False, False),
-        ("worker:jack", "gym", False, False),
         ("oracle_observed", "gym", False, False),
         ("consensus:jack", "gym", False, False),
         ("best_fixed", "gym", False, False),  # known there
         ("best_fixed", "pool.toml", True, False),
         ("routerdc", "gym", True, False),
         ("routerdc?router=trained.json", "gym", False, False),
-        ("smoothie", "gym", True, False),
         ("masrouter", "gym", True, True),
-        ("masrouter?controller=trained.json", "gym", False, False),
     ],
 )
 def test_who_learns_from_what(spec: str, pool: str, does_learn: bool, does_explore: bool) -> None:
     assert learns(read_spec(spec), config(pool=pool)) is does_learn
     assert explores(read_spec(spec), config(pool=pool)) is does_explore
-
-
-def test_the_explorer_tries_another_team_at_each_repeat() -> None:
-    explorer = workshop(seed=3).make(Spec("explorer")).orchestrator
-    drawn = {str(explorer.workflow("Sum 1 2.", sample=sample)) for sample in range(20)}  # type: ignore[attr-defined]
-    assert len(drawn) > 10
 
 
 # ── what is refused ──────────────────────────────────────────────────────────────────────────────────────────────────
@@ -185,27 +157,21 @@ def test_the_explorer_tries_another_team_at_each_repeat() -> None:
         ("conductor?subtask=false", "no option 'subtask'.*nearest: 'subtasks'"),
         ("conductor?subtasks=maybe", "subtasks 'maybe', expected true or false"),
         ("conductor?rounds=0", "rounds 0, expected a whole number from 1"),
-        ("conductor?rounds=true", "rounds True, expected"),
         ("conductor?rounds=unlimited", "expected calls=N beside"),
         ("conductor?one_worker=jac", "nearest is 'jack'"),
         ("conductor?access=some", "got 'some'"),
-        ("conductor?examples=few", "got 'few'"),
         ("conductor:jack", "got 'jack' behind conductor; expected 'conductor' and options"),
         ("planner", "expected planner:PROVIDER:MODEL"),
         ("worker", "no worker, expected worker:NAME"),
         ("worker:jac", "nearest is 'jack'"),
-        ("worker:jack?n=2", "no option 'n', expected one of none"),
         ("oracle:jack", "takes no name, got 'jack'; expected oracle"),
-        ("oracle_observed?n=1", "no option 'n'"),
         ("consensus", "no worker, expected consensus:NAME"),
         ("consensus:jack?observations=3", "no option 'observations'"),
-        ("random:jack", "takes no name, got 'jack'"),
         ("moa:jack?layer=1", "nearest: 'layers'"),
         ("moa:jack?layers=0", "expected a whole number from 1"),
         ("smoothie?mode=both", "expected 'independent' or 'dependent'"),
         ("routerdc?router=nowhere.json", "nowhere.json"),
         ("best_fixed?workflow=abc", "no option 'workflow', expected one of none"),
-        ("best_fixed?candidates=abc", "no option 'candidates'"),
         ("consensus:jack?key=len", "no option 'key', expected one of n"),
     ],
 )
@@ -215,17 +181,11 @@ def test_what_cannot_be_made_is_refused_with_its_name_and_the_reason(spec: str, 
     assert str(refused.value).startswith(f"system {spec!r}: ")
 
 
-def test_the_true_oracle_is_the_gyms_alone() -> None:
-    workshop().check(read_spec("oracle"))
+def test_what_can_be_made_passes_before_anything_is_learnt_and_the_true_oracle_is_the_gyms_alone() -> None:
+    for spec in ("routerdc", "smoothie?mode=independent", "masrouter?cost_weight=2", "consensus:jack", "oracle"):
+        workshop().check(read_spec(spec))
     with pytest.raises(ConfigError, match="expected oracle_observed"):
         workshop(pool="pool.toml").check(read_spec("oracle"))
-
-
-@pytest.mark.parametrize(
-    "spec", ["routerdc", "smoothie?mode=independent", "masrouter?cost_weight=2", "context:jack?max_tokens=9"]
-)
-def test_what_can_be_made_passes_before_anything_is_learnt(spec: str) -> None:
-    workshop().check(read_spec(spec))
 
 
 # ── workers and questions ────────────────────────────────────────────────────────────────────────────────────────────
@@ -258,7 +218,6 @@ def told(tmp_path: Path, **values: object) -> EvalConfig:
     return make_eval_config(values, where="test")
 
 
-# ── workers ──────────────────────────────────────────────────────────────────────────────────────────────────────────
 def test_the_constrained_setting_lays_limits_over_every_workers_own(tmp_path: Path) -> None:
     limits = {"big": {"body": {"reasoning_effort": "minimal"}}, "small": {"max_tokens": 5000}}
     pool = load_pool(told(tmp_path, setting="constrained", constrained=limits))
@@ -279,12 +238,7 @@ def test_a_pools_description_holds_what_answers_and_costs_depend_on_and_no_key(
     assert json.loads(json.dumps(described)) == described
     big = described[0]
     assert (big["ordinal"], big["name"], big["price"]) == (0, "big", {"input": "1.5", "output": "2", "cached": None})
-    assert big["sampling"] == {
-        "temperature": 0.2,
-        "max_tokens": 32000,
-        "seed": None,
-        "body": {"reasoning_effort": "high", "top_k": 5},
-    }
+    assert big["sampling"]["body"] == {"reasoning_effort": "high", "top_k": 5}  # type: ignore[index]
     assert described[1]["price"] is None
     assert "big-1" in str(big["identity"])
     assert "zebra-secret" not in json.dumps(described)
@@ -304,20 +258,17 @@ def test_a_digest_moves_with_everything_that_is_asked_or_right(monkeypatch: pyte
     assert digest(problem) == digests[0]
 
 
-def test_every_task_is_loaded_under_its_name_with_where_it_came_from(tmp_path: Path) -> None:
-    loaded = load_sheets(told(tmp_path, task=[{"name": "gsm8k", "path": str(tmp_path), "limit": 3}, {"name": "gym"}]))
-    assert list(loaded) == ["gsm8k", "gym"]
-    sheet = loaded["gsm8k"]
-    assert (len(sheet.problems), sheet.described["problems"]) == (3, 3)
-    assert "test.jsonl" in json.dumps(sheet.described["source"])
+def test_every_task_is_loaded_under_its_name_and_its_own_seed_goes_before_the_recipes(tmp_path: Path) -> None:
+    def loaded(seed: int | None, own: Mapping[str, object]) -> Mapping[str, Sheet]:
+        sums = {"name": "gsm8k", "path": str(tmp_path), "limit": 3}
+        return load_sheets(told(tmp_path, seed=seed, task=[sums, {"name": "gym", "limit": 5, **own}]))
 
-
-def test_a_tasks_own_seed_goes_before_the_recipes(tmp_path: Path) -> None:
-    def drawn(task: dict[str, object], **values: object) -> list[str]:
-        loaded = load_sheets(told(tmp_path, task=[{"name": "gym", "limit": 5, **task}], **values))
-        return [str(problem.question) for problem in loaded["gym"].problems]
-
-    assert drawn({"seed": 3}, seed=4) == drawn({}, seed=3) != drawn({}, seed=4)
+    sheets = loaded(None, {})
+    assert list(sheets) == ["gsm8k", "gym"]
+    assert (len(sheets["gsm8k"].problems), sheets["gsm8k"].described["problems"]) == (3, 3)
+    assert "test.jsonl" in json.dumps(sheets["gsm8k"].described["source"])
+    ours, theirs, others = (loaded(*one)["gym"].problems for one in ((4, {"seed": 3}), (3, {}), (4, {})))
+    assert ours == theirs != others
 
 
 @pytest.mark.parametrize("named", [{"task": [{"name": "gym"}, {"name": "math500"}]}, {"task": [{"name": "gsm8k"}]}])
@@ -336,13 +287,14 @@ def test_the_splits_of_a_folder_lie_side_by_side(tmp_path: Path) -> None:
     assert "train.jsonl" in json.dumps(sheet.described["source"])
 
 
-def test_questions_that_are_evaluated_are_not_learnt_from(tmp_path: Path) -> None:
-    recipe = told(tmp_path, learn={"split": "test"})
-    with pytest.raises(TaskError, match=r"4 of 4 questions are evaluated, too .*; expected others"):
-        load_learning(recipe, load_sheets(recipe).values())
-
-
-def test_data_to_learn_from_that_are_not_there_are_told_from_those_that_are_evaluated(tmp_path: Path) -> None:
-    recipe = told(tmp_path, learn={"path": str(tmp_path / "nowhere.jsonl")})
-    with pytest.raises(TaskError, match=r"learn, what .* \[learn\]\): .*nowhere\.jsonl"):
+@pytest.mark.parametrize(
+    ("learn", "said"),
+    [
+        ({"split": "test"}, r"4 of 4 questions are evaluated, too .*; expected others"),
+        ({"path": "nowhere.jsonl"}, r"learn, what .* \[learn\]\): .*nowhere\.jsonl"),
+    ],
+)
+def test_what_is_learnt_from_is_there_and_is_not_evaluated(tmp_path: Path, learn: dict[str, str], said: str) -> None:
+    recipe = told(tmp_path, learn=learn)
+    with pytest.raises(TaskError, match=said):
         load_learning(recipe, load_sheets(recipe).values())
