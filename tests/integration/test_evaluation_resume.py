@@ -290,6 +290,7 @@ def test_a_budget_that_is_spent_leaves_a_table_and_a_larger_one_goes_on(
         said = capsys.readouterr()
         assert f"paid {calls} calls" in said.err
         assert "goes on from there" in said.err
+        assert f"the table so far: {folder / 'table.md'}" in said.err
         assert said.out == ""
         watch.check()
         assert watch.asked.total() == calls  # to the call
