@@ -164,13 +164,6 @@ def test_wrong_usage_says_what_is_wrong_exits_with_2_and_leaves_nothing(
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_folder_of_another_evaluation_is_refused_with_what_differs(run, tmp_path: Path) -> None:  # noqa: F811
-    assert run(*SOME, "--out", str(tmp_path / "run")).code == 0
-    ran = run("eval", "random", "--limit", "4", "--out", str(tmp_path / "run"))
-    assert ran.code == 2
-    assert 'systems: got ["random"], expected ["worker:maven", "random"]' in ran.err
-
-
 def test_data_that_are_not_there_are_a_failure(run, tmp_path: Path) -> None:  # noqa: F811
     told = ("--task-path", f"gsm8k={tmp_path / 'nowhere.jsonl'}", "--out", str(tmp_path / "run"))
     ran = run("eval", "random", "--pool", nobody(tmp_path), *told)
