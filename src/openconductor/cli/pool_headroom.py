@@ -6,7 +6,6 @@ right where, who adds to whom, who could go, the oracle's lead with and without 
 
 from __future__ import annotations
 
-from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated
 
@@ -74,7 +73,7 @@ def headroom(  # noqa: PLR0913, PLR0917 - the options of a command
             hint="`openconductor pool check` says what each worker can do.",
         )
     if as_json:
-        matrix = asdict(measure.outcome_matrix(results.records))
+        matrix = measure.outcome_matrix(results.records)
         console.show_json({**found.to_json(), "matrix": matrix, "missing": results.missing, "folder": str(folder)})
     else:
         console.show(f"choosing the right worker for each question could gain {figures.gain(found)}")

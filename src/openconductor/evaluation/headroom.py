@@ -119,18 +119,6 @@ class Headroom:
         }
 
 
-@dataclass(frozen=True, slots=True)
-class Matrix:
-    """Who is right where: ``right[question][worker]`` is the share of right answers; None where none was decided.
-
-    A question is its task, id and kind.
-    """
-
-    workers: tuple[str, ...]
-    questions: tuple[tuple[str, str, str], ...]
-    right: tuple[tuple[float | None, ...], ...]
-
-
 def headroom(records: Iterable[Record], *, seed: int = 0, gains: Sequence[float] = GAINS) -> Headroom | None:
     """What the workers of a pool leave to gain (``gains``: in (0, 1]); None where none alone has a decided answer."""
     by_worker = _alone(records)
@@ -178,17 +166,17 @@ def headroom(records: Iterable[Record], *, seed: int = 0, gains: Sequence[float]
     )
 
 
-def outcome_matrix(records: Iterable[Record]) -> Matrix:
-    """The outcome matrix of workers alone; other systems are passed over."""
+def outcome_matrix(records: Iterable[Record]) -> dict[str, object]:
+    """Who is right where, as plain values: ``right[question][worker]`` is the share of right answers.
+
+    It is None where none was decided. A question is its task, id and kind; other systems than workers are passed over.
+    """
     by_worker = _alone(records)
     every = [record for of_one in by_worker.values() for record in of_one]
-    questions = tuple(dict.fromkeys((record.task, record.problem, record.kind) for record in every))
-    scores = {name: scores_by_problem(of_one) for name, of_one in by_worker.items()}
-    shares = (
-        tuple(fmean(each[task, one]) if (task, one) in each else None for each in scores.values())
-        for task, one, _ in questions
-    )
-    return Matrix(tuple(by_worker), questions, tuple(shares))
+    questions = list(dict.fromkeys((record.task, record.problem, record.kind) for record in every))
+    scores = [scores_by_problem(of_one) for of_one in by_worker.values()]
+    right = [[fmean(each[task, one]) if (task, one) in each else None for each in scores] for task, one, _ in questions]
+    return {"workers": list(by_worker), "questions": questions, "right": right}
 
 
 def questions_needed(gain: float, spread: float, *, power: float = 0.8) -> int:

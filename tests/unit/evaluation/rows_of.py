@@ -68,11 +68,6 @@ def results_of(
     expected: dict[str, int] | None = None,
 ) -> Results:
     """Results of records made by hand."""
-    config = EvalConfig(
-        name="by hand",
-        systems=tuple(systems),
-        task=tuple(TaskTable(task) for task in tasks),
-        repeats=repeats,
-        against=against,
-    )
+    asked = tuple(TaskTable(task) for task in tasks)
+    config = EvalConfig("by hand", tuple(systems), asked, repeats=repeats, against=against)
     return Results.of_records(config, found, workers=WORKERS, expected=expected)

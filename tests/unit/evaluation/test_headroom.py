@@ -65,9 +65,9 @@ def test_a_small_matrix_worked_out_by_hand() -> None:
 
 def test_the_matrix_has_a_row_a_question_and_none_where_nothing_was_decided() -> None:
     found = outcome_matrix(answers({"a": [[True, False], [None]], "b": [[True, None], [False]]}))
-    assert found.workers == ("a", "b")
-    assert [one[1] for one in found.questions] == ["q000", "q001"]
-    assert found.right == ((0.5, 1.0), (None, 0.0))
+    assert found["workers"] == ["a", "b"]
+    assert found["questions"] == [("t", "q000", ""), ("t", "q001", "")]
+    assert found["right"] == [[0.5, 1.0], [None, 0.0]]
 
 
 def test_luck_is_no_headroom_once_it_is_corrected() -> None:

@@ -57,16 +57,13 @@ PROBLEMS = [Problem(f"p{index}", f"What is {index} + 1?", str(index + 1), "sums"
 class Answers:
     """An orchestrator that answers from a table; counts how many questions are under way at once."""
 
-    def __init__(self, **answers: str | OpenConductorError) -> None:
+    def __init__(self, **answers: OpenConductorError) -> None:
         self._answers = answers
-        self.under_way = 0
-        self.most = 0
-        self.asked: list[tuple[Question, int]] = []
+        self.under_way = self.most = 0
 
     async def ask(
         self, question: Question, *, budget: Budget | None = None, on_event: OnEvent | None = None, sample: int = 0
     ) -> Episode:
-        self.asked.append((question, sample))
         self.under_way += 1
         self.most = max(self.most, self.under_way)
         number = int(str(question).split()[2])
@@ -75,12 +72,10 @@ class Answers:
                 await asyncio.sleep(0)
         finally:
             self.under_way -= 1
-        said = self._answers.get(f"p{number}", str(number + 1))
-        if isinstance(said, AuthFailed):
-            raise said
-        if isinstance(said, OpenConductorError):
-            return Episode(question, (), None, said, Usage(), 0.0)
-        return Episode(question, (), said, None, Usage(), 0.0)
+        error = self._answers.get(f"p{number}")
+        if isinstance(error, AuthFailed):
+            raise error
+        return Episode(question, (), None if error else str(number + 1), error, Usage(), 0.0)
 
 
 async def test_outcomes_come_in_the_order_of_the_problems_and_their_samples() -> None:
@@ -94,22 +89,20 @@ async def test_outcomes_come_in_the_order_of_the_problems_and_their_samples() ->
     assert all(outcome.correct for outcome in outcomes)
 
 
-@pytest.mark.parametrize(("concurrency", "expected"), [(1, 1), (3, 3), (64, 7)])
-async def test_no_more_episodes_are_under_way_than_allowed(concurrency: int, expected: int) -> None:
-    orchestrator = Answers()
-    await evaluate(orchestrator, PROBLEMS, ExactGrader(), concurrency=concurrency)
-    assert orchestrator.most == expected
+async def test_no_more_episodes_are_under_way_than_allowed() -> None:
+    for concurrency, expected in ((1, 1), (3, 3), (64, 7)):
+        orchestrator = Answers()
+        await evaluate(orchestrator, PROBLEMS, ExactGrader(), concurrency=concurrency)
+        assert orchestrator.most == expected
 
 
 async def test_failures_of_transport_and_grader_are_undecided() -> None:
+    failures = {"p1": SandboxError("no sandbox"), "p2": GradingError("no verdict"), "p3": KeyError("a bug")}
+
     class Picky(ExactGrader):
         async def grade(self, problem: Problem, answer: str) -> Grade:
-            if problem.id == "p1":
-                raise SandboxError("no sandbox")
-            if problem.id == "p2":
-                raise GradingError("no verdict")
-            if problem.id == "p3":
-                raise KeyError("a bug")
+            if problem.id in failures:
+                raise failures[problem.id]
             return await super().grade(problem, answer)
 
     outcomes = await evaluate(Answers(p0=RateLimited("too many")), PROBLEMS, Picky())

@@ -34,19 +34,14 @@ UNPRICED = Usage(input_tokens=10, output_tokens=5, unpriced_calls=1)
 
 
 # ── one row ──────────────────────────────────────────────────────────────────────────────────────────────────────────
-def test_single_answers_give_the_share_its_binomial_error_and_wilsons_interval() -> None:
+def test_the_error_is_clustered_by_problem_and_single_answers_have_wilsons_interval() -> None:
     row = make_row("conductor", "t", records(["+", "+", "+", "-"]), 1)
-    assert (row.n, row.k, row.accuracy) == (4, 1, 0.75)
+    assert (row.n, row.k, row.accuracy, row.pass_at_k) == (4, 1, 0.75, None)
     assert row.se == pytest.approx(0.25)  # sqrt(variance / n), variance = 3/4 * 1/4 * 4/3 = 1/4
     assert row.ci95 == pytest.approx(wilson_interval(3, 4))
-    assert row.pass_at_k is None
-
-
-def test_repeats_are_averaged_by_problem_and_the_error_is_clustered_by_it() -> None:
     # Means 1, 1/2, 0, 1: their mean is 5/8; squares of deviations (9 + 1 + 25 + 9) / 64, over 3, over 4.
     row = make_row("conductor", "t", records(["++", "+-", "--", "++"]), 2)
-    assert row.accuracy == 0.625
-    assert row.se == pytest.approx(math.sqrt(44 / 64 / 3 / 4))
+    assert (row.accuracy, row.se) == (0.625, pytest.approx(math.sqrt(44 / 64 / 3 / 4)))
     assert row.pass_at_k == 0.75  # at least one of two: 1, 1, 0, 1
 
 
