@@ -84,20 +84,10 @@ def test_json_is_one_document_with_every_column_and_what_was_spent(run, tmp_path
 
 
 def test_a_run_is_gone_on_with_by_its_folder_alone(run, tmp_path: Path) -> None:  # noqa: F811
-    folder = str(tmp_path / "run")
-    first = run(*SOME, "--seed", "3", "--out", folder, "--json").json()
-    paid = calls(tmp_path / "run")
-    again = run("eval", "--out", folder, "--json")
-    assert again.code == 0
-    assert again.json()["rows"] == first["rows"]
-    assert calls(tmp_path / "run") == paid
-
-
-def test_a_run_without_a_folder_gets_one_named_by_day_and_recipe(run, tmp_path: Path, monkeypatch) -> None:  # noqa: F811
-    monkeypatch.chdir(tmp_path)
-    assert run("eval", "random", "--limit", "2").code == 0
-    (folder,) = (tmp_path / "runs").iterdir()
-    assert re.fullmatch(r"\d{4}-\d\d-\d\d-eval", folder.name)
+    folder = tmp_path / "run"
+    first, paid = run(*SOME, "--out", str(folder), "--json").json(), calls(folder)
+    again = run("eval", "--out", str(folder), "--json")
+    assert (again.code, again.json()["rows"], calls(folder)) == (0, first["rows"], paid)
 
 
 def test_another_evaluation_of_the_day_gets_a_folder_of_its_own_and_each_is_found_again(
@@ -114,6 +104,7 @@ def test_another_evaluation_of_the_day_gets_a_folder_of_its_own_and_each_is_foun
 
     maven, jack = ("worker:maven", "--limit", "3"), ("worker:jack", "--limit", "3")
     assert [folder(*maven), folder(*jack), folder("random", "--limit", "3")] == ["eval", "eval-2", "eval-3"]
+    assert all(re.fullmatch(r"\d{4}-\d\d-\d\d-eval(-[23])?", one.name) for one in (tmp_path / "runs").iterdir())
     paid = calls(next((tmp_path / "runs").glob("*-eval-2")))
     assert [folder(*jack, "--budget-calls", "99"), folder(*maven)] == ["eval-2", "eval"]
     assert calls(next((tmp_path / "runs").glob("*-eval-2"))) == paid

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import tomllib
 from dataclasses import replace
 from decimal import Decimal
 from pathlib import Path
@@ -47,8 +46,9 @@ def made(**changes: object) -> EvalConfig:
 
 def test_a_recipe_that_is_written_down_loads_to_the_same(tmp_path: Path) -> None:
     path = tmp_path / "config.toml"
-    path.write_text(dump_eval_config(made()), encoding="utf-8")
-    assert load_eval_config(path) == made()
+    for config in (made(), make_eval_config({}, where="test")):
+        path.write_text(dump_eval_config(config), encoding="utf-8")
+        assert load_eval_config(path) == config
     assert made().budget.budget() == Budget(calls=3, dollars=Decimal("1.50"))
 
 
@@ -56,7 +56,6 @@ def test_the_defaults_are_the_gym_with_the_bundled_conductor_and_cost_nothing() 
     config = make_eval_config({}, where="test")
     assert (config.systems, config.pool, [task.name for task in config.task]) == (("conductor",), "gym", ["gym"])
     assert config.budget.budget() is None
-    assert make_eval_config(tomllib.loads(dump_eval_config(config)), where="again") == config
 
 
 @pytest.mark.parametrize(
@@ -172,11 +171,7 @@ def test_a_worker_of_the_pool_can_plan() -> None:
 
 @pytest.mark.parametrize(
     ("named", "said"),
-    [
-        (None, "expected --conductor provider:model"),
-        ("worker:jack", "from the pool file"),
-        ("checkpoints/step-100", "expected 'provider:model'"),
-    ],
+    [(None, "expected --conductor provider:model"), ("worker:jack", "from the pool file"), ("a/b", "'provider:model'")],
 )
 def test_a_url_without_a_provider_is_refused(named: str | None, said: str) -> None:
     with pytest.raises(ConfigError, match=said):

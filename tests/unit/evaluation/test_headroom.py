@@ -97,19 +97,16 @@ def test_what_could_not_be_decided_is_left_out_and_counted() -> None:
     assert (found.masked, found.workers[0].accuracy.value, found.workers[0].accuracy.masked) == (1, 1.0, 1)
 
 
-@pytest.mark.parametrize(("gain", "spread"), [(0.1, 0.3), (0.05, 0.2), (0.2, 0.3)])
-def test_so_many_questions_show_the_gain_four_times_in_five(gain: float, spread: float) -> None:
+def test_so_many_questions_show_the_gain_four_times_in_five() -> None:
     """Pairs of single answers that differ on a share ``spread`` of the questions, ``gain`` of them on balance."""
-    count = questions_needed(gain, spread)
-    differ = max(spread, gain)
-    seen = 0
-    for seed in range(300):
-        rng = random.Random(f"{seed}/{gain}")
-        draws = [rng.random() for _ in range(count)]
-        better = sum(draw < (differ + gain) / 2 for draw in draws)
-        worse = sum((differ + gain) / 2 <= draw < differ for draw in draws)
-        seen += better - worse > 1.96 * (better + worse) ** 0.5
-    assert 0.7 <= seen / 300 <= 0.9
+    for gain, spread in ((0.1, 0.3), (0.05, 0.2), (0.2, 0.3)):
+        count, seen, rng = questions_needed(gain, spread), 0, random.Random(f"{gain}")
+        for _ in range(300):
+            draws = [rng.random() for _ in range(count)]
+            better = sum(draw < (spread + gain) / 2 for draw in draws)
+            worse = sum((spread + gain) / 2 <= draw < spread for draw in draws)
+            seen += better - worse > 1.96 * (better + worse) ** 0.5
+        assert 0.7 <= seen / 300 <= 0.9
 
 
 # ── the best of several ──────────────────────────────────────────────────────────────────────────────────────────────
@@ -203,23 +200,15 @@ async def test_a_conductor_that_writes_the_oracles_workflows_is_as_right_as_the_
 
 
 async def test_an_invalid_plan_counts_as_wrong_and_in_validity() -> None:
-    whole, table = await table_of(Knowing()), await table_of(Knowing(fails_at="single"))
+    table = await table_of(Knowing(fails_at="single"))
     singles = sum(question.kind == "single" for question in draw_questions("test", QUESTIONS, seed=SEED))
+    right = table["accuracy"]["conductor"]
     assert table["validity"] == pytest.approx(1 - singles / QUESTIONS)
-    assert table["accuracy"]["conductor"] < whole["accuracy"]["conductor"]
-    assert table["accuracy_given_valid"] == pytest.approx(
-        table["accuracy"]["conductor"] * QUESTIONS / (QUESTIONS - singles)
-    )
-    assert table["mean_steps_by_kind"]["single"] is None
-    assert table["masked"] == 0
-
-
-async def test_a_conductor_without_any_valid_plan_is_wrong_everywhere() -> None:
+    assert table["accuracy_given_valid"] == pytest.approx(right * QUESTIONS / (QUESTIONS - singles))
+    assert (table["mean_steps_by_kind"]["single"], table["masked"]) == (None, 0)
     table = await table_of(lambda messages: "I would rather not.")
-    assert table["accuracy"]["conductor"] == 0.0
-    assert (table["validity"], table["accuracy_given_valid"], table["mean_steps"]) == (0.0, None, None)
-    assert (table["routing_entropy_bits"], dict(table["topology_share"])) == (0.0, {})
-    assert set(table["worker_share"].values()) == {0.0}
+    assert (table["accuracy"]["conductor"], table["validity"], table["accuracy_given_valid"]) == (0.0, 0.0, None)
+    assert (table["mean_steps"], table["routing_entropy_bits"], dict(table["topology_share"])) == (None, 0.0, {})
     json.dumps(table)
 
 
@@ -242,8 +231,5 @@ async def test_a_provider_that_always_fails_is_an_error_and_no_table(error: Exce
 
     with pytest.raises(type(error)):
         await table_of(fail)
-
-
-async def test_no_questions_are_refused() -> None:
     with pytest.raises(ConfigError, match="got 0"):
-        await gym_table(Conductor(Knowing(), pool=gym_pool()), questions=0)
+        await gym_table(Conductor(fail, pool=gym_pool()), questions=0)
