@@ -330,34 +330,25 @@ while True:
         limits=Limits(cpu_s=1, wall_s=6),
         runs=1,
     ),
-    "forks are counted": Attack(
-        """
-import os, time
+    **{
+        f"{name} are counted": Attack(
+            f"""
+import os, threading, time
 count = 0
 try:
     for count in range(300):
-        if os.fork() == 0:
-            time.sleep(30)
-            os._exit(0)
-except OSError:
+        {start}
+except (OSError, RuntimeError):
     pass
 if count > 40:
     print("GOT", count)
-""",
-    ),
-    "threads are counted": Attack(
-        """
-import threading, time
-started = 0
-try:
-    for started in range(300):
-        threading.Thread(target=time.sleep, args=(30,), daemon=True).start()
-except RuntimeError:
-    pass
-if started > 40:
-    print("GOT", started)
-""",
-    ),
+"""
+        )
+        for name, start in (
+            ("forks", "os.fork() or (time.sleep(30), os._exit(0))"),
+            ("threads", "threading.Thread(target=time.sleep, args=(30,), daemon=True).start()"),
+        )
+    },
     "3 GiB": Attack("data = b'x' * (3 << 30)\nprint('GOT', len(data))", verdicts=(Verdict.MEMORY,)),
     "memory a piece at a time": Attack(
         "pieces = []\nwhile True:\n    pieces.append(bytearray(b'x') * (1 << 22))",
@@ -418,13 +409,12 @@ print("GOT")
 """,
         verdicts=(Verdict.OUTPUT_LIMIT,),
     ),
-    "endless output": Attack("while True:\n    print('x' * 1000)", verdicts=(Verdict.OUTPUT_LIMIT,), outside=_short),
-    "endless errors": Attack(
-        "import sys\nwhile True:\n    sys.stderr.write('x' * 1000)", verdicts=(Verdict.OUTPUT_LIMIT,), outside=_short
-    ),
-    "endless reply": Attack(
-        "import os\nwhile True:\n    os.write(3, b'x' * 1000)", verdicts=(Verdict.OUTPUT_LIMIT,), outside=_short
-    ),
+    **{
+        f"endless {name}": Attack(
+            f"import os\nwhile True:\n    os.write({number}, b'x' * 1000)", (Verdict.OUTPUT_LIMIT,), outside=_short
+        )
+        for number, name in enumerate(("output", "errors", "reply"), start=1)
+    },
     "daemons": Attack(
         """
 import os, sys, time

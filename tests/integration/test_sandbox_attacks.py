@@ -18,7 +18,7 @@ import lazy_loader
 import pytest
 
 sys.path.insert(0, str(Path(__file__).parent))
-from sandbox_attacks import ATTACKS, Attack, World, fault, leftovers, world
+from sandbox_attacks import ATTACKS, World, fault, leftovers, world
 
 from openconductor.errors import SandboxError
 from openconductor.sandboxes import Limits, Run, Verdict, bubblewrap, session
@@ -124,16 +124,7 @@ def test_a_big_file_is_held_where_bubblewrap_cannot_size_a_file_system(
     assert (result.verdict, result.stdout) == (Verdict.OUTPUT_LIMIT, "")
 
 
-def test_a_sandbox_that_is_not_what_it_should_be_runs_nothing(
-    sandbox: BatchedSandbox, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(bubblewrap.BubblewrapSandbox, "_command", lambda self, limits: ["env"])
-    monkeypatch.setattr(bubblewrap, "PYTHON_FLAGS", ())
-    with pytest.raises(SandboxError, match="sandbox"):
-        bubblewrap.BubblewrapSandbox().run_now("print(1)", [Run()], limits=Limits())
-
-
-def test_a_sandbox_without_a_filter_is_refused(monkeypatch: pytest.MonkeyPatch, sandbox: BatchedSandbox) -> None:
+def test_a_sandbox_that_is_not_what_it_should_be_is_refused(sandbox: BatchedSandbox) -> None:
     state = {"pid": 1, "uid": 61184, "CapEff": "0", "CapPrm": "0", "NoNewPrivs": "1", "Seccomp": "2"}
     session.check(state, "bubblewrap")
     for name, value in {"pid": 7, "uid": 0, "CapEff": "c0", "CapPrm": "", "NoNewPrivs": "0", "Seccomp": "0"}.items():
@@ -142,19 +133,12 @@ def test_a_sandbox_without_a_filter_is_refused(monkeypatch: pytest.MonkeyPatch, 
 
 
 def test_the_limit_on_memory_counts_what_processes_share_once(sandbox: BatchedSandbox) -> None:
-    program = """
-import os, time
-data = bytearray(b"x") * (100 << 20)
-for _ in range(8):
-    if os.fork() == 0:
-        time.sleep(0.5)
-        os._exit(0)
-for _ in range(8):
-    os.wait()
-print("shared")
-"""
-    limits = Limits(cpu_s=10, memory_mb=300)
-    result = sandbox.run_now(program, [Run()], limits=limits)[0]
+    program = (
+        "import os, time\ndata = bytearray(b'x') * (100 << 20)\n"
+        "for _ in range(8):\n    if os.fork() == 0:\n        time.sleep(0.5)\n        os._exit(0)\n"
+        "for _ in range(8):\n    os.wait()\nprint('shared')"
+    )
+    (result,) = sandbox.run_now(program, [Run()], limits=Limits(cpu_s=10, memory_mb=300))
     assert (result.verdict, result.stdout) == (Verdict.OK, "shared\n")
 
 
@@ -207,31 +191,12 @@ bubblewrap.BubblewrapSandbox().run_now("import time\\ntime.sleep(60)", [Run()], 
         assert parent.stdout is not None
         parent.stdout.readline()
         deadline = time.monotonic() + 20
-        while "bwrap" not in (leftovers_text := _commands(outside.marker)) and time.monotonic() < deadline:
+        while leftovers(outside.marker) is None and time.monotonic() < deadline:
             time.sleep(0.02)
-        assert "bwrap" in leftovers_text
+        assert leftovers(outside.marker) is not None
         time.sleep(0.2)
         parent.kill()
     deadline = time.monotonic() + 10
     while (found := leftovers(outside.marker)) and time.monotonic() < deadline:
         time.sleep(0.02)
     assert found is None
-
-
-def _commands(marker: str) -> str:
-    found: list[str] = []
-    for folder in Path("/proc").iterdir():
-        try:
-            text = (folder / "cmdline").read_text("utf-8", "replace") if folder.name.isdigit() else ""
-        except OSError:
-            continue
-        if marker in text and "--seccomp" in text:
-            found.append(text.split("\0")[0])
-    return " ".join(found)
-
-
-def test_every_attack_is_a_program_that_compiles() -> None:
-    for attack in ATTACKS.values():
-        assert isinstance(attack, Attack)
-        filled = attack.program.replace("<<port>>", "1").replace("<<victim>>", "1").replace("<<parent>>", "1")
-        compile(filled, "attack", "exec")

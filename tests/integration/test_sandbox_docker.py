@@ -47,8 +47,6 @@ def test_a_program_runs_in_a_container(sandbox: DockerSandbox, tmp_path: Path) -
     assert second.stdout == "b /tmp [] True\n"
     assert not Path("/tmp/left").exists() and tmp_path.exists()
 
-
-def test_a_function_runs_in_a_container(sandbox: DockerSandbox) -> None:
     call = Run("", "f", [((3,), {}, False)])
     (result,) = sandbox.run_now("def f(n): return (n, {n})", [call], limits=Limits())
     assert (result.verdict, result.replies) == (Verdict.OK, (encode((3, {3})),))
@@ -63,3 +61,29 @@ def test_an_engine_that_gives_no_container_runs_nothing(sandbox: DockerSandbox, 
         with pytest.raises(SandboxError, match="expected process 1, alone in a namespace"):
             sandbox.run_now("print(1)", [Run()], limits=Limits())
         assert Path(canary.name).exists()
+
+
+def test_a_container_has_nothing_of_the_callers(sandbox: DockerSandbox, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("A_SECRET", "seen")
+    with DockerSandbox(image="some/image").launching(Limits(memory_mb=100, file_mb=7, processes=9)) as launch:
+        asked = " ".join(launch.command)
+    for option in (
+        *("run --rm --interactive --pull never --network none --read-only --user 65534:65534", "--cap-drop ALL"),
+        *("--security-opt no-new-privileges", "--memory 171m --memory-swap 171m", "--pids-limit 11", "--ipc none"),
+        "--tmpfs /tmp:rw,nosuid,nodev,mode=1777,size=7m,nr_inodes=2048",
+    ):
+        assert option in asked
+    assert " some/image python " in asked and "--volume" not in asked and "--mount" not in asked
+    assert "A_SECRET" not in launch.environment and "A_SECRET" not in asked
+    assert "private" not in launch.setup, "the default: a namespace of its own"
+    assert launch.same_python is False, "text is sent, for whatever Python is there"
+
+
+def test_an_engine_is_asked_whether_its_service_answers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with pytest.raises(SandboxError, match="docker or podman"):
+        DockerSandbox()
+    (tmp_path / "docker").write_text("#!/bin/sh\nexit 1\n")
+    (tmp_path / "docker").chmod(0o755)
+    with pytest.raises(SandboxError, match="service answers"):
+        DockerSandbox()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import subprocess
 import tempfile
-from collections.abc import Generator, Iterator
+from collections.abc import Generator, Iterator, Sequence
 from pathlib import Path
 
 import pytest
@@ -21,7 +21,7 @@ class Changed(BubblewrapSandbox):
 
     level = "changed"
 
-    def __init__(self, **changes: tuple[str, ...]) -> None:
+    def __init__(self, **changes: Sequence[str]) -> None:
         super().__init__()
         self._changes = {f"--{name.replace('_', '-')}": options for name, options in changes.items()}
 
@@ -53,42 +53,40 @@ def canary(tmp_path: Path) -> Iterator[Path]:
         process.kill()
 
 
-def refused(sandbox: BubblewrapSandbox) -> str:
-    with pytest.raises(SandboxError) as caught:
-        sandbox.run_now("print(1)", [Run()], limits=Limits())
-    return str(caught.value)
-
-
 def test_unchanged_it_works(canary: Path) -> None:
     (result,) = Changed(new_session=("--new-session",)).run_now("print(1)", [Run()], limits=Limits())
     assert (result.stdout, result.level) == ("1\n", "changed")
 
 
-def test_process_2_of_a_namespace_runs_nothing(canary: Path) -> None:
-    assert "got process 2, expected process 1, alone" in refused(Changed(as_pid_1=()))
-
-
-def test_without_a_namespace_of_processes_nothing_is_run(canary: Path) -> None:
-    """bubblewrap itself refuses to make anybody process 1 of no new namespace."""
-    assert refused(Changed(unshare_pid=()))
-    assert "expected process 1, alone" in refused(Changed(unshare_pid=(), as_pid_1=()))
-
-
-def test_a_folder_of_the_callers_at_tmp_is_not_emptied(canary: Path) -> None:
-    bound = Changed(remount_ro=("--bind", str(canary.parent), "/tmp", "--remount-ro"))
-    assert "with 1 things in it, expected an empty one" in refused(bound)
-
-
-def test_a_tmp_that_is_no_mount_is_not_worked_in(canary: Path) -> None:
-    folder = Changed(perms=("--dir", "/tmp", "--perms"), tmpfs=("--tmpfs", "/else", "--chdir"))
-    assert "of its own" in refused(folder)
-
-
-def test_where_proc_is_another_namespaces_nothing_is_run(canary: Path) -> None:
-    assert "expected process 1, alone" in refused(Changed(proc=("--ro-bind", "/proc")))
-
-
-def test_bubblewrap_that_fails_half_way_is_an_error_that_says_why(canary: Path) -> None:
-    said = refused(Changed(remount_ro=("--ro-bind", "/no/such/folder", "/x", "--remount-ro")))
-    assert "/no/such/folder" in said
-    assert "no-such-option" in refused(Changed(chdir=("--no-such-option", "--chdir")))
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"as_pid_1": ()}, "got process 2, expected process 1, alone"),
+        ({"unshare_pid": ()}, ""),  # bubblewrap itself refuses to make anybody process 1 of no new namespace
+        ({"unshare_pid": (), "as_pid_1": ()}, "expected process 1, alone"),
+        ({"remount_ro": ("--bind", "<<folder>>", "/tmp", "--remount-ro")}, "1 things in it, expected an empty one"),
+        ({"perms": ("--dir", "/tmp", "--perms"), "tmpfs": ("--tmpfs", "/else", "--chdir")}, "of its own"),  # no mount
+        ({"proc": ("--ro-bind", "/proc")}, "expected process 1, alone"),  # another namespace's
+        ({"remount_ro": ("--ro-bind", "/no/such/folder", "/x", "--remount-ro")}, "/no/such/folder"),
+        ({"seccomp": ("--sync-fd",)}, "and a system-call filter (Seccomp 2)"),
+        ({"chdir": ("--no-such-option", "--chdir")}, "no-such-option"),
+    ],
+    ids=[
+        "process 2",
+        "no namespace",
+        "neither",
+        "bound folder",
+        "no mount",
+        "other proc",
+        "no source",
+        "no filter",
+        "no option",
+    ],
+)
+def test_where_bubblewrap_does_something_else_nothing_is_run(
+    canary: Path, changes: dict[str, tuple[str, ...]], said: str
+) -> None:
+    filled = {name: [option.replace("<<folder>>", str(canary.parent)) for option in it] for name, it in changes.items()}
+    with pytest.raises(SandboxError) as caught:
+        Changed(**filled).run_now("print(1)", [Run()], limits=Limits())
+    assert said in str(caught.value)

@@ -22,36 +22,38 @@ def path(tmp_path: Path) -> Path:
 # ── one writer, other files ──────────────────────────────────────────────────────────────────────────────────────────
 def test_a_second_writer_is_refused_until_the_first_is_done(path: Path) -> None:
     with Journal(path) as journal:
-        with pytest.raises(JournalError, match="another writer"):
-            Journal(path)
-        with pytest.raises(JournalError, match="another writer"):
-            Journal(path)
+        for _ in range(2):
+            with pytest.raises(JournalError, match="another writer"):
+                Journal(path)
         journal(one_call())
         journal.flush()  # the refused ones did it no harm
     Journal(path).close()
 
 
 @pytest.mark.parametrize("reading", [False, True], ids=["writing", "reading"])
-@pytest.mark.parametrize("kind", ["text", "other database", "earlier version", "later version", "folder"])
-def test_a_file_that_is_no_journal_of_ours_is_refused_and_left_alone(path: Path, kind: str, reading: bool) -> None:
-    expected = {
-        "text": "no SQLite file",
-        "other database": "something else",
-        "earlier version": "version 4, expected 5: an earlier OpenConductor wrote it, and that one",
-        "later version": "version 99, expected 5: a later OpenConductor",
-        "folder": "open|no such file",
-    }
+@pytest.mark.parametrize(
+    ("kind", "expected"),
+    [
+        ("text", "no SQLite file"),
+        ("CREATE TABLE shopping (item TEXT)", "something else"),
+        ("PRAGMA user_version = 4", "version 4, expected 5: an earlier OpenConductor wrote it, and that one"),
+        ("PRAGMA user_version = 99", "version 99, expected 5: a later OpenConductor"),
+        ("folder", "open|no such file"),
+    ],
+)
+def test_a_file_that_is_no_journal_of_ours_is_refused_and_left_alone(
+    path: Path, kind: str, expected: str, reading: bool
+) -> None:
     if kind == "text":
         path.write_text("Dear diary, " * 500)
     elif kind == "folder":
         path.mkdir()
-    elif kind in ("earlier version", "later version"):
-        Journal(path).close()
-        rows(path, f"PRAGMA user_version = {4 if kind == 'earlier version' else 99}")
     else:
-        rows(path, "CREATE TABLE shopping (item TEXT)")
+        if kind.startswith("PRAGMA"):
+            Journal(path).close()
+        rows(path, kind)
     before = path.read_bytes() if path.is_file() else b""
-    with pytest.raises(JournalError, match=expected[kind]) as caught:
+    with pytest.raises(JournalError, match=expected) as caught:
         Journal.reading(path) if reading else Journal(path)
     assert str(path) in str(caught.value)
     assert path.is_dir() or path.read_bytes() == before
@@ -72,20 +74,16 @@ def test_a_journal_that_was_closed_is_one_file(path: Path) -> None:
     assert Path(f"{path}-lock").stat().st_size == 0
 
 
-def test_a_journal_is_found_again_from_another_working_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_path_may_hold_any_characters_and_the_working_folder_may_change(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    name = "run #1?mode=memory & 100%.sqlite"
     monkeypatch.chdir(tmp_path)
-    with Journal("journal.sqlite") as journal:
+    with Journal(name) as journal:
         (tmp_path / "elsewhere").mkdir()
         monkeypatch.chdir(tmp_path / "elsewhere")
         journal(one_call())
         journal.flush()
         assert len(list(journal.calls())) == 1
-
-
-def test_a_path_may_hold_any_characters(tmp_path: Path) -> None:
-    path = tmp_path / "run #1?mode=memory & 100%.sqlite"
-    with Journal(str(path)) as journal:
-        journal(one_call())
-    assert path.is_file()
-    with Journal.reading(path) as reader:
+    with Journal.reading(tmp_path / name) as reader:
         assert len(list(reader.calls())) == 1

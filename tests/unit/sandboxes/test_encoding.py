@@ -9,7 +9,7 @@ from collections import Counter, OrderedDict, defaultdict, namedtuple
 from enum import IntEnum
 
 import pytest
-from hypothesis import given
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from openconductor.sandboxes.encoding import MAX_HASHED, NotPlain, canonical, decode, encode
@@ -35,18 +35,19 @@ def same(one: object, other: object, **rules: bool) -> bool:
     return canonical(encode(one), **rules) == canonical(encode(other), **rules)
 
 
+@settings(suppress_health_check=[HealthCheck.too_slow])  # on a busy machine
 @given(values)
-def test_a_plain_value_comes_back_as_it_was(value: object) -> None:
-    back = decode(encode(value))
+def test_a_plain_value_is_one_line_of_json_and_comes_back_as_it_was(value: object) -> None:
+    text = encode(value)
+    assert "\n" not in text and text.isascii()
+    json.loads(text)
+    back = decode(text)
     assert back == value
     assert repr(back) == repr(value) or isinstance(value, (set, frozenset, dict, list, tuple))
-
-
-@given(values)
-def test_a_value_has_one_normal_form(value: object) -> None:
     assert same(value, value)
 
 
+@settings(suppress_health_check=[HealthCheck.too_slow])
 @given(values, values)
 def test_by_value_the_normal_forms_are_equal_exactly_where_python_says_so(one: object, other: object) -> None:
     assert same(one, other, by_value=True) is (one == other)
@@ -71,40 +72,23 @@ def test_any_text_is_a_value_or_is_refused(text: str) -> None:
             continue
 
 
-@given(values)
-def test_a_value_is_one_line_of_json(value: object) -> None:
-    text = encode(value)
-    assert "\n" not in text and text.isascii()
-    json.loads(text)
-
-
-@pytest.mark.parametrize(
-    "value", [math.inf, -math.inf, 10**4000, -(2**64), 0, -1, "\ud800", "é\0", b"\0", -0.0, 1e-320]
-)
+@pytest.mark.parametrize("value", [math.inf, -math.inf, 10**4000, -(2**64), -1, "\ud800", "é\0", b"\0", -0.0, 1e-320])
 def test_a_value_at_an_edge_comes_back(value: object) -> None:
     assert repr(decode(encode(value))) == repr(value)
 
 
-def test_a_number_longer_than_python_would_print_comes_back() -> None:
+def test_what_python_cannot_print_or_compare_comes_back() -> None:
     assert decode(encode(-(10**20_000))) == -(10**20_000)
-
-
-def test_nan_comes_back_and_equals_itself_in_normal_form() -> None:
     back = decode(encode(math.nan))
     assert isinstance(back, float) and math.isnan(back)
     assert same([math.nan], [-math.nan])
 
 
-def test_types_are_told_apart() -> None:
-    alike = [[1, 2], (1, 2), {1, 2}, frozenset({1, 2}), {1: 2}, [1.0, 2.0], [True, 2], "12", b"12"]
-    forms = {canonical(encode(value)) for value in alike}
-    assert len(forms) == len(alike)
-    assert not same(1, 1.0) and not same(1, True) and not same((1,), [1])
-
-
-def test_order_counts_in_sequences_alone() -> None:
+def test_types_and_the_order_of_sequences_are_told_apart() -> None:
+    alike = [[1, 2], (1, 2), {1, 2}, frozenset({1, 2}), {1: 2}, [1.0, 2.0], [True, 2], "12", b"12", [2, 1]]
+    assert len({canonical(encode(value)) for value in alike}) == len(alike)
     assert same({"a": 1, "b": 2}, {"b": 2, "a": 1}) and same({3, 1, 2}, {1, 2, 3})
-    assert not same([1, 2], [2, 1])
+    assert same([0.0, 0j], [-0.0, complex(-0.0, -0.0)]), "zero has no sign in normal form"
     assert list(decode(encode({"b": 1, "a": 2}))) == ["b", "a"]  # type: ignore[call-overload]
 
 
@@ -113,10 +97,6 @@ def test_by_value_numbers_and_kinds_of_sets_are_one() -> None:
         assert same(one, other, by_value=True)
     for one, other in [(2**53, 2.0**53 + 2), (1.5, 1), ((1,), [1]), ("1", 1), (None, 0), (1j, 1)]:
         assert not same(one, other, by_value=True)
-
-
-def test_zero_has_no_sign_in_normal_form() -> None:
-    assert same([0.0, 0j], [-0.0, complex(-0.0, -0.0)])
 
 
 def test_a_subclass_counts_as_what_it_extends_by_the_base_classs_methods() -> None:
@@ -153,21 +133,21 @@ def test_a_subclass_counts_as_what_it_extends_by_the_base_classs_methods() -> No
         assert back == plain and type(back) is type(plain)
 
 
-@pytest.mark.parametrize("value", [object(), range(3), iter([]), len, [object()], {1: set}, bytearray(b"x"), ...])
+class Claims:
+    """A class that claims to be an int."""
+
+    __class__ = int  # type: ignore[assignment]
+
+    def __index__(self) -> int:
+        return 1
+
+
+@pytest.mark.parametrize(
+    "value", [object(), range(3), iter([]), len, [object()], {1: set}, bytearray(b"x"), ..., Claims()]
+)
 def test_what_is_no_plain_value_is_refused_by_its_type(value: object) -> None:
     with pytest.raises(NotPlain, match=r"type|Not"):
         encode(value)
-
-
-def test_a_class_that_claims_to_be_an_int_is_refused() -> None:
-    class Liar:
-        __class__ = int  # type: ignore[assignment]
-
-        def __index__(self) -> int:
-            return 1
-
-    with pytest.raises(NotPlain, match="Liar"):
-        encode(Liar())
 
 
 def test_a_list_that_holds_itself_is_refused() -> None:
@@ -175,13 +155,6 @@ def test_a_list_that_holds_itself_is_refused() -> None:
     endless.append(endless)
     with pytest.raises(NotPlain, match="levels"):
         encode(endless)
-
-
-@pytest.mark.parametrize("text", ["[" * 100_000, '{"tuple": [' * 100_000, "[" * 100_000 + "]" * 100_000])
-def test_deep_text_is_refused_before_it_exhausts_the_stack(text: str) -> None:
-    for read in (decode, canonical):
-        with pytest.raises(NotPlain):
-            read(text)
 
 
 def test_values_chosen_to_collide_cost_nothing() -> None:
@@ -198,17 +171,18 @@ def test_values_chosen_to_collide_cost_nothing() -> None:
     "text",
     [
         *("", "1 2", "nul", "'a'", '{"set": 5}', '{"set": [1], "tuple": []}', "{}", '{"list": [1]}', '{"int": 7}'),
-        *('{"int": "x"}', '{"bytes": "xx"}', '{"complex": ["1", "2"]}', "9" * 5000),
-        '{"tuple": {"dict": [[1, 2]]}}',
+        *('{"int": "x"}', '{"bytes": "xx"}', '{"complex": ["1", "2"]}', '{"tuple": {"dict": [[1, 2]]}}', "9" * 5000),
+        *("[" * 100_000, '{"tuple": [' * 100_000, "[" * 100_000 + "]" * 100_000),
     ],
+    ids=range(17),
 )
-def test_a_text_that_is_no_encoding_is_refused(text: str) -> None:
+def test_a_text_that_is_no_encoding_or_too_deep_is_refused(text: str) -> None:
     for read in (decode, canonical):
         with pytest.raises(NotPlain):
             read(text)
 
 
-def test_a_key_that_cannot_be_hashed_is_refused() -> None:
-    for text in ('{"dict": [[[1], 1]]}', '{"set": [[1]]}', '{"dict": [1]}'):
-        with pytest.raises(NotPlain, match="cannot be a value"):
-            decode(text)
+@pytest.mark.parametrize("text", ['{"dict": [[[1], 1]]}', '{"set": [[1]]}', '{"dict": [1]}'])
+def test_a_key_that_cannot_be_hashed_is_refused(text: str) -> None:
+    with pytest.raises(NotPlain, match="cannot be a value"):
+        decode(text)

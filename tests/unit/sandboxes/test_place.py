@@ -1,4 +1,4 @@
-"""No folder but a sandbox's own is ever emptied, and no process but its own ended. Canaries say so."""
+"""No folder but a sandbox's own is ever worked in, and no process but its own ended. Canaries say so."""
 
 from __future__ import annotations
 
@@ -8,14 +8,17 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 
-from openconductor.sandboxes import place
+from openconductor.errors import SandboxError
+from openconductor.sandboxes import Limits, Run, Verdict, place
 from openconductor.sandboxes.place import Place, alone
+from openconductor.sandboxes.session import BOOTSTRAP, PYTHON_FLAGS, BatchedSandbox, Launch
 
 SLEEP = [sys.executable, "-c", "import time; time.sleep(600)"]
 
@@ -40,31 +43,30 @@ def scratch(tmp_path: Path) -> Path:
     return folder
 
 
-def pretended(**changes: object) -> SimpleNamespace:
-    """``posix``, with changes; whoever would kill somebody with it fails the test."""
+class Placed(BatchedSandbox):
+    """The supervisor as a plain process, which works wherever a test wants."""
 
-    def never(*arguments: object) -> None:
-        raise AssertionError(f"a signal was sent: {arguments}")
+    level = "placed"
 
-    return SimpleNamespace(**{**vars(posix), "kill": never, "killpg": never, **changes})
+    def __init__(self, scratch: Path | str, *, private: bool = False) -> None:
+        super().__init__()
+        setup = {"scratch": str(scratch), "private": private}
+        self._launch = Launch((sys.executable, *PYTHON_FLAGS, "-c", BOOTSTRAP), setup)
+
+    @contextmanager
+    def launching(self, limits: Limits) -> Generator[Launch, None, None]:
+        yield self._launch
 
 
 @pytest.mark.parametrize("private", [True, False])
-def test_the_machines_folder_of_temporary_files_is_no_place(canary: Path, private: bool) -> None:
-    with pytest.raises(SystemExit, match="of its own"):
-        Place(tempfile.gettempdir(), private=private)
-
-
-@pytest.mark.parametrize("private", [True, False])
-def test_a_folder_that_holds_something_is_no_place(canary: Path, private: bool) -> None:
-    with pytest.raises(SystemExit, match="of its own"):
-        Place(str(canary.parent), private=private)
-
-
-def test_a_folder_of_our_name_that_holds_something_is_no_place(canary: Path, scratch: Path) -> None:
+@pytest.mark.parametrize("kind", ["temporary files", "full", "full, of our name"])
+def test_a_folder_of_somebody_elses_is_no_place(canary: Path, scratch: Path, kind: str, private: bool) -> None:
     (scratch / "precious").write_text("kept")
-    with pytest.raises(SystemExit, match="with 1 things in it"):
-        Place(str(scratch), private=False)
+    folder = {"temporary files": tempfile.gettempdir(), "full": canary.parent, "full, of our name": scratch}[kind]
+    with pytest.raises(SystemExit, match="of its own"):
+        Place(str(folder), private=private)
+    with pytest.raises(SandboxError, match="of its own"):
+        Placed(folder, private=private).run_now("print(1)", [Run()], limits=Limits())
     assert (scratch / "precious").read_text() == "kept"
 
 
@@ -85,46 +87,53 @@ def test_a_folder_that_was_not_made_for_a_sandbox_is_no_place(scratch: Path, tmp
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="namespaces are Linux's")
-def test_a_place_is_private_only_for_process_1_that_is_alone(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert alone() is False
-    for pid, link, listing, wanted in [
+@pytest.mark.parametrize(
+    ("pid", "link", "listing", "wanted"),
+    [
         (1, "1", ["1", "meminfo", "self"], True),
         (1, "1", ["1", "2", "self"], False),  # the first process of somebody's container
         (1, "4711", ["1", "4711"], False),  # /proc shows another namespace than this process's
         (7, "7", ["1", "7"], False),
-    ]:
-        told = {"getpid": lambda pid=pid: pid, "readlink": lambda path, link=link: link}
-        monkeypatch.setattr(place, "os", pretended(**told, listdir=lambda path, listing=listing: listing))
-        assert alone() is wanted
+    ],
+)
+def test_a_place_is_private_only_for_process_1_that_is_alone(
+    monkeypatch: pytest.MonkeyPatch, pid: int, link: str, listing: list[str], wanted: bool
+) -> None:
+    told = {"getpid": lambda: pid, "readlink": lambda path: link, "listdir": lambda path: listing}
+    monkeypatch.setattr(place, "os", SimpleNamespace(**{**vars(posix), **told}))
+    assert alone() is wanted
 
 
 def test_an_empty_folder_is_no_private_place_where_it_is_no_mount(
     scratch: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    with pytest.raises(SandboxError, match="expected process 1, alone in a namespace"):
+        Placed(scratch, private=True).run_now("print(1)", [Run()], limits=Limits())
     monkeypatch.setattr(place, "alone", lambda: True)
     with pytest.raises(SystemExit, match="of its own"):
         Place(str(scratch), private=True)
 
 
-def test_everybody_is_ended_by_process_1_of_a_private_place_alone(
-    scratch: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    sent: list[tuple[int, int]] = []
-    for private, pid, first, wanted in [
+@pytest.mark.parametrize(
+    ("private", "pid", "first", "wanted"),
+    [
         (True, 1, 7, [(-1, 9)]),
         (True, 2, 7, []),
         (False, 1, 7, [(7, 9), (7, 9)]),
         *((False, 5, number, []) for number in (1, 0, -1)),  # cannot be a child's
-    ]:
-        monkeypatch.setattr(place, "alone", lambda: True)
-        monkeypatch.setattr(Place, "_is_mounted", lambda self, folder: True)
-        there = Place(str(scratch), private=private)
-        sent.clear()
-        send = lambda *told: sent.append(told)  # noqa: E731
-        with monkeypatch.context() as patch:
-            patch.setattr(place, "os", SimpleNamespace(getpid=lambda pid=pid: pid, kill=send, killpg=send))
-            there.end_everybody(first)
-        assert sent == wanted
+    ],
+)
+def test_everybody_is_ended_by_process_1_of_a_private_place_alone(
+    scratch: Path, monkeypatch: pytest.MonkeyPatch, private: bool, pid: int, first: int, wanted: list[tuple[int, int]]
+) -> None:
+    monkeypatch.setattr(place, "alone", lambda: True)
+    monkeypatch.setattr(Place, "_is_mounted", lambda self, folder: True)
+    there, sent = Place(str(scratch), private=private), list[tuple[int, ...]]()
+    with monkeypatch.context() as patch:
+        told = SimpleNamespace(getpid=lambda: pid, kill=lambda *to: sent.append(to), killpg=lambda *to: sent.append(to))
+        patch.setattr(place, "os", told)
+        there.end_everybody(first)
+    assert sent == wanted
 
 
 def test_a_group_is_ended_and_nobody_else(canary: Path, scratch: Path) -> None:
@@ -153,3 +162,36 @@ def test_a_folder_that_a_run_has_touched_is_not_used_again_and_nothing_in_it_is_
             (scratch / "left").unlink()
     assert there.untouched() is (touch == "nothing")
     assert touch != "a file" or (scratch / "left").exists()
+
+
+def test_a_link_that_a_program_put_in_the_folders_place_is_not_worked_in(canary: Path, scratch: Path) -> None:
+    program = f"import os\nos.rmdir({str(scratch)!r})\nos.symlink({str(canary.parent)!r}, {str(scratch)!r})"
+    with pytest.raises(SandboxError, match="placed sandbox"):  # the second run's sandbox finds the link and stops
+        Placed(scratch).run_now(program, [Run(), Run()], limits=Limits())
+
+
+def test_what_a_program_leaves_running_in_its_group_is_ended_and_nobody_else(canary: Path, scratch: Path) -> None:
+    program = (
+        "import os, time\nreader, writer = os.pipe()\nif os.fork() == 0:\n"
+        "    os.close(1), os.close(2)\n    os.write(writer, b'x')\n    time.sleep(600)\n"
+        "os.read(reader, 1)\nprint(os.getsid(0))"
+    )
+    (result,) = Placed(scratch).run_now(program, [Run()], limits=Limits())
+    assert result.verdict is Verdict.OK
+    deadline = time.monotonic() + 20
+    while (left := members(int(result.stdout))) and time.monotonic() < deadline:
+        continue  # killed, and perhaps not gone yet
+    assert left == []
+
+
+def members(session: int) -> list[str]:
+    """The processes of a session that have not ended."""
+    found: list[str] = []
+    for status in Path("/proc").glob("[0-9]*/stat"):
+        try:
+            fields = status.read_text().rpartition(")")[2].split()
+        except OSError:
+            continue
+        if int(fields[3]) == session and fields[0] != "Z":
+            found.append(status.parent.name)
+    return found
