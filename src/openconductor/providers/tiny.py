@@ -3,27 +3,15 @@
 A checkpoint folder holds ``model.safetensors``, ``config.json``, ``tokenizer.json`` and ``conductor.json`` (how the
 Conductor was trained to be asked). Sources: arXiv 2407.10671 section 2.2 (the architecture), 2104.09864 (rotary
 positions). Not covered: rotary scaling, sliding windows, activations other than SiLU, chat templates other than the
-messages' contents in a row (each is a ConfigError).
-
-What is asked at the same time is generated together: calls that come while a batch runs are the next batch. A request's
-tokens do not depend on its batch: greedy ones by arithmetic (but for the rounding of floats, some 1e-6 of a logit),
-sampled ones because each request draws from a generator of its own.
+messages' contents in a row (each is a ConfigError). ``batching`` says how calls become batches.
 """
 
 from __future__ import annotations
 
-import asyncio
 import json
-import math
-import os
 import time
-from collections import deque
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
-from dataclasses import dataclass, field, fields
-from functools import cache
-from hashlib import blake2b
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Literal, Self, TypeVar, cast
 
@@ -33,13 +21,12 @@ from pydantic import NonNegativeInt, PositiveInt
 from safetensors.numpy import load_file  # pyright: ignore[reportUnknownVariableType]
 from threadpoolctl import threadpool_limits  # pyright: ignore[reportMissingTypeStubs]
 from tokenizers import Tokenizer
-from tokenizers.decoders import DecodeStream
 
 from openconductor.config import shorten, validate
-from openconductor.errors import ConfigError, ContextTooLong, WorkerError, WorkerTimeout
+from openconductor.errors import ConfigError
 from openconductor.prompt import PromptOptions
-from openconductor.protocols import CallContext, OnText
-from openconductor.types import Completion, Message, Sampling, Usage
+from openconductor.providers.batching import BatchingProvider, Row
+from openconductor.types import Sampling
 
 WEIGHTS = "model.safetensors"
 PLAIN_CHAT = "{% for message in messages %}{{ message['content'] }}{% endfor %}"
@@ -52,8 +39,6 @@ Ids = NDArray[np.int64]
 Floats = NDArray[np.float32]
 Cache = list[Floats]
 """Keys and values of each layer, each [B, K, P, D]: B sequences, K key/value heads, P positions, D units a head."""
-Reply = str | Completion | WorkerError
-"""What the thread sends: a piece of text, the end, or the failure."""
 
 
 # ── the model ────────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -231,38 +216,11 @@ def _tokenizer(path: Path) -> Tokenizer:
 
 
 # ── the provider ─────────────────────────────────────────────────────────────────────────────────────────────────────
-@dataclass(slots=True, eq=False)
-class _Request:
-    """One call under way; made by its event loop, then filled in by the thread."""
-
-    prompt: list[int]
-    limit: int
-    temperature: float
-    draws: np.random.Generator | None
-    stream: DecodeStream | None = None
-    loop: asyncio.AbstractEventLoop = field(default_factory=asyncio.get_running_loop)
-    replies: asyncio.Queue[Reply] = field(default_factory=asyncio.Queue[Reply])
-    over: bool = False
-    ids: list[int] = field(default_factory=list[int])
-    streamed: int = 0
-    seconds: float = 0.0
-
-    def reply(self, said: Reply) -> None:
-        with suppress(RuntimeError):  # the loop has closed, and nobody waits any more
-            self.loop.call_soon_threadsafe(self.replies.put_nowait, said)
-
-
-@cache
-def _thread(process: int) -> ThreadPoolExecutor:
-    """The one thread of a process that generates (two on all cores are ten times slower); a fork has its own."""
-    return ThreadPoolExecutor(1, f"openconductor-tiny-{process}")
-
-
-class TinyProvider:
+class TinyProvider(BatchingProvider):
     """A trained Conductor, read from its checkpoint folder, that runs in this process, on one thread.
 
-    Any number of event loops may call at once, and stay free. ``sampling`` and ``prompt_options`` are what the
-    checkpoint was trained with, and what ``Conductor`` takes for its defaults. What runs here costs 0 dollars a call.
+    ``sampling`` and ``prompt_options`` are what the checkpoint was trained with, and what ``Conductor`` takes for its
+    defaults.
 
     Attributes:
         folder: where it was read from.
@@ -275,149 +233,67 @@ class TinyProvider:
         ConfigError: a file is missing, malformed, or does not fit the others; the message names it.
     """
 
-    prices_itself = True
-    may_be_blank = True
-
     def __init__(self, path: str | Path) -> None:
         self.folder = Path(path)
         self._checkpoint = Checkpoint.read(self.folder)
-        described, model = self._checkpoint.described, (self.folder / WEIGHTS).stat()
+        described, shape, model = self._checkpoint.described, self._checkpoint.shape, (self.folder / WEIGHTS).stat()
         self.prompt_options: PromptOptions = described.prompt
         self.sampling = Sampling(max_tokens=described.max_tokens)
         self.max_steps = described.max_steps
         self.identity = f"tiny {self.folder.resolve()} {model.st_size} {model.st_mtime_ns}"
-        self._waiting: deque[_Request] = deque()
+        super().__init__(
+            "tiny",  # for all checkpoints: two threads on all cores are ten times slower
+            positions=shape.max_position_embeddings,
+            max_tokens=described.max_tokens,
+            ends=(shape.eos_token_id,),
+            batch=MAX_BATCH,
+        )
 
-    async def complete(
-        self, messages: Sequence[Message], sampling: Sampling, *, call: CallContext, on_text: OnText | None = None
-    ) -> Completion:
-        """Complete the conversation; ``on_text`` gets the text of each token.
+    def __repr__(self) -> str:
+        return f"TinyProvider({str(self.folder)!r})"
 
-        Greedy where the temperature is None or 0. Otherwise the draws are keyed by ``sampling.seed`` (None is 0), the
-        prompt, and the call's sample, round, step and attempt: the same call draws the same text.
-
-        A completion may be blank: that is what the model wrote, and no failure. It ends with ``finish_reason`` "length"
-        at ``sampling.max_tokens`` (None: the checkpoint's), or at the model's last position. ``usage.seconds`` is the
-        call's share of the time that its batches took.
-
-        Raises:
-            ContextTooLong: the prompt leaves no position for a token.
-            WorkerTimeout: ``call.deadline`` passed; the request leaves its batch at the next token.
-            WorkerError: a message has parts (images), which this model cannot read; or the computation failed.
-            ConfigError: the temperature is negative or no number, ``max_tokens`` is below 1, or there is a ``body``.
-        """
-        request = self._request(messages, sampling, call)
-        if on_text is not None:
-            request.stream = DecodeStream(skip_special_tokens=True)
-        self._waiting.append(request)
-        # Not at once: whoever asks in the same turn of the loop gets into the same batch.
-        request.loop.call_soon(_thread(os.getpid()).submit, self._work)
-        scope = asyncio.timeout_at(call.deadline)
-        try:
-            async with scope:
-                while isinstance(said := await request.replies.get(), str):
-                    if on_text is not None:
-                        on_text(said)
-        except TimeoutError:
-            if not scope.expired():  # on_text's own
-                raise
-            raise WorkerTimeout("no whole completion by the deadline") from None
-        finally:
-            request.over = True
-        if isinstance(said, WorkerError):
-            raise said
-        return said
-
-    def _request(self, messages: Sequence[Message], sampling: Sampling, call: CallContext) -> _Request:
-        described, positions = self._checkpoint.described, self._checkpoint.shape.max_position_embeddings
-        limit = described.max_tokens if sampling.max_tokens is None else sampling.max_tokens
-        temperature = sampling.temperature or 0.0
-        if any(message.parts for message in messages):
-            raise WorkerError("got a message with parts (images), expected text alone", retryable=False)
+    def _check_body(self, sampling: Sampling) -> None:
         if sampling.body:
             raise ConfigError(f"sampling.body: got {dict(sampling.body)!r}; a checkpoint that runs here takes none")
-        if limit < 1:
-            raise ConfigError(f"sampling.max_tokens: got {limit}, expected at least 1")
-        if not 0 <= temperature < math.inf:
-            raise ConfigError(f"sampling.temperature: got {temperature}, expected a number of at least 0")
-        text = "".join(message.content for message in messages)
-        prompt = self._checkpoint.tokenizer.encode(text, add_special_tokens=False).ids
-        if not prompt:
-            raise WorkerError(f"{self.folder}: the prompt is empty, expected some text", retryable=False)
-        if len(prompt) >= positions:
-            raise ContextTooLong(f"{self.folder}: a prompt of {len(prompt)} tokens, expected at most {positions - 1}")
-        draws = None
-        if temperature:  # random numbers of its own: the same whenever and beside whatever it is made
-            key = f"{sampling.seed or 0}/{call.sample}/{call.round}/{call.step}/{call.attempt}/{text}"
-            digest = blake2b(key.encode("utf-8", "surrogatepass"), digest_size=16, person=b"onnx-lm").digest()
-            draws = np.random.Generator(np.random.PCG64(int.from_bytes(digest, "big")))
-        return _Request(prompt, min(limit, positions - len(prompt)), temperature, draws)
 
-    def _work(self) -> None:
-        """Generate what waits, in the thread: it comes here once a call, and finds nothing where a batch was whole."""
-        batch = [self._waiting.popleft() for _ in range(min(MAX_BATCH, len(self._waiting)))]
-        if not batch:
-            return
-        try:
-            with threadpool_limits(1, "blas"):
-                generate(self._checkpoint, [request for request in batch if not request.over])
-        except Exception as error:  # noqa: BLE001 - the thread's boundary: else its callers would wait for ever
-            failure = WorkerError(f"{self.folder}: {type(error).__name__}: {error}")
-            failure.__cause__ = error
-            for request in batch:
-                request.reply(failure)
+    def _tokens(self, row: Row) -> list[int]:
+        text = "".join(message.content for message in row.messages)
+        return self._checkpoint.tokenizer.encode(text, add_special_tokens=False).ids
 
+    def _decoded(self, ids: Sequence[int]) -> str:
+        return self._checkpoint.tokenizer.decode(list(ids), skip_special_tokens=True)
 
-def generate(checkpoint: Checkpoint, rows: list[_Request]) -> None:
-    """Complete all requests together and reply to each as it ends; prompts are padded on the left.
-
-    The others go on without a row that is over or whose caller has gone.
-    """
-    longest = max((len(row.prompt) for row in rows), default=0)
-    padding = [longest - len(row.prompt) for row in rows]
-    pad = checkpoint.shape.pad_token_id
-    ids = np.array([[pad] * less + row.prompt for less, row in zip(padding, rows, strict=True)], np.int64)
-    mask = np.array([[0] * less + [1] * (longest - less) for less in padding], np.int64)
-    places = np.maximum(np.cumsum(mask, axis=-1) - 1, 0)
-    cache = checkpoint.empty_cache(len(rows))
-    while rows:
-        started = time.perf_counter()
-        logits, cache = checkpoint.step(ids, mask, places, cache)
-        tokens = _choose(logits, rows)
-        share = (time.perf_counter() - started) / len(rows)
-        for row, token in zip(rows, tokens.tolist(), strict=True):
-            row.seconds += share
-            _take(checkpoint, row, token)
-        kept = [index for index, row in enumerate(rows) if not row.over]
-        rows = [rows[index] for index in kept]
-        ids, places = tokens[kept, None], places[kept, -1:] + 1
-        mask = np.hstack((mask[kept], np.ones_like(ids)))
-        cache = [held[kept] for held in cache]
+    def _generate(self, rows: list[Row]) -> None:
+        """Complete all requests together; prompts are padded on the left, and a row that is over leaves."""
+        checkpoint, longest = self._checkpoint, max(len(row.prompt) for row in rows)
+        padding = [longest - len(row.prompt) for row in rows]
+        pad = checkpoint.shape.pad_token_id
+        ids = np.array([[pad] * less + row.prompt for less, row in zip(padding, rows, strict=True)], np.int64)
+        mask = np.array([[0] * less + [1] * (longest - less) for less in padding], np.int64)
+        places = np.maximum(np.cumsum(mask, axis=-1) - 1, 0)
+        cache = checkpoint.empty_cache(len(rows))
+        with threadpool_limits(1, "blas"):
+            while rows:
+                started = time.perf_counter()
+                logits, cache = checkpoint.step(ids, mask, places, cache)
+                tokens = _choose(logits, rows)
+                share = (time.perf_counter() - started) / len(rows)
+                for row, token in zip(rows, tokens.tolist(), strict=True):
+                    row.seconds += share
+                    self._take(row, token)
+                kept = [index for index, row in enumerate(rows) if not row.over]
+                rows = [rows[index] for index in kept]
+                ids, places = tokens[kept, None], places[kept, -1:] + 1
+                mask = np.hstack((mask[kept], np.ones_like(ids)))
+                cache = [held[kept] for held in cache]
 
 
-def _choose(logits: Floats, rows: Sequence[_Request]) -> Ids:
+def _choose(logits: Floats, rows: Sequence[Row]) -> Ids:
     """The next token of each row [B]: the likeliest, or one drawn from the softmax at the row's temperature."""
     tokens: Ids = logits.argmax(axis=1)
     for index, row in enumerate(rows):
         if row.draws is not None:
             scaled = logits[index].astype(np.float64)
-            mass = np.exp((scaled - scaled.max()) / row.temperature).cumsum()
+            mass = np.exp((scaled - scaled.max()) / (row.sampling.temperature or 1.0)).cumsum()
             tokens[index] = min(int((mass <= row.draws.random() * mass[-1]).sum()), len(mass) - 1)
     return tokens
-
-
-def _take(checkpoint: Checkpoint, row: _Request, token: int) -> None:
-    """Add a token to a row: send its text if it is streamed, and the completion if it is the last."""
-    row.ids.append(token)
-    ended = token == checkpoint.shape.eos_token_id
-    if row.stream is not None and not ended and (piece := row.stream.step(checkpoint.tokenizer, token)):
-        row.streamed += len(piece)
-        row.reply(piece)
-    if not ended and len(row.ids) < row.limit:
-        return
-    row.over = True
-    text = checkpoint.tokenizer.decode(row.ids[:-1] if ended else row.ids, skip_special_tokens=True)
-    if row.stream is not None and (rest := text[row.streamed :]):
-        row.reply(rest)
-    usage = Usage(input_tokens=len(row.prompt), output_tokens=len(row.ids), seconds=row.seconds)
-    row.reply(Completion(text, usage=usage, finish_reason="stop" if ended else "length"))

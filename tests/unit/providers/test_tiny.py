@@ -29,13 +29,13 @@ from safetensors.numpy import save_file
 from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, pre_tokenizers
 
 from openconductor.conductor import Conductor
-from openconductor.errors import ConfigError, ContextTooLong, WorkerError, WorkerTimeout
+from openconductor.errors import ConfigError, ContextTooLong, Rejected, WorkerError, WorkerTimeout
 from openconductor.gym.bundled import bundled_folder
 from openconductor.gym.questions import draw_questions
 from openconductor.pool import Worker, WorkerPool
 from openconductor.prompt import PromptOptions, render_prompt
 from openconductor.protocols import CallContext
-from openconductor.providers import resolve, tiny
+from openconductor.providers import resolve
 from openconductor.providers.tiny import MAX_BATCH, Checkpoint, TinyProvider
 from openconductor.types import Completion, Message, Sampling
 
@@ -250,8 +250,8 @@ async def test_a_completion_ends_at_the_callers_limit_the_checkpoints_or_the_las
         (Message("user", "abc"), Sampling(temperature=-1.0), ConfigError, "temperature: got -1"),
         (Message("user", "abc"), Sampling(temperature=float("nan")), ConfigError, "temperature: got nan"),
         (Message("user", "abc"), Sampling(body={"top_p": 0.5}), ConfigError, "top_p"),
-        (Message("user", "abc", ({"type": "image_url"},)), GREEDY, WorkerError, "text alone"),
-        (Message("user", ""), GREEDY, WorkerError, "empty"),
+        (Message("user", "abc", ({"type": "image_url"},)), GREEDY, Rejected, "text alone"),
+        (Message("user", ""), GREEDY, Rejected, "empty"),
         (Message("user", "a" * POSITIONS), GREEDY, ContextTooLong, "60 tokens, expected at most 59"),
     ],
 )
@@ -295,13 +295,13 @@ async def test_what_a_listener_raises_ends_the_call_alone(provider: TinyProvider
 def batches(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """The sizes of the batches that are generated from now on."""
     sizes: list[int] = []
-    generate = tiny.generate
+    generate = TinyProvider._generate
 
-    def counted(checkpoint: Checkpoint, requests: list[Any]) -> None:
-        sizes.append(len(requests))
-        generate(checkpoint, requests)
+    def counted(provider: TinyProvider, rows: list[Any]) -> None:
+        sizes.append(len(rows))
+        generate(provider, rows)
 
-    monkeypatch.setattr(tiny, "generate", counted)
+    monkeypatch.setattr(TinyProvider, "_generate", counted)
     return sizes
 
 
@@ -340,12 +340,10 @@ async def test_a_cancelled_call_leaves_its_batch(endless: TinyProvider) -> None:
 
 
 async def test_a_call_ends_at_its_deadline(endless: TinyProvider) -> None:
-    now = asyncio.get_running_loop().time()
+    now, worker = asyncio.get_running_loop().time(), Worker(endless, name="local", sampling=Sampling(max_tokens=900_000))
     with pytest.raises(WorkerTimeout, match="deadline"):
-        await ask(endless, "abc", Sampling(max_tokens=900_000), CallContext(deadline=now + 0.1))
-    with pytest.raises(WorkerTimeout):
-        await ask(endless, "abc", call=CallContext(deadline=now))
-    assert len((await ask(endless, "abc", Sampling(max_tokens=3))).text) == 3, "neither holds up the next batch"
+        await worker.complete([Message("user", "abc")], call=CallContext(deadline=now + 0.1))
+    assert len((await ask(endless, "abc", Sampling(max_tokens=3))).text) == 3, "it does not hold up the next batch"
 
 
 def test_several_event_loops_may_ask_at_once_and_one_that_ends_early_disturbs_nobody(
