@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import datetime as dt
 import gc
-import gzip
 import ipaddress
 import json
 import ssl
@@ -370,19 +369,6 @@ async def test_a_request_that_may_have_been_read_is_never_sent_a_second_time() -
             await ask(provider)
         await asyncio.sleep(0.05)
     assert len(server.requests) == 2
-
-
-async def test_a_packed_answer_is_read_and_its_connection_kept() -> None:
-    async def packs(server: Server, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        while True:
-            server.requests.append(await read_request(reader))
-            writer.write(answer(gzip.compress(BODY), extra="Content-Encoding: gzip\r\n"))
-
-    async with serve(packs) as server, client(f"http://127.0.0.1:{server.port}/v1") as provider:
-        for _ in range(2):
-            assert (await ask(provider)).text == "4"
-    assert server.opened == 1
-    assert server.requests[0][1]["accept-encoding"] == "gzip"
 
 
 async def test_a_server_that_refuses_a_request_before_it_has_read_it_is_heard() -> None:

@@ -242,7 +242,7 @@ async def test_a_tool_that_is_late_is_cut_off_at_the_deadline_and_the_session_li
     async with provider:
         with pytest.raises(WorkerTimeout, match="by the deadline"):
             await ask(provider, deadline_s=2.5 if by == "deadline_s" else None)
-        session = await (await provider._sessions.get()).opened
+        session = await (await provider._held.get()).opened
         assert (await session.call_tool("shout", {"text": "still here"})).content[0].text == "STILL HERE!"
 
 
@@ -251,7 +251,7 @@ async def test_a_cancelled_call_ends_at_once_and_the_session_lives_on(over: str)
     async with serving() as url:
         provider: Any = create("mcp", "sleep", **({"url": url} if over == "HTTP" else {"command": COMMAND}))
         async with provider:
-            session = await (await provider._sessions.get()).opened
+            session = await (await provider._held.get()).opened
             task = asyncio.create_task(ask(provider))
             await asyncio.sleep(0.1)
             task.cancel()

@@ -515,7 +515,7 @@ async def test_the_key_is_not_among_what_the_frames_of_a_failure_hold() -> None:
     for answer in (says({}, status=500), bytes_on_the_wire(b""), bytes_on_the_wire(b"no"), hangs(), says({})):
         error = await failure(answer, timeout_s=0.5)
         shown = traceback.TracebackException.from_exception(error, capture_locals=True)
-        frames = [frame for frame in shown.stack if "providers" in frame.filename]
+        frames = [frame for frame in shown.stack if "openconductor/providers" in frame.filename]
         assert any(frame.name == "complete" for frame in frames)
         assert KEY not in str([frame.locals for frame in frames])
 

@@ -323,7 +323,7 @@ async def test_any_model_of_the_library_is_held_to_a_finish_reason(stream: bool)
 
     provider = PydanticAIProvider("m", vendor="anthropic", base_url="http://127.0.0.1:1")
     provider._open = lambda: (FunctionModel(stream_function=says_so) if stream else TestModel(), NoClient())  # type: ignore[method-assign, assignment, return-value]
-    provider._models._make = provider._open
+    provider._held._make = provider._open
     with pytest.raises(errors.TruncatedResponse, match="without a finish reason"):
         await provider.complete(HELLO, Sampling(), call=CallContext(), on_text=print if stream else None)
     await provider.aclose()

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import html
 import json
+import os
 import re
 from collections.abc import Mapping
 from datetime import UTC, datetime
@@ -49,59 +50,46 @@ _NUMBER = re.compile(r"[0-9]{1,9}(\.[0-9]+)?")
 _SMALL = str.maketrans(ascii_uppercase, ascii_lowercase)
 
 
-class Secret:
-    """A key that prints as nothing, and that takes itself out of what a server says.
+_keys: set[str] = set()
+"""The keys that were read in this process; no excerpt shows one."""
 
-    ``Secret("")`` is no key, and hides nothing.
+
+def key_of(variable: str | None) -> str:
+    """The key that an environment variable holds, which no excerpt shows from now on; "" where none is named.
+
+    Raises:
+        AuthFailed: the variable is not set, or holds what no header can.
     """
-
-    __slots__ = ("_value",)
-
-    def __init__(self, value: str = "") -> None:
-        self._value = value
-
-    def __bool__(self) -> bool:
-        return bool(self._value)
-
-    def __repr__(self) -> str:
-        return "Secret()"
-
-    def reveal(self) -> str:
-        """The key itself, for the header that carries it."""
-        return self._value
-
-    def hide(self, text: str) -> str:
-        """The text with ``[key]`` where the key stood: as it is, URL-quoted, escaped or in base64, whole or a piece.
-
-        >>> Secret("sk-0123456789abcdef").hide("wrong key: SK-0123456789ABC…")
-        'wrong key: [key]…'
-        """
-        value = self._value
-        if not value:
-            return text
-        small = text.translate(_SMALL)  # not lower(), which can change the length
-        shown = list(text)
-        for form in {*forms(value), repr(value)[1:-1], html.escape(value), value.encode().hex()}:
-            width = min(len(form), WINDOW)
-            windows = {form.lower()[start : start + width] for start in range(len(form) - width + 1)}
-            for start in range(len(small) - width + 1):
-                if small[start : start + width] in windows:
-                    shown[start : start + width] = "\0" * width
-        return re.sub("\0+", "[key]", "".join(shown))
+    if variable is None:
+        return ""
+    key = os.environ.get(variable, "").strip()
+    if not key:
+        raise errors.AuthFailed(f"the environment variable {variable} is not set; expected a key")
+    if not (key.isascii() and key.isprintable() and " " not in key):
+        raise errors.AuthFailed(f"the key in {variable} has characters that no header can hold")
+    _keys.add(key)
+    return key
 
 
-NO_SECRET = Secret()
+def _without(key: str, text: str) -> str:
+    """The text with ``[key]`` where the key stood: as it is, URL-quoted, escaped or in base64, whole or a piece.
 
-
-def failure(status: int, raw: bytes, *, wait: float | None = None, secret: Secret = NO_SECRET) -> errors.WorkerError:
-    """The error that a status other than 2xx and its body stand for.
-
-    Args:
-        status: the HTTP status.
-        raw: the body, or the start of it.
-        wait: what Retry-After named, in seconds.
-        secret: the key, to be kept out of the message.
+    >>> _without("sk-0123456789abcdef", "wrong key: SK-0123456789ABC…")
+    'wrong key: [key]…'
     """
+    small = text.translate(_SMALL)  # not lower(), which can change the length
+    shown = list(text)
+    for form in {*forms(key), repr(key)[1:-1], html.escape(key), key.encode().hex()}:
+        width = min(len(form), WINDOW)
+        windows = {form.lower()[start : start + width] for start in range(len(form) - width + 1)}
+        for start in range(len(small) - width + 1):
+            if small[start : start + width] in windows:
+                shown[start : start + width] = "\0" * width
+    return re.sub("\0+", MARK, "".join(shown))
+
+
+def failure(status: int, raw: bytes, *, wait: float | None = None) -> errors.WorkerError:
+    """The error of a status other than 2xx and (the start of) its body; ``wait`` is what Retry-After named."""
     try:
         data: object = json.loads(raw)
     except (ValueError, RecursionError):
@@ -109,14 +97,14 @@ def failure(status: int, raw: bytes, *, wait: float | None = None, secret: Secre
     if isinstance(data, list) and data:  # Gemini wraps its errors in a list
         data = cast("list[object]", data)[0]
     words, code = _error_words(cast(Json, data)) if isinstance(data, dict) else ("", "")
-    return _classify(status, code, excerpt(words or raw, secret), wait)
+    return _classify(status, code, excerpt(words or raw), wait)
 
 
-def error_object(data: Json, *, secret: Secret) -> errors.WorkerError:
+def error_object(data: Json) -> errors.WorkerError:
     """The error that an error object under status 200 stands for; its own code counts as the status if it is one."""
     words, code = _error_words(data)
     status = int(code) if code.isdecimal() and 400 <= int(code) < 600 else 200
-    return _classify(status, code, excerpt(words or repr(data), secret), None)
+    return _classify(status, code, excerpt(words or repr(data)), None)
 
 
 def _error_words(data: Json) -> tuple[str, str]:
@@ -149,16 +137,18 @@ def _classify(status: int, code: str, words: str, wait: float | None) -> errors.
     return errors.Rejected(said, status=status)
 
 
-def excerpt(words: str | bytes, secret: Secret = NO_SECRET) -> str:
+def excerpt(words: str | bytes) -> str:
     """A server's words without keys, on one line, without characters that steer a terminal, and short.
 
-    Without the worker's own, in any form and any piece of it; without the environment's others; without what has the
-    shape of somebody's.
+    Without those that were read here, in any form and any piece of them; without the environment's others; without what
+    has the shape of somebody's.
     """
     start = words[: 4 * SCANNED_CHARACTERS]
     text = start.decode("utf-8", "replace") if isinstance(start, bytes) else start
     line = " ".join("".join(character if character.isprintable() else " " for character in text).split())
-    line = secret.hide(line[:SCANNED_CHARACTERS])
+    line = line[:SCANNED_CHARACTERS]
+    for key in tuple(_keys):
+        line = _without(key, line)
     for other in secrets_of_environment():
         for form in forms(other):
             line = line.replace(form, MARK)

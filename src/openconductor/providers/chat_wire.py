@@ -16,7 +16,7 @@ from typing import Any, cast
 
 from openconductor import errors
 from openconductor.protocols import OnText
-from openconductor.providers.chat_failures import NO_SECRET, Secret, error_object, excerpt
+from openconductor.providers.chat_failures import error_object, excerpt
 from openconductor.types import Completion, FinishReason, Message, Sampling, Usage
 
 Json = Mapping[str, object]
@@ -31,14 +31,14 @@ MAX_TOKENS = 10**9
 _REASONS: Mapping[FinishReason, Sequence[str]] = {
     "stop": ("stop", "end_turn", "stop_sequence", "eos", "eos_token"),
     "length": ("length", "max_tokens", "model_length"),
-    "tool_calls": ("tool_calls", "function_call", "tool_use"),
+    "tool_calls": ("tool_calls", "tool_call", "function_call", "tool_use"),
     "content_filter": ("content_filter", "refusal", "safety", "sensitive"),  # Gemini adds ": REASON"
 }
 _FINISH: Mapping[str, FinishReason] = {theirs: ours for ours, reasons in _REASONS.items() for theirs in reasons}
 _CUT = ("error", "abort", "network_error", "insufficient_system_resource")
 
 _ENCODE = json.JSONEncoder(allow_nan=False, separators=(",", ":")).encode
-_DECODE = json.JSONDecoder().raw_decode  # json.loads would guess the encoding of each event anew
+_DECODE = json.JSONDecoder().decode  # json.loads would guess the encoding of each event anew
 
 
 # ── the request ──────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -151,18 +151,16 @@ class Reply:
 
     Attributes:
         on_text: gets each piece of text of a stream, and the text of a body once that is known to be whole.
-        secret: the key, to be kept out of messages that quote the server.
         usage: what the server has reported as used; None is not known. It stands also where the answer fails.
     """
 
     on_text: OnText | None = None
-    secret: Secret = NO_SECRET
     usage: Usage | None = None
     text: list[str] = field(default_factory=list[str])
     reasoning: list[str] = field(default_factory=list[str])
-    refusal: list[str] = field(default_factory=list[str])
+    refusal: str = ""
     tool_calls: list[dict[str, object]] = field(default_factory=list[dict[str, object]])
-    finish: str | None = None
+    finish: str = ""
     _calls: dict[int, dict[str, object]] = field(default_factory=dict[int, dict[str, object]])
     _heard: int = 0
     _halves: IncrementalDecoder = field(default_factory=lambda: IncrementalDecoder("replace"))
@@ -177,7 +175,7 @@ class Reply:
         """
         if not raw.strip():
             raise errors.EmptyResponse("status 200 and an empty body", status=200)
-        self._add(read_object(raw, secret=self.secret), "message")
+        self._add(read_object(raw), "message")
 
     def event(self, data: bytes) -> bool:
         """Take in the data of one event of a stream; returns whether it was the last.
@@ -190,7 +188,7 @@ class Reply:
         data = data.strip()
         if data == b"[DONE]":
             return True
-        if data and (text := self._add(read_object(data, secret=self.secret), "delta")) and self.on_text is not None:
+        if data and (text := self._add(read_object(data), "delta")) and self.on_text is not None:
             self._heard += len(text)
             self.on_text(text)
         return False
@@ -199,25 +197,27 @@ class Reply:
         """The whole answer, of a call that took ``seconds`` and sent ``body_sent``.
 
         Raises:
-            TruncatedResponse: no finish reason was given.
+            TruncatedResponse: no finish reason was given, or one that says that the server broke off.
             Refused: the worker refused, or a filter left nothing.
             EmptyResponse: there is neither text nor a tool call, and no token limit was reached.
-            MalformedResponse: the finish reason is not known.
+            MalformedResponse: the finish reason is not known, so that nobody can say whether the answer is whole.
         """
         self._say("", final=True)
-        text = "".join(self.text)
-        finish = finish_reason(self.finish, len(text), self.secret)
+        text, given = "".join(self.text), excerpt(self.finish)
+        finish = _FINISH.get(self.finish.lower().partition(":")[0].strip())
+        if finish is None:
+            if self.finish and self.finish.lower() not in _CUT:
+                words = f"unknown finish reason {given!r}; expected one of {', '.join(sorted(_FINISH))}"
+                raise errors.MalformedResponse(words, status=200, retryable=False)
+            why = f"the server broke off (finish reason {given!r})"
+            why = why if given else "the response ended without a finish reason"
+            raise errors.TruncatedResponse(f"{why}, after {len(text)} characters of text", status=200)
         if not (self.tool_calls or text.strip()) and (finish != "length" or self.refusal):
-            given = excerpt(self.finish or "", self.secret)
-            if self.refusal:
-                raise errors.Refused(f"the worker refused: {excerpt(''.join(self.refusal), self.secret)}", status=200)
-            if finish == "content_filter":
-                raise errors.Refused(
-                    f"a content filter left nothing of the answer (finish reason {given!r})", status=200
-                )
-            raise errors.EmptyResponse(
-                f"status 200, finish reason {given!r}, and neither text nor tool call", status=200
-            )
+            if self.refusal or finish == "content_filter":
+                words = excerpt(self.refusal) or "a content filter left nothing of the answer"
+                raise errors.Refused(f"the worker refused: {words} (finish reason {given!r})", status=200)
+            words = f"status 200, finish reason {given!r}, and neither text nor tool call"
+            raise errors.EmptyResponse(words, status=200)
         thought = "".join(self.reasoning).encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
         if self.on_text is not None and (unheard := text[self._heard :]):
             self.on_text(unheard)
@@ -231,21 +231,20 @@ class Reply:
             self.usage = used
         if data.get("error") or data.get("object") == "error":
             raise self._error(data)
-        choice = _first_choice(data, required=part == "message", secret=self.secret)
+        choice = _first_choice(data, required=part == "message")
         if choice is None:
             return ""
-        if isinstance(finish := choice.get("finish_reason"), str) and finish:
-            self.finish = finish
+        self.finish = _text(choice, "finish_reason") or self.finish
         said: _Node | None = choice.get(part)
         if isinstance(said, dict):
             return self._take(said)
         if said is None and part == "delta":
             return ""
-        raise _garbage(f"`{part}` of a choice", choice, self.secret)
+        raise _garbage(f"`{part}` of a choice", choice)
 
     def _error(self, data: Json) -> errors.WorkerError:
         """The failure that an error object stands for: in the middle of an answer it is one that was cut."""
-        error = error_object(data, secret=self.secret)
+        error = error_object(data)
         if self.text or self.reasoning or self.refusal or self.tool_calls:
             if not isinstance(error, errors.Refused | errors.ContextTooLong):
                 words = f"the server broke off: {error.message}"
@@ -255,14 +254,12 @@ class Reply:
 
     def _take(self, said: _Node) -> str:
         content = said.get("content")
-        text, thought = (content, "") if isinstance(content, str) else _texts(content, self.secret)
-        thought += _text(said, "reasoning_content") or _text(
-            said, "reasoning"
-        )  # DeepSeek, vLLM; OpenRouter, newer vLLM
+        text, thought = (content, "") if isinstance(content, str) else _texts(content)
+        # DeepSeek and vLLM say the one; OpenRouter and newer vLLM the other
+        thought += _text(said, "reasoning_content") or _text(said, "reasoning")
         if thought:
             self.reasoning.append(thought)
-        if refusal := _text(said, "refusal"):
-            self.refusal.append(refusal)
+        self.refusal += _text(said, "refusal")
         calls: Sequence[_Node] | None = said.get("tool_calls")
         for position, call in enumerate(calls if isinstance(calls, list) else ()):
             if isinstance(call, dict):
@@ -277,69 +274,40 @@ class Reply:
             self.text.append(text)
         return text
 
-    def _take_call(self, call: _Node, position: int) -> None:
+    def _take_call(self, piece: _Node, position: int) -> None:
         """Lay a piece of a tool call onto what is known of it: names are set, arguments grow.
 
         A piece with an id and a name of its own begins another call, also under an index that was there before: some
         servers (Gemini) give one index to all calls of a stream.
         """
-        index = call.get("index")
-        index = index if isinstance(index, int) else position
-        given = _inner(call, "function")
-        known = self._calls.get(index)
-        if known is None or (given.get("name") and call.get("id") and known.get("id") not in (None, call.get("id"))):
+        index: int = piece["index"] if isinstance(piece.get("index"), int) else position
+        given, known = _inner(piece, "function"), self._calls.get(index)
+        if known is None or (given.get("name") and piece.get("id") and known.get("id") not in (None, piece["id"])):
             known = self._calls[index] = {}
             self.tool_calls.append(known)
-        if "function" in call:
-            named = cast("dict[str, object]", known.setdefault("function", {}))
-            for name, piece in given.items():
-                before = named.get(name)
-                grows = name == "arguments" and isinstance(before, str) and isinstance(piece, str)
-                named[name] = f"{before}{piece}" if grows else (piece if piece is not None else before)
-        known |= {
-            name: value for name, value in call.items() if name not in ("function", "index") and value is not None
-        }
+        before = cast("dict[str, Any]", known.get("function", {}))
+        arguments = _text(before, "arguments") + _text(given, "arguments")
+        known |= {name: value for name, value in piece.items() if name != "index" and value is not None}
+        if "function" in known:
+            known["function"] = before | {name: value for name, value in given.items() if value is not None}
+            if "arguments" in given or arguments:
+                known["function"] |= {"arguments": arguments}
 
 
-def read_object(raw: bytes, *, secret: Secret = NO_SECRET) -> Json:
+def read_object(raw: bytes) -> Json:
     """A JSON object, or the MalformedResponse or TruncatedResponse that says what stood there instead."""
-    raw, why, cut = raw.removeprefix(BOM_UTF8).strip(), "no object, or more than one", False
+    raw, why, cut = raw.removeprefix(BOM_UTF8).strip(), "no object", False
     try:
-        text = raw.decode()
-        data, end = _DECODE(text)
-        if end == len(text) and text[0] == "{":
-            return data
-    except json.JSONDecodeError as error:
-        why = str(error)
-        cut = error.pos >= len(error.doc) or error.msg.startswith("Unterminated string") or raw[-1:] != b"}"
+        data: object = _DECODE(raw.decode())
+        if isinstance(data, dict):
+            return cast(Json, data)
     except (ValueError, RecursionError) as error:
-        why, cut = type(error).__name__, raw[-1:] != b"}"
+        why = str(error) if isinstance(error, json.JSONDecodeError) else type(error).__name__
+        ended = isinstance(error, json.JSONDecodeError) and error.pos >= len(error.doc)
+        cut = ended or (raw[-1:] != b"}" and not why.startswith("Extra data")) or why.startswith("Unterminated")
     if cut and raw[:1] == b"{":
         raise errors.TruncatedResponse(f"JSON cut after {len(raw)} bytes", status=200)
-    raise errors.MalformedResponse(f"expected a JSON object, got {excerpt(raw, secret)!r} ({why})", status=200)
-
-
-def finish_reason(reason: str | None, characters: int, secret: Secret = NO_SECRET) -> FinishReason:
-    """Our word for a server's finish reason; ``characters`` of text had come.
-
-    Raises:
-        TruncatedResponse: there is none, or it says that the server broke off.
-        MalformedResponse: it is not known, so that nobody can say whether the answer is whole.
-    """
-    if reason is None:
-        words = f"the response ended without a finish reason, after {characters} characters of text"
-        raise errors.TruncatedResponse(words, status=200)
-    known = _FINISH.get(reason) or _FINISH.get(reason.lower().partition(":")[0].strip())
-    if known is not None:
-        return known
-    if reason.lower() in _CUT:
-        words = f"the server broke off (finish reason {reason!r}) after {characters} characters of text"
-        raise errors.TruncatedResponse(words, status=200)
-    raise errors.MalformedResponse(
-        f"unknown finish reason {excerpt(reason, secret)!r}; expected one of {', '.join(sorted(_FINISH))}",
-        status=200,
-        retryable=False,
-    )
+    raise errors.MalformedResponse(f"expected a JSON object, got {excerpt(raw)!r} ({why})", status=200)
 
 
 def read_usage(usage: Json) -> Usage:
@@ -374,36 +342,30 @@ def _text(node: _Node, name: str) -> str:
     return value if isinstance(value, str) else ""
 
 
-def _first_choice(data: _Node, *, required: bool, secret: Secret) -> _Node | None:
-    choices: Sequence[_Node] | None = data.get("choices")
-    if isinstance(choices, list) and choices:
-        for choice in choices:
-            if not isinstance(choice, dict):
-                break
-            if choice.get("index") in (0, None):
-                return choice
-        else:
-            return None
-    elif not required and choices in (None, []):
+def _first_choice(data: _Node, *, required: bool) -> _Node | None:
+    choices: Sequence[object] | None = data.get("choices")
+    if not required and choices in (None, []):
         return None  # a keep-alive or a usage chunk
-    raise _garbage("`choices`", data, secret)
+    if not isinstance(choices, list) or not choices or not all(isinstance(choice, dict) for choice in choices):
+        raise _garbage("`choices`", data)
+    return next((choice for choice in cast("list[_Node]", choices) if choice.get("index") in (0, None)), None)
 
 
-def _texts(content: object, secret: Secret) -> tuple[str, str]:
+def _texts(content: object) -> tuple[str, str]:
     """(text, reasoning) of a content: a string, or a list of typed parts as Mistral sends it."""
     if isinstance(content, str) or content is None:
         return content or "", ""
     if not isinstance(content, list):
-        raise _garbage("`content`", content, secret)
+        raise _garbage("`content`", content)
     text, thought = "", ""
     for part in cast("list[_Node]", content):
         if isinstance(part, dict):
             text += _text(part, "text")
             if part.get("thinking"):
-                thought += _texts(part["thinking"], secret)[0]
+                thought += _texts(part["thinking"])[0]
     return text, thought
 
 
-def _garbage(what: str, got: object, secret: Secret) -> errors.MalformedResponse:
-    words = excerpt(repr(got), secret)
-    return errors.MalformedResponse(f"expected {what} in the shape of a chat completion, got {words}", status=200)
+def _garbage(what: str, got: object) -> errors.MalformedResponse:
+    words = f"expected {what} in the shape of a chat completion, got {excerpt(repr(got))}"
+    return errors.MalformedResponse(words, status=200)

@@ -9,7 +9,6 @@ Also what every provider checks its options with, and what ends its calls by the
 from __future__ import annotations
 
 import asyncio
-import os
 import re
 import socket
 import ssl
@@ -18,15 +17,14 @@ from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from functools import cached_property
 from math import inf
-from types import TracebackType
-from typing import Generic, NamedTuple, Self, TypeVar, cast
+from typing import Any, Generic, NamedTuple, Self, TypeVar, cast
 from urllib.parse import quote, unquote, urlsplit
 from urllib.request import getproxies_environment, proxy_bypass
 
 from aiohappyeyeballs import start_connection  # pyright: ignore[reportUnknownVariableType]
 
-from openconductor.errors import AuthFailed, ConfigError, Unreachable, WorkerError, WorkerTimeout
-from openconductor.providers.chat_failures import NO_SECRET, Secret, excerpt
+from openconductor.errors import ConfigError, Unreachable, WorkerError, WorkerTimeout
+from openconductor.providers.chat_failures import excerpt
 from openconductor.providers.http_connection import Connection, Connections
 from openconductor.types import Usage
 
@@ -57,27 +55,6 @@ class Server(NamedTuple):
         """Host and port, as CONNECT names them."""
         return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
 
-    @property
-    def authority(self) -> str:
-        """Host and port as a ``Host`` header says them: without the usual port."""
-        return self.place.removesuffix(f":{_PORTS[self.scheme]}")
-
-
-class Closing:
-    """What is closed at the end of its ``async with`` block."""
-
-    async def aclose(self) -> None:
-        """Close what the running event loop has open; a later call opens it anew."""
-        raise NotImplementedError
-
-    async def __aenter__(self) -> Self:
-        return self
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        await self.aclose()
-
 
 class PerLoop(Generic[T]):
     """One thing for each event loop, closed by ``aclose``, or else when its loop shuts down.
@@ -104,7 +81,7 @@ class PerLoop(Generic[T]):
             for other in [other for other in list(self._held) if other.is_closed()]:
                 self._held.pop(other, None)
             thing = self._make()
-            held = self._held[loop] = thing, _keep(thing, self._close)
+            held = self._held[loop] = thing, self._keep(thing)
             await anext(held[1])
         return held[0]
 
@@ -114,15 +91,30 @@ class PerLoop(Generic[T]):
         if held is not None:
             await held[1].aclose()
 
+    async def _keep(self, thing: T) -> AsyncGenerator[None]:
+        try:
+            yield
+        finally:
+            await self._close(thing)
 
-async def _keep(thing: T, close: Callable[[T], Awaitable[None]]) -> AsyncGenerator[None]:
-    try:
-        yield
-    finally:
-        await close(thing)
+
+class Closing:
+    """What holds something for each event loop, and closes it at the end of an ``async with`` block."""
+
+    _held: PerLoop[Any]
+
+    async def aclose(self) -> None:
+        """Close what the running event loop has open, what is in use too; a later call opens it anew."""
+        await self._held.aclose()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.aclose()
 
 
-class HttpClient(Closing):
+class HttpClient:
     """The connections to one server, kept alive, those of each event loop apart; ``PerLoop`` says when they close.
 
     Args:
@@ -146,11 +138,7 @@ class HttpClient(Closing):
         named = None if proxy_bypass(host) else getproxies_environment().get(parts.scheme)
         self._proxy, self._proxy_fields = (None, "") if named is None else _read_proxy(named)
         self._read_timeout_s = read_timeout_s
-        self._pools = PerLoop(_Pool, _Pool.aclose)
-
-    async def aclose(self) -> None:
-        """Close the running event loop's connections, those in use too; a later call opens new ones."""
-        await self._pools.aclose()
+        self.pools = PerLoop(_Pool, _Pool.aclose)
 
     async def connect(self) -> Connection:
         """A connection that is free, or a new one; for a ``with`` block, which ends the exchange on it.
@@ -158,7 +146,7 @@ class HttpClient(Closing):
         Raises:
             Unreachable: there is none (``retryable`` where there may be one soon, which a bad certificate is not).
         """
-        pool = await self._pools.get()
+        pool = await self.pools.get()
         while pool.idle:
             connection = pool.idle.pop()
             if connection.usable:
@@ -168,25 +156,19 @@ class HttpClient(Closing):
             async with scope:
                 return await self._dial(pool)
         except (OSError, UnicodeError) as error:  # TimeoutError, ssl.SSLError and our own Unreachable are OSErrors
-            words = f"{type(error).__name__}: {error}"
+            words = f"no connection: {excerpt(f'{type(error).__name__}: {error}')}"
             final = isinstance(error, ssl.SSLCertVerificationError | UnicodeError)
-        late = scope.expired()  # out here, so that no error hangs on ours as its context
-        said = f"no connection within {CONNECT_SECONDS} s" if late else f"no connection: {excerpt(words)}"
-        raise Unreachable(said, retryable=not final)
+        if scope.expired():
+            words = f"no connection within {CONNECT_SECONDS} s"
+        raise Unreachable(words, retryable=not final)  # out here, so that no error hangs on ours as its context
 
     def head(self, path: str, fields: str, size: int) -> bytes:
-        """The head of a POST.
-
-        Args:
-            path: what is asked, below ``base_url``.
-            fields: further header lines.
-            size: how many bytes the body has.
-        """
-        authority, path = self._server.authority, self._path + path
+        """The head of a POST of ``size`` bytes to a path below ``base_url``, with further header lines."""
+        authority, path = self._server.place.removesuffix(f":{_PORTS[self._server.scheme]}"), self._path + path
         if self._proxy is not None and self._server.scheme == "http":  # asked of the proxy itself
             path, fields = f"http://{authority}{path}", fields + self._proxy_fields
         return (
-            f"POST {path} HTTP/1.1\r\nHost: {authority}\r\nAccept: */*\r\nAccept-Encoding: gzip\r\n"
+            f"POST {path} HTTP/1.1\r\nHost: {authority}\r\nAccept: */*\r\nAccept-Encoding: identity\r\n"
             f"{fields}Content-Length: {size}\r\n\r\n"
         ).encode("latin-1")
 
@@ -243,7 +225,30 @@ class _Pool(Connections):
         return await asyncio.shield(looking)  # who is cancelled does not take it from the others
 
 
-# ── what is checked before anything is sent ──────────────────────────────────────────────────────────────────────────
+def _read_proxy(url: str) -> tuple[Server, str]:
+    """A proxy, and the header lines that it wants, with its password; ``http://`` where its URL names no scheme."""
+    parts = urlsplit(url if "://" in url else f"http://{url}")
+    try:
+        port = parts.port or _PORTS.get(parts.scheme, 0)
+        if parts.scheme not in _PORTS or not parts.hostname:
+            raise ValueError
+    except ValueError:  # a port that is none, another kind of proxy (SOCKS); not shown, it may hold a password
+        raise ConfigError(
+            "the environment's proxy (not shown): expected http(s)://[user:password@]host[:port]"
+        ) from None
+    pair = f"{unquote(parts.username or '')}:{unquote(parts.password or '')}"
+    basic = f"Proxy-Authorization: Basic {b64encode(pair.encode()).decode()}\r\n"
+    return Server(parts.scheme, parts.hostname, port), "" if parts.username is None else basic
+
+
+# ── what every provider checks, and what is around each of its calls ─────────────────────────────────────────────────
+def checked_name(name: str, words: str) -> str:
+    """The name of a model or a tool; a ConfigError where it is blank."""
+    if not name.strip():
+        raise ConfigError(f"model: got a blank name, expected {words}")
+    return name
+
+
 def checked_url(url: str) -> str:
     """The address without a slash at its end; a ConfigError where it is none, or holds more than an address."""
     wanted = "expected http(s)://host[:port]/path without credentials, query or fragment"
@@ -271,25 +276,9 @@ def checked_variable(name: str | None) -> str | None:
 
 def checked_seconds(name: str, seconds: float | None) -> float | None:
     """Seconds above 0, or None; else a ConfigError."""
-    if seconds is not None and not 0 < seconds < float("inf"):
+    if seconds is not None and not 0 < seconds < inf:
         raise ConfigError(f"{name}: got {seconds!r}, expected seconds above 0, or None for no limit")
     return seconds
-
-
-def key_of(variable: str | None) -> Secret:
-    """The key that an environment variable holds; none where no variable is named.
-
-    Raises:
-        AuthFailed: the variable is not set, or holds what no header can.
-    """
-    if variable is None:
-        return NO_SECRET
-    key = os.environ.get(variable, "").strip()
-    if not key:
-        raise AuthFailed(f"the environment variable {variable} is not set; expected a key")
-    if not (key.isascii() and key.isprintable() and " " not in key):
-        raise AuthFailed(f"the key in {variable} has characters that no header can hold")
-    return Secret(key)
 
 
 @asynccontextmanager
@@ -305,7 +294,7 @@ async def attempt(where: str, timeout_s: float | None, deadline: float | None) -
         WorkerTimeout: a limit has passed.
     """
     now = asyncio.get_running_loop().time()
-    ends = min(inf if timeout_s is None else now + timeout_s, inf if deadline is None else deadline)
+    ends = min(now + (timeout_s or inf), inf if deadline is None else deadline)
     scope = asyncio.timeout_at(ends if ends < inf else None)
     try:
         if ends <= now:
@@ -322,19 +311,3 @@ async def attempt(where: str, timeout_s: float | None, deadline: float | None) -
     failed.message = f"{where}: {failed.message}"
     failed.args = (failed.message,)
     raise failed from None
-
-
-def _read_proxy(url: str) -> tuple[Server, str]:
-    """A proxy, and the header lines that it wants, with its password; ``http://`` where its URL names no scheme."""
-    parts = urlsplit(url if "://" in url else f"http://{url}")
-    try:
-        port = parts.port or _PORTS.get(parts.scheme, 0)
-        if parts.scheme not in _PORTS or not parts.hostname:
-            raise ValueError
-    except ValueError:  # a port that is none, another kind of proxy (SOCKS); not shown, it may hold a password
-        raise ConfigError(
-            "the environment's proxy (not shown): expected http(s)://[user:password@]host[:port]"
-        ) from None
-    pair = f"{unquote(parts.username or '')}:{unquote(parts.password or '')}"
-    basic = f"Proxy-Authorization: Basic {b64encode(pair.encode()).decode()}\r\n"
-    return Server(parts.scheme, parts.hostname, port), "" if parts.username is None else basic

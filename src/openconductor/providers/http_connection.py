@@ -8,7 +8,6 @@ never used again, and nothing is sent twice. Why not a whole HTTP library: docs/
 from __future__ import annotations
 
 import asyncio
-import zlib
 from collections.abc import Mapping
 from contextlib import suppress
 from types import TracebackType
@@ -84,10 +83,9 @@ class Connection(asyncio.BufferedProtocol):
         self._busy = busy
         self._fields: list[tuple[bytes, bytes]] = []
         self._pieces: list[bytes] = []
-        self._wire = self._body = self._taken = 0  # bytes: received, of body received, of body handed on (unpacked)
+        self._wire = self._body = 0  # bytes received: all of them, and those of the body
         self._keeps = self._sent = self.complete = False
         self._fault: WorkerError | None = None
-        self._inflater = None
         self.status = 0
         self.headers = _NOTHING
 
@@ -125,27 +123,21 @@ class Connection(asyncio.BufferedProtocol):
             await self._wait()
 
     async def piece(self) -> bytes:
-        """The next bytes of the body, unpacked, as they come; none at its end.
+        """The next bytes of the body, as they come; none at its end.
 
         Raises:
             ConnectionLost: the connection broke off, or the body is shorter than was said.
-            MalformedResponse: it breaks HTTP, is not packed as it says, or is larger than MAX_RESPONSE_BYTES.
+            MalformedResponse: it breaks HTTP, is packed, or is larger than MAX_RESPONSE_BYTES.
             WorkerTimeout: the server was silent for too long.
         """
-        while True:
-            while not (self._pieces or self.complete):
-                await self._wait()
-            data = b"".join(self._pieces)
-            ended = not data
-            self._pieces.clear()
-            if self._inflater is not None:
-                data = self._unpacked(data)
-            self._taken += len(data)
-            if self._taken > MAX_RESPONSE_BYTES:
-                words = f"a response of {self._taken} bytes or more, expected at most {MAX_RESPONSE_BYTES}"
-                raise MalformedResponse(words, status=self.status, retryable=False)
-            if data or ended:
-                return data
+        while not (self._pieces or self.complete):
+            await self._wait()
+        data = b"".join(self._pieces)
+        self._pieces.clear()
+        if self._body > MAX_RESPONSE_BYTES:
+            words = f"a response of {self._body} bytes or more, expected at most {MAX_RESPONSE_BYTES}"
+            raise MalformedResponse(words, status=self.status, retryable=False)
+        return data
 
     async def whole(self) -> bytes:
         """All of the body; raises as ``piece``."""
@@ -230,19 +222,6 @@ class Connection(asyncio.BufferedProtocol):
             return ConnectionLost("the connection was closed within the headers of the response")
         return Unreachable("the server closed the connection without a response", sent=self._sent)
 
-    def _unpacked(self, data: bytes) -> bytes:
-        assert self._inflater is not None
-        try:
-            if data:
-                return self._inflater.decompress(data, MAX_RESPONSE_BYTES + 1 - self._taken)
-            whole = self._inflater.eof and not self._inflater.unused_data
-            words = "cut before its end" if self._body and not whole else ""
-        except zlib.error as error:
-            words = str(error)
-        if words:
-            raise MalformedResponse(f"the response breaks HTTP: content encoding: {words}", status=self.status)
-        return b""
-
     # ── what the transport calls ─────────────────────────────────────────────────────────────────────────────────────
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """The connection stands."""
@@ -315,9 +294,9 @@ class Connection(asyncio.BufferedProtocol):
         if status < 200:
             return
         self.headers = {name.decode("latin-1").lower(): value.decode("latin-1").strip() for name, value in fields}
-        if self._header("content-encoding") not in ("", "identity"):
-            self._inflater = zlib.decompressobj(wbits=47)  # gzip or zlib, as the data say; all else fails in it
         self.status = status
+        if self._header("content-encoding") not in ("", "identity"):
+            raise ValueError("a content encoding, which was not asked for")
 
     def _header(self, name: str) -> str:
         return self.headers.get(name, "").lower()

@@ -28,7 +28,7 @@ from openconductor import errors
 from openconductor.config import nearest
 from openconductor.protocols import CallContext, OnText
 from openconductor.providers import http
-from openconductor.providers.chat_failures import NO_SECRET, Secret, excerpt, failure
+from openconductor.providers.chat_failures import excerpt, failure, key_of
 from openconductor.providers.chat_wire import plain
 from openconductor.types import Completion, Message, Sampling, Usage
 
@@ -48,7 +48,7 @@ class _Session:
         self.opened.add_done_callback(lambda opened: opened.cancelled() or opened.exception())  # nobody may wait for it
         self.closing = asyncio.Event()
         self.schema: Mapping[str, object] = {}
-        self.refusals = self.status = 0
+        self.status = 0  # of the last HTTP response that refused a request
         self.owner = asyncio.create_task(hold(self))
 
     async def aclose(self) -> None:
@@ -96,11 +96,9 @@ class McpToolProvider(http.Closing):
         env: Sequence[str] = (),
         timeout_s: float | None = 600.0,
     ) -> None:
-        if not tool.strip():
-            raise errors.ConfigError("model: got a blank name, expected a tool's name at the server")
         if (command is None) == (url is None):
             raise errors.ConfigError("command, url: expected exactly one of a server's command and its URL")
-        self.tool = tool
+        self.tool = http.checked_name(tool, "a tool's name at the server")
         self._command = None if command is None else _checked_command(command)
         self._url = None if url is None else http.checked_url(url)
         self._argument = argument
@@ -109,7 +107,7 @@ class McpToolProvider(http.Closing):
         if self._url is None and self.api_key_env is not None:
             raise errors.ConfigError("api_key_env: a command gets its keys by `env`, expected none beside `command`")
         self._timeout_s = http.checked_seconds("timeout_s", timeout_s)
-        self._sessions = http.PerLoop(lambda: _Session(self._hold), _Session.aclose)
+        self._held = http.PerLoop(lambda: _Session(self._hold), _Session.aclose)
 
     @property
     def remote(self) -> bool:
@@ -131,10 +129,6 @@ class McpToolProvider(http.Closing):
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self.tool!r} of {self._server})"
 
-    async def aclose(self) -> None:
-        """Close the running event loop's session and end its server; a later call opens another."""
-        await self._sessions.aclose()
-
     async def complete(
         self, messages: Sequence[Message], sampling: Sampling, *, call: CallContext, on_text: OnText | None = None
     ) -> Completion:
@@ -153,33 +147,31 @@ class McpToolProvider(http.Closing):
         """
         started = time.perf_counter()
         async with http.attempt(f"tool {self.tool!r} of {self._server}", self._timeout_s, call.deadline):
-            arguments, text = await self._call(messages, sampling, http.key_of(self.api_key_env))
+            arguments, text = await self._call(messages, sampling)
         if on_text is not None:
             on_text(text)
         usage = Usage(seconds=time.perf_counter() - started)
         return Completion(text, usage=usage, body_sent={"name": self.tool, "arguments": arguments})
 
-    async def _call(
-        self, messages: Sequence[Message], sampling: Sampling, secret: Secret
-    ) -> tuple[dict[str, object], str]:
+    async def _call(self, messages: Sequence[Message], sampling: Sampling) -> tuple[dict[str, object], str]:
         """(arguments, answer) of one call."""
         turn = next((message for message in reversed(messages) if message.role == "user"), Message("user", ""))
         if turn.parts:
             raise errors.Rejected("got a turn with parts (images), expected text alone")
-        held = await self._sessions.get()
+        held = await self._held.get()
         if held.closing.is_set() or held.owner.done():
-            await self._sessions.aclose()
-            held = await self._sessions.get()
+            await self.aclose()
+            held = await self._held.get()
         client = await asyncio.shield(held.opened)  # others may wait for it too
         arguments = plain(sampling.body)
         arguments[self._argument_of(held.schema, arguments)] = turn.content
-        before = held.refusals
+        held.status = 0
         try:
             result = await client.call_tool(self.tool, arguments)
         except _BROKEN as error:
-            failed = _failed(error, held.status if held.refusals > before else 0, secret)
+            failed = _failed(error, held.status)
         else:
-            return arguments, _answer(result, secret)
+            return arguments, _answer(result)
         if isinstance(failed, errors.ConnectionLost):
             held.closing.set()
         raise failed
@@ -207,9 +199,7 @@ class McpToolProvider(http.Closing):
     # ── the session ──────────────────────────────────────────────────────────────────────────────────────────────────
     async def _hold(self, held: _Session) -> None:
         """Open a session, keep it until it is to be closed, and close it; its failures are those of its calls."""
-        secret = NO_SECRET
         try:
-            secret = http.key_of(self.api_key_env)
             async with AsyncExitStack() as stack:
                 async with asyncio.timeout(CONNECT_SECONDS):
                     if self._command is not None:
@@ -217,16 +207,15 @@ class McpToolProvider(http.Closing):
                         server = StdioServerParameters(command=self._command[0], args=[*self._command[1:]], env=passed)
                         transport = stdio_client(server, errlog=sys.__stderr__ or sys.stderr)
                     else:
-                        client = await stack.enter_async_context(_http_client(held, secret))
+                        client = await stack.enter_async_context(_http_client(held, self.api_key_env))
                         transport = streamable_http_client(cast(str, self._url), http_client=client)
                     client = await stack.enter_async_context(Client(transport))
-                    tool = await self._described(client)
-                held.schema = cast("Mapping[str, object]", tool.input_schema)
+                    held.schema = cast("Mapping[str, object]", (await self._described(client)).input_schema)
                 held.opened.set_result(client)
                 await held.closing.wait()
         except _BROKEN as error:
             if not held.opened.done():
-                held.opened.set_exception(_failed(error, held.status, secret, opening=True))
+                held.opened.set_exception(_failed(error, held.status, opening=True))
         finally:
             if not held.opened.done():
                 held.opened.set_exception(errors.Unreachable("the session was ended before it was open"))
@@ -248,45 +237,39 @@ class McpToolProvider(http.Closing):
         raise errors.ConfigError(f"model: {self._server} has no tool {self.tool!r}{near}")
 
 
-def _failed(error: Exception, status: int, secret: Secret, *, opening: bool = False) -> errors.OpenConductorError:
-    """What an error of the SDK means."""
+def _failed(error: Exception, status: int, *, opening: bool = False) -> errors.OpenConductorError:
+    """What an error of the SDK means; ``status`` is that of an HTTP response that refused, 0 where there was none."""
     while isinstance(error, ExceptionGroup):
         error = cast("ExceptionGroup[Exception]", error).exceptions[0]
     if isinstance(error, errors.OpenConductorError):
         return error
-    words = excerpt(f"{type(error).__name__}: {error}", secret)
     if status:
-        return failure(status, b"", secret=secret)
-    if isinstance(error, TimeoutError):
+        return failure(status, b"")
+    words = excerpt(f"{type(error).__name__}: {error}")
+    if isinstance(error, MCPError):  # the server, or the SDK in its place, says so
+        if error.code == mcp_types.REQUEST_TIMEOUT:
+            return errors.WorkerTimeout(words)
+        if error.code == mcp_types.INTERNAL_ERROR:
+            return errors.ServerFailed(words, status=None)
+        if error.code == mcp_types.CONNECTION_CLOSED:
+            return errors.Unreachable(f"the server went away: {words}") if opening else errors.ConnectionLost(words)
+        if not (opening or error.code == mcp_types.PARSE_ERROR):
+            return errors.Rejected(words)
+    elif isinstance(error, TimeoutError):
         return errors.Unreachable(f"no session within {CONNECT_SECONDS} s")
-    if isinstance(error, MCPError):
-        return _refused(error, excerpt(str(error), secret), opening=opening)
-    if isinstance(error, ValueError):
-        return errors.MalformedResponse(f"it does not speak MCP: {words}")
-    if opening:
+    elif not isinstance(error, ValueError):
+        if not opening:
+            return errors.ConnectionLost(f"the session broke: {words}")
         absent = isinstance(error, FileNotFoundError | PermissionError)
         return errors.Unreachable(f"no server: {words}", retryable=not absent)
-    return errors.ConnectionLost(f"the session broke: {words}")
+    return errors.MalformedResponse(f"it does not speak MCP: {words}")
 
 
-def _refused(error: MCPError, words: str, *, opening: bool) -> errors.WorkerError:
-    """What an error that the server, or the SDK in its place, sent back means."""
-    if error.code == mcp_types.CONNECTION_CLOSED:
-        return errors.Unreachable(f"the server went away: {words}") if opening else errors.ConnectionLost(words)
-    if error.code == mcp_types.REQUEST_TIMEOUT:
-        return errors.WorkerTimeout(words)
-    if error.code == mcp_types.INTERNAL_ERROR:
-        return errors.ServerFailed(words, status=None)
-    if opening or error.code == mcp_types.PARSE_ERROR:
-        return errors.MalformedResponse(f"it does not speak MCP: {words}")
-    return errors.Rejected(words)
-
-
-def _answer(result: mcp_types.CallToolResult, secret: Secret) -> str:
+def _answer(result: mcp_types.CallToolResult) -> str:
     """The text of an answer."""
     text = "\n".join(_text_of(block) for block in result.content)
     if result.is_error:
-        raise errors.WorkerError(f"it reported an error: {excerpt(text, secret)}", retryable=False)
+        raise errors.WorkerError(f"it reported an error: {excerpt(text)}", retryable=False)
     if not text and result.structured_content is not None:
         text = json.dumps(result.structured_content, ensure_ascii=False)
     if not text.strip():
@@ -303,25 +286,21 @@ def _text_of(block: mcp_types.ContentBlock) -> str:
     return f"[{block.uri}]" if isinstance(block, mcp_types.ResourceLink) else f"[{block.mime_type}]"
 
 
-def _http_client(held: _Session, secret: Secret) -> httpx2.AsyncClient:
+def _http_client(held: _Session, variable: str | None) -> httpx2.AsyncClient:
     """The HTTP client of a session; it notes the statuses that the SDK keeps to itself."""
 
     async def note(response: httpx2.Response) -> None:
         if response.status_code >= 400:
-            held.refusals += 1
             held.status = response.status_code
 
-    headers = {"User-Agent": "openconductor"}
-    if secret:
-        headers["Authorization"] = f"Bearer {secret.reveal()}"
+    key = key_of(variable)
+    headers = {"User-Agent": "openconductor"} | ({"Authorization": f"Bearer {key}"} if key else {})
     timeout = httpx2.Timeout(None, connect=CONNECT_SECONDS)  # a call's deadline ends it
     return httpx2.AsyncClient(headers=headers, timeout=timeout, event_hooks={"response": [note]})
 
 
-def _checked_command(command: Sequence[str]) -> tuple[str, ...]:
-    given = cast(object, command)
-    if isinstance(given, str) or not all(isinstance(word, str) and word for word in cast("Sequence[object]", given)):
-        raise errors.ConfigError(f"command: got {given!r}, expected a list of a program and its arguments")
-    if not command:
-        raise errors.ConfigError("command: got nothing, expected a program and its arguments")
-    return tuple(command)
+def _checked_command(command: object) -> tuple[str, ...]:
+    words = cast("Sequence[object]", command) if isinstance(command, list | tuple) else ()
+    if not words or not all(isinstance(word, str) and word for word in words):
+        raise errors.ConfigError(f"command: got {command!r}, expected a list of a program and its arguments")
+    return cast("tuple[str, ...]", tuple(words))

@@ -13,10 +13,10 @@ from functools import partial
 from time import perf_counter
 from urllib.parse import urlsplit
 
-from openconductor.errors import ConfigError, WorkerError, WrongContentType
+from openconductor.errors import WorkerError, WrongContentType
 from openconductor.protocols import CallContext, OnText
 from openconductor.providers import http
-from openconductor.providers.chat_failures import Secret, excerpt, failure, retry_after
+from openconductor.providers.chat_failures import excerpt, failure, key_of, retry_after
 from openconductor.providers.chat_wire import EventStream, Reply, encode, request_body
 from openconductor.providers.http_connection import Connection
 from openconductor.types import Completion, Message, Sampling, Usage
@@ -61,9 +61,7 @@ class OpenAICompatibleProvider(http.Closing):
         timeout_s: float | None = 600.0,
         read_timeout_s: float | None = None,
     ) -> None:
-        if not model.strip():
-            raise ConfigError("model: got a blank name, expected the model's name at the server")
-        self.model = model
+        self.model = http.checked_name(model, "the model's name at the server")
         self.base_url = http.checked_url(base_url)
         host = urlsplit(self.base_url).hostname
         at_openai = host == urlsplit(OPENAI_URL).hostname
@@ -72,6 +70,7 @@ class OpenAICompatibleProvider(http.Closing):
         # OpenAI's reasoning models refuse max_tokens; many other servers know nothing else.
         self._limit_key = "max_completion_tokens" if at_openai else "max_tokens"
         self._http = http.HttpClient(self.base_url, http.checked_seconds("read_timeout_s", read_timeout_s))
+        self._held = self._http.pools
 
     @property
     def identity(self) -> str:
@@ -80,10 +79,6 @@ class OpenAICompatibleProvider(http.Closing):
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self.model!r}, base_url={self.base_url!r})"
-
-    async def aclose(self) -> None:
-        """Close the running event loop's connections; a later call opens new ones."""
-        await self._http.aclose()
 
     async def complete(
         self, messages: Sequence[Message], sampling: Sampling, *, call: CallContext, on_text: OnText | None = None
@@ -110,7 +105,7 @@ class OpenAICompatibleProvider(http.Closing):
         reply = Reply(on_text, usage=Usage())  # nothing is used before the request is sent
         try:
             async with http.attempt(f"{self.model} at {self.base_url}", self._timeout_s, call.deadline):
-                reply.secret = http.key_of(self.api_key_env)
+                key_of(self.api_key_env)  # it is there, or nothing is sent; no frame that may raise holds it
                 with await self._http.connect() as response:
                     await self._exchange(response, payload, reply)
                 return reply.completion(seconds=perf_counter() - started, body_sent=body)
@@ -121,12 +116,12 @@ class OpenAICompatibleProvider(http.Closing):
 
     async def _exchange(self, response: Connection, payload: bytes, reply: Reply) -> None:
         """Send the request and read the answer into ``reply``."""
-        secret, reply.usage = reply.secret, None
-        response.send(self._http.head("/chat/completions", _fields(secret), len(payload)), payload)
+        reply.usage = None
+        response.send(self._http.head("/chat/completions", _fields(self.api_key_env), len(payload)), payload)
         await response.answered()
         status = response.status
         if not 200 <= status < 300:
-            raise failure(status, await response.start(), wait=retry_after(response.headers), secret=secret)
+            raise failure(status, await response.start(), wait=retry_after(response.headers))
         kind = (response.headers.get("content-type") or "application/json").partition(";")[0].strip().lower()
         if kind == "text/event-stream":
             events = EventStream()
@@ -139,15 +134,16 @@ class OpenAICompatibleProvider(http.Closing):
         elif "json" in kind or kind == "text/plain":
             reply.body(await response.whole())
         else:
-            start = excerpt(await response.start(), secret)
-            words = f"status {status}, content type {excerpt(kind, secret)!r}, expected JSON: {start!r}"
+            start = excerpt(await response.start())
+            words = f"status {status}, content type {excerpt(kind)!r}, expected JSON: {start!r}"
             raise WrongContentType(words, status=status)
 
 
-def _fields(secret: Secret) -> str:
+def _fields(variable: str | None) -> str:
     """The header lines of a call."""
-    key = f"Authorization: Bearer {secret.reveal()}\r\n" if secret else ""
-    return f"Content-Type: application/json\r\nUser-Agent: openconductor\r\n{key}"
+    key = key_of(variable)
+    authorization = f"Authorization: Bearer {key}\r\n" if key else ""
+    return f"Content-Type: application/json\r\nUser-Agent: openconductor\r\n{authorization}"
 
 
 ollama = partial(OpenAICompatibleProvider, base_url="http://localhost:11434/v1")

@@ -17,7 +17,7 @@ from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import aclosing
 from functools import partial
 from time import perf_counter
-from typing import cast
+from typing import Any, cast
 from urllib.parse import urlsplit
 
 import httpx2
@@ -32,9 +32,9 @@ from pydantic_ai.tools import ToolDefinition
 from openconductor import errors
 from openconductor.protocols import CallContext, OnText
 from openconductor.providers import http
-from openconductor.providers.chat_failures import Secret, excerpt, failure
-from openconductor.providers.chat_wire import encode, plain
-from openconductor.types import Completion, FinishReason, Message, Sampling, Usage
+from openconductor.providers.chat_failures import excerpt, failure, key_of
+from openconductor.providers.chat_wire import Reply, encode, plain
+from openconductor.types import Completion, Message, Sampling, Usage
 
 NO_KEY = "no-key"
 """What an SDK, which wants one, gets for a key at an address that no key was named for."""
@@ -48,12 +48,6 @@ _HOMES: Mapping[str, tuple[str, tuple[str, ...]]] = {
 }
 """The addresses that are known here, and the variables of their keys; other vendors' are known to pydantic-ai."""
 
-_FINISH: Mapping[str, FinishReason] = {
-    "stop": "stop",
-    "length": "length",
-    "tool_call": "tool_calls",
-    "content_filter": "content_filter",
-}
 _STUMBLES = (
     *(faults.AgentRunError, faults.UserError, httpx2.HTTPError, OSError, RuntimeError, ValueError, TypeError),
     *(LookupError, AttributeError, AssertionError),
@@ -106,9 +100,8 @@ class PydanticAIProvider(http.Closing):
     ) -> None:
         if not vendor:
             vendor, _, model = model.partition(":")
-        if not (model.strip() and vendor.strip()):
-            raise errors.ConfigError("model: got a blank name, expected the model's name there ('vendor:model')")
-        self.vendor, self.model = vendor, model
+        self.vendor = http.checked_name(vendor, "a vendor's ('vendor:model')")
+        self.model = http.checked_name(model, "the model's name there ('vendor:model')")
         try:
             self._class = cast("type[Vendor[object]]", infer_provider_class(vendor))
         except ValueError as error:
@@ -120,7 +113,7 @@ class PydanticAIProvider(http.Closing):
         self._api_key_env = http.checked_variable(api_key_env)
         self._timeout_s = http.checked_seconds("timeout_s", timeout_s)
         self._read_timeout_s = http.checked_seconds("read_timeout_s", read_timeout_s)
-        self._models = http.PerLoop(self._open, _close)
+        self._held = http.PerLoop(self._open, _close)
 
     @property
     def api_key_env(self) -> str | None:
@@ -137,10 +130,6 @@ class PydanticAIProvider(http.Closing):
     def __repr__(self) -> str:
         return f"{type(self).__name__}({f'{self.vendor}:{self.model}'!r}, base_url={self.base_url!r})"
 
-    async def aclose(self) -> None:
-        """Close the running event loop's connections; a later call opens new ones."""
-        await self._models.aclose()
-
     async def complete(
         self, messages: Sequence[Message], sampling: Sampling, *, call: CallContext, on_text: OnText | None = None
     ) -> Completion:
@@ -155,11 +144,11 @@ class PydanticAIProvider(http.Closing):
         """
         started = perf_counter()
         async with http.attempt(f"{self.model} at {self.base_url or self.vendor}", self._timeout_s, call.deadline):
-            secret = http.key_of(self.api_key_env)
-            model, _ = await self._models.get()
+            key_of(self.api_key_env)  # it is there, or nothing is sent
+            model, _ = await self._held.get()
             settings, tools = self._settings(sampling, model)
             said = None
-            async with aclosing(_answer(model, messages, settings, tools, on_text is not None, secret)) as pieces:
+            async with aclosing(_answer(model, messages, settings, tools, on_text is not None)) as pieces:
                 async for piece in pieces:
                     if isinstance(piece, form.ModelResponse):
                         said = piece
@@ -167,14 +156,14 @@ class PydanticAIProvider(http.Closing):
                         on_text(piece)
             assert said is not None
             sent = {"model": f"{self.vendor}:{self.model}", **settings, **({"tools": tools} if tools else {})}
-            return _completion(said, perf_counter() - started, sent, secret)
+            return _completion(said, perf_counter() - started, sent)
 
     def _open(self) -> tuple[Model, httpx2.AsyncClient]:
         """pydantic-ai's model, and the client that it sends with, for the running event loop."""
         silence = self._read_timeout_s or SILENCE_SECONDS
         client = create_async_httpx2_client(timeout=httpx2.Timeout(silence, connect=CONNECT_SECONDS))
         client.event_hooks = {"response": [_stay]}
-        key = http.key_of(self.api_key_env).reveal() or (NO_KEY if self._elsewhere else None)
+        key = key_of(self.api_key_env) or (NO_KEY if self._elsewhere else None)
         given = {"api_key": key, "base_url": self._url, "http_client": client}
         taken = inspect.signature(self._class).parameters
         options = {name: value for name, value in given.items() if value is not None and name in taken}
@@ -228,14 +217,13 @@ async def _answer(
     settings: Mapping[str, object],
     tools: Sequence[Mapping[str, object]],
     stream: bool,
-    secret: Secret,
 ) -> AsyncGenerator[str | form.ModelResponse]:
     """The pieces of text as they come, then the whole answer; raises the WorkerError that a failure means."""
     begun, asked = False, cast(ModelSettings, settings)
     try:
         turns, offered = _turns(messages), ModelRequestParameters(function_tools=[_tool(tool) for tool in tools])
     except (ValueError, LookupError, TypeError, AttributeError) as error:
-        words = excerpt(f"{type(error).__name__}: {error}", secret)
+        words = excerpt(f"{type(error).__name__}: {error}")
         raise errors.Rejected(f"the turns or tools could not be written for {model.system}: {words}") from None
     try:
         if not stream:
@@ -252,16 +240,16 @@ async def _answer(
             yield events.get()
             return
     except _STUMBLES as error:
-        failed = _failure(error, begun, secret)
+        failed = _failure(error, begun)
     raise failed  # out here, so that no error of an SDK hangs on it as its context
 
 
-def _failure(error: Exception, begun: bool, secret: Secret) -> errors.WorkerError:
+def _failure(error: Exception, begun: bool) -> errors.WorkerError:
     """What an error of pydantic-ai or an SDK means; ``begun`` is whether a part of the answer had come."""
-    words = excerpt(f"{type(error).__name__}: {error}", secret)
+    words = excerpt(f"{type(error).__name__}: {error}")
     if isinstance(error, faults.ModelHTTPError):
         body = error.body if isinstance(error.body, str) else json.dumps(error.body, default=str)
-        known = failure(error.status_code, body.encode(), wait=error.retry_after, secret=secret)
+        known = failure(error.status_code, body.encode(), wait=error.retry_after)
         if not begun or isinstance(known, errors.Refused):
             return known
         words = f"the server broke off: {known.message}"
@@ -292,78 +280,76 @@ def _turns(messages: Sequence[Message]) -> list[form.ModelMessage]:
     turns: list[form.ModelMessage] = []
     names: dict[str, str] = {}  # of the tools that were called, by the call's id
     for message in messages:
-        fields = {key: value for part in message.parts if "type" not in part for key, value in part.items()}
+        text = [message.content] if message.content else []
+        fields: dict[str, Any] = {
+            name: value for part in message.parts if "type" not in part for name, value in part.items()
+        }
         if wrong := sorted(set(fields) - set(_FIELDS)):
             raise ValueError(f"a part without a type that holds {', '.join(wrong)}, expected {', '.join(_FIELDS)}")
-        media = [_media(part) for part in message.parts if "type" in part]
-        if message.role == "system":
+        if message.role == "assistant":
+            calls = [
+                form.ToolCallPart(call["function"]["name"], call["function"]["arguments"], tool_call_id=call["id"])
+                for call in fields.get("tool_calls", ())
+            ]
+            names |= {call.tool_call_id: call.tool_name for call in calls}
+            turns.append(form.ModelResponse(parts=[*map(form.TextPart, text), *calls]))
+        elif message.role == "system":
             turns.append(form.ModelRequest(parts=[form.SystemPromptPart(message.content)]))
         elif message.role == "user":
-            text = [message.content] if message.content else []
+            media = [_media(part) for part in message.parts if "type" in part]
             turns.append(form.ModelRequest(parts=[form.UserPromptPart([*text, *media] if media else message.content)]))
-        elif message.role == "assistant":
-            said: list[form.ModelResponsePart] = [form.TextPart(message.content)] if message.content else []
-            for call in cast("Sequence[Mapping[str, object]]", fields.get("tool_calls", ())):
-                function = cast("Mapping[str, str]", call["function"])
-                names[str(call["id"])] = function["name"]
-                said.append(form.ToolCallPart(function["name"], function["arguments"], tool_call_id=str(call["id"])))
-            turns.append(form.ModelResponse(parts=said))
         else:
-            called = str(fields["tool_call_id"])
-            part = form.ToolReturnPart(names[called], message.content, tool_call_id=called)
-            turns.append(form.ModelRequest(parts=[part]))
+            called = fields["tool_call_id"]
+            result = form.ToolReturnPart(names[called], message.content, tool_call_id=called)
+            turns.append(form.ModelRequest(parts=[result]))
     return turns
 
 
-def _media(part: Mapping[str, object]) -> form.UserContent:
+def _media(part: Mapping[str, Any]) -> form.UserContent:
     kind = part["type"]
     if kind == "text":
         return str(part["text"])
     if kind not in ("image_url", "file"):
         raise ValueError(f"a part of type {kind!r}, expected text, image_url or file")
-    given = part["image_url"] if kind == "image_url" else cast("Mapping[str, object]", part["file"])["file_data"]
-    url = str(cast("Mapping[str, object]", given)["url"] if isinstance(given, Mapping) else given)
+    given: Any = part["image_url"] if kind == "image_url" else part["file"]["file_data"]
+    url = str(given if isinstance(given, str) else given["url"])
     if not url.startswith("data:"):
         return form.ImageUrl(url) if kind == "image_url" else form.DocumentUrl(url)
     base64.b64decode(url.partition(",")[2], validate=True)  # raises a ValueError
     return form.BinaryContent.from_data_uri(url)
 
 
-def _tool(tool: Mapping[str, object]) -> ToolDefinition:
-    function = cast("Mapping[str, object]", tool["function"])
-    schema = cast("dict[str, object]", function.get("parameters") or {"type": "object", "properties": {}})
-    described = cast("str | None", function.get("description"))
-    return ToolDefinition(name=str(function["name"]), description=described, parameters_json_schema=schema)
+def _tool(tool: Mapping[str, Any]) -> ToolDefinition:
+    function: dict[str, Any] = tool["function"]
+    schema: dict[str, Any] = function.get("parameters") or {"type": "object", "properties": {}}
+    return ToolDefinition(name=function["name"], description=function.get("description"), parameters_json_schema=schema)
 
 
 # ── what comes back ──────────────────────────────────────────────────────────────────────────────────────────────────
-def _completion(said: form.ModelResponse, seconds: float, sent: Mapping[str, object], secret: Secret) -> Completion:
-    """The answer, or the WorkerError that says why it is none."""
+def _completion(said: form.ModelResponse, seconds: float, sent: Mapping[str, object]) -> Completion:
+    """The answer, or the WorkerError that says why it is none (``Reply.completion``)."""
     used = said.usage
     thought = max(used.details.get(name, 0) for name in ("reasoning_tokens", "thoughts_tokens", "thinking_tokens"))
-    tokens = used.input_tokens, used.cache_read_tokens, used.output_tokens, min(thought, used.output_tokens)
-    usage = Usage(*tokens, seconds=seconds)
-    text = "".join(part.content or "" for part in said.parts if isinstance(part, form.TextPart))
-    reasoning = "".join(part.content or "" for part in said.parts if isinstance(part, form.ThinkingPart))
+    usage = Usage(used.input_tokens, used.cache_read_tokens, used.output_tokens, min(thought, used.output_tokens))
     called = [part for part in said.parts if isinstance(part, form.ToolCallPart)]
-    given = excerpt(str((said.provider_details or {}).get("finish_reason") or said.finish_reason or ""), secret)
-    finish, nothing = _FINISH.get(said.finish_reason or ""), not (text.strip() or called)
-    if finish is None and not given:
-        words = f"the response ended without a finish reason, after {len(text)} characters of text"
-        failed: errors.WorkerError = errors.TruncatedResponse(words)
-    elif finish is None:
-        failed = errors.MalformedResponse(f"finish reason {given!r}, expected one of {', '.join(_FINISH)}")
-    elif nothing and finish == "content_filter":
-        failed = errors.Refused(f"it refused, or a filter left nothing of the answer (finish reason {given!r})")
-    elif nothing and finish != "length":
-        failed = errors.EmptyResponse(f"finish reason {given!r}, and neither text nor tool call")
-    else:
-        calls = tuple(_tool_call(part, index) for index, part in enumerate(called))
-        return Completion(text, reasoning, calls, usage, "tool_calls" if calls and finish == "stop" else finish, sent)
-    failed.status, failed.usage = 200, usage if usage.tokens else None
-    raise failed
+    finish = said.finish_reason
+    if finish in (None, "error"):  # the library has no word for what the vendor says
+        finish = cast("str | None", (said.provider_details or {}).get("finish_reason")) or finish
+    reply = Reply(
+        usage=usage,
+        text=[part.content or "" for part in said.parts if isinstance(part, form.TextPart)],
+        reasoning=[part.content or "" for part in said.parts if isinstance(part, form.ThinkingPart)],
+        tool_calls=[_tool_call(part, index) for index, part in enumerate(called)],
+        finish="tool_calls" if called and finish == "stop" else finish or "",
+    )
+    try:
+        return reply.completion(seconds=seconds, body_sent=sent)
+    except errors.WorkerError as error:
+        error.usage = usage if usage.tokens else None
+        error.retryable |= isinstance(error, errors.MalformedResponse)  # a vendor's odd end: another try may end well
+        raise
 
 
-def _tool_call(part: form.ToolCallPart, index: int) -> Mapping[str, object]:
+def _tool_call(part: form.ToolCallPart, index: int) -> dict[str, object]:
     name = part.tool_call_id if not part.tool_call_id.startswith(_GENERATED) else f"call_{index}"
     return {"id": name, "type": "function", "function": {"name": part.tool_name, "arguments": part.args_as_json_str()}}

@@ -340,7 +340,10 @@ async def test_a_cancelled_call_leaves_its_batch(endless: TinyProvider) -> None:
 
 
 async def test_a_call_ends_at_its_deadline(endless: TinyProvider) -> None:
-    now, worker = asyncio.get_running_loop().time(), Worker(endless, name="local", sampling=Sampling(max_tokens=900_000))
+    now, worker = (
+        asyncio.get_running_loop().time(),
+        Worker(endless, name="local", sampling=Sampling(max_tokens=900_000)),
+    )
     with pytest.raises(WorkerTimeout, match="deadline"):
         await worker.complete([Message("user", "abc")], call=CallContext(deadline=now + 0.1))
     assert len((await ask(endless, "abc", Sampling(max_tokens=3))).text) == 3, "it does not hold up the next batch"
