@@ -30,7 +30,7 @@ Reply = str | Completion | WorkerError
 
 
 @dataclass(slots=True, eq=False)
-class Row:
+class BatchRow:
     """One call under way; made by its event loop, then filled in by the thread alone, but for ``over``."""
 
     messages: Sequence[Message]
@@ -80,7 +80,7 @@ class BatchingProvider(ABC):
         self._max_tokens = max_tokens
         self._ends = frozenset(ends)
         self._batch = batch
-        self._waiting: deque[Row] = deque()
+        self._waiting: deque[BatchRow] = deque()
 
     async def complete(
         self, messages: Sequence[Message], sampling: Sampling, *, call: CallContext, on_text: OnText | None = None
@@ -106,7 +106,7 @@ class BatchingProvider(ABC):
         if sampling.max_tokens is not None and sampling.max_tokens < 1:
             raise ConfigError(f"sampling.max_tokens: got {sampling.max_tokens}, expected at least 1")
         self._check_body(sampling)
-        row = Row(tuple(messages), sampling, call, streams=on_text is not None)
+        row = BatchRow(tuple(messages), sampling, call, streams=on_text is not None)
         self._waiting.append(row)
         # Not at once: whoever asks in the same turn of the loop gets into the same batch.
         row.loop.call_soon(_thread(self._thread, os.getpid()).submit, self._work)
@@ -126,7 +126,7 @@ class BatchingProvider(ABC):
         """Raise a ConfigError where ``sampling.body`` holds what is not known here."""
 
     @abstractmethod
-    def _tokens(self, row: Row) -> list[int]:
+    def _tokens(self, row: BatchRow) -> list[int]:
         """The prompt of a request; raises Rejected where it cannot be written."""
 
     @abstractmethod
@@ -134,7 +134,7 @@ class BatchingProvider(ABC):
         """The text of tokens, without the special ones."""
 
     @abstractmethod
-    def _generate(self, rows: list[Row]) -> None:
+    def _generate(self, rows: list[BatchRow]) -> None:
         """Complete all requests together: ``_take`` for each next token, until each row is over."""
 
     # ── the thread ───────────────────────────────────────────────────────────────────────────────────────────────────
@@ -155,7 +155,7 @@ class BatchingProvider(ABC):
                 failure.__cause__ = error
                 row.reply(failure)
 
-    def _read(self, row: Row) -> None:
+    def _read(self, row: BatchRow) -> None:
         sampling, call = row.sampling, row.call
         if any(message.parts for message in row.messages):
             raise Rejected(f"{self!r}: got a message with parts (images), expected text alone")
@@ -172,7 +172,7 @@ class BatchingProvider(ABC):
             digest = blake2b(key.encode("utf-8", "surrogatepass"), digest_size=16, person=b"onnx-lm").digest()
             row.draws = np.random.Generator(np.random.PCG64(int.from_bytes(digest, "big")))
 
-    def _take(self, row: Row, token: int) -> None:
+    def _take(self, row: BatchRow, token: int) -> None:
         """Add a token to a row: send its text if it is streamed, and the completion if it is the last."""
         row.ids.append(token)
         ended = token in self._ends

@@ -25,7 +25,7 @@ from tokenizers import Tokenizer
 from openconductor.config import shorten, validate
 from openconductor.errors import ConfigError
 from openconductor.prompt import PromptOptions
-from openconductor.providers.batching import BatchingProvider, Row
+from openconductor.providers.batching import BatchingProvider, BatchRow
 from openconductor.types import Sampling
 
 WEIGHTS = "model.safetensors"
@@ -256,14 +256,14 @@ class TinyProvider(BatchingProvider):
         if sampling.body:
             raise ConfigError(f"sampling.body: got {dict(sampling.body)!r}; a checkpoint that runs here takes none")
 
-    def _tokens(self, row: Row) -> list[int]:
+    def _tokens(self, row: BatchRow) -> list[int]:
         text = "".join(message.content for message in row.messages)
         return self._checkpoint.tokenizer.encode(text, add_special_tokens=False).ids
 
     def _decoded(self, ids: Sequence[int]) -> str:
         return self._checkpoint.tokenizer.decode(list(ids), skip_special_tokens=True)
 
-    def _generate(self, rows: list[Row]) -> None:
+    def _generate(self, rows: list[BatchRow]) -> None:
         """Complete all requests together; prompts are padded on the left, and a row that is over leaves."""
         checkpoint, longest = self._checkpoint, max(len(row.prompt) for row in rows)
         padding = [longest - len(row.prompt) for row in rows]
@@ -288,7 +288,7 @@ class TinyProvider(BatchingProvider):
                 cache = [held[kept] for held in cache]
 
 
-def _choose(logits: Floats, rows: Sequence[Row]) -> Ids:
+def _choose(logits: Floats, rows: Sequence[BatchRow]) -> Ids:
     """The next token of each row [B]: the likeliest, or one drawn from the softmax at the row's temperature."""
     tokens: Ids = logits.argmax(axis=1)
     for index, row in enumerate(rows):

@@ -23,7 +23,7 @@ import transformers as hf
 from jinja2 import TemplateError
 
 from openconductor.errors import ConfigError, Rejected
-from openconductor.providers.batching import BatchingProvider, Row
+from openconductor.providers.batching import BatchingProvider, BatchRow
 from openconductor.types import Sampling
 
 MAX_BATCH = 16
@@ -83,7 +83,7 @@ class TransformersProvider(BatchingProvider):
         if set(got) - {"chat_template_kwargs"} or not isinstance(options, Mapping):
             raise ConfigError(f"sampling.body: got {got!r}, expected nothing but a table `chat_template_kwargs`")
 
-    def _tokens(self, row: Row) -> list[int]:
+    def _tokens(self, row: BatchRow) -> list[int]:
         turns = [{"role": message.role, "content": message.content} for message in row.messages]
         options = {**cast("Mapping[str, Any]", row.sampling.body.get("chat_template_kwargs", {}))}
         options |= {"tokenize": True, "add_generation_prompt": True, "return_dict": False}
@@ -95,7 +95,7 @@ class TransformersProvider(BatchingProvider):
     def _decoded(self, ids: Sequence[int]) -> str:
         return cast("str", self._tokenizer.decode(list(ids), skip_special_tokens=True))
 
-    def _generate(self, rows: list[Row]) -> None:
+    def _generate(self, rows: list[BatchRow]) -> None:
         """Complete all requests together; prompts are padded on the left."""
         longest = max(len(row.prompt) for row in rows)
         filler = min(self._ends, default=0)  # hidden by the mask
@@ -128,7 +128,7 @@ class TransformersProvider(BatchingProvider):
             )
 
 
-def _draw(rows: Sequence[Row], _ids: torch.Tensor, scores: torch.Tensor) -> torch.Tensor:
+def _draw(rows: Sequence[BatchRow], _ids: torch.Tensor, scores: torch.Tensor) -> torch.Tensor:
     """The scores, but for the rows that sample: one token is left to each, drawn by a number of its own."""
     drawn = [(index, row, row.draws) for index, row in enumerate(rows) if row.draws and not row.over]
     if not drawn:
