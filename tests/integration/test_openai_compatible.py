@@ -6,9 +6,7 @@ import asyncio
 import gc
 import json
 import logging
-import socket
 import sys
-import time
 import traceback
 from base64 import b64encode
 from collections.abc import Awaitable, Callable
@@ -48,7 +46,6 @@ from openconductor.errors import (
     Unreachable,
     WorkerError,
     WorkerTimeout,
-    WrongContentType,
 )
 from openconductor.pool import WorkerPool
 from openconductor.protocols import CallContext
@@ -214,32 +211,11 @@ async def test_a_stream_is_put_together_however_its_bytes_are_cut() -> None:
     assert (said.usage.input_tokens, said.usage.output_tokens) == (3, 4)
 
 
-async def test_tool_calls_of_a_stream_grow_by_index() -> None:
-    pieces = [
-        chunk(tool_calls=[{"index": 0, "id": "a", "type": "function", "function": {"name": "f", "arguments": ""}}]),
-        chunk(tool_calls=[{"index": 0, "function": {"arguments": '{"x":'}}]),
-        chunk(tool_calls=[{"index": 1, "id": "b", "type": "function", "function": {"name": "g", "arguments": "{}"}}]),
-        chunk(tool_calls=[{"index": 0, "function": {"arguments": "1}"}}]),
-        chunk(finish="tool_calls"),
-        DONE,
-    ]
-    said, _, _ = await ask(streams(pieces), stream=True)
-    assert said.tool_calls == (
-        {"id": "a", "type": "function", "function": {"name": "f", "arguments": '{"x":1}'}},
-        {"id": "b", "type": "function", "function": {"name": "g", "arguments": "{}"}},
-    )
-
-
 async def test_an_answer_cut_at_its_token_limit_is_a_completion_even_if_nothing_was_said() -> None:
     said, _, _ = await ask(says(completion("The sum", finish="length")))
     assert (said.text, said.finish_reason) == ("The sum", "length")
     said, _, _ = await ask(says(completion("", finish="length", reasoning_content="first…")))
     assert (said.text, said.reasoning, said.finish_reason) == ("", "first…", "length")
-
-
-async def test_a_stream_that_ends_after_its_finish_reason_without_done_is_whole() -> None:
-    said, _, _ = await ask(streams([chunk("4", finish="stop")]), stream=True)
-    assert said.text == "4"
 
 
 async def test_a_server_that_cannot_stream_is_read_in_one_piece() -> None:
@@ -249,98 +225,8 @@ async def test_a_server_that_cannot_stream_is_read_in_one_piece() -> None:
 
 
 # ── what is cut, empty or garbage ────────────────────────────────────────────────────────────────────────────────────
-CUT_STREAM = [chunk("one "), chunk("two ")]
 HEAD = b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\n"
 STREAM_HEAD = b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nTransfer-Encoding: chunked\r\n\r\n"
-
-
-@pytest.mark.parametrize(
-    ("answer", "stream"),
-    [
-        pytest.param(streams(CUT_STREAM), True, id="a stream that ends cleanly without a finish reason"),
-        pytest.param(streams([*CUT_STREAM, DONE]), True, id="a stream that is done without a finish reason"),
-        pytest.param(streams([*CUT_STREAM, b'data: {"choices": [{"del']), True, id="a stream cut within an event"),
-        pytest.param(streams([chunk("x"), chunk(finish="error"), DONE]), True, id="a server that breaks off"),
-        pytest.param(streams([]), True, id="a stream without an event"),
-        pytest.param(says(completion(finish=None)), False, id="a body without a finish reason"),
-        pytest.param(raw(json.dumps(completion()).encode()[:-20]), False, id="JSON that is cut"),
-    ],
-)
-async def test_a_response_that_was_cut_is_no_success(answer: Answer, stream: bool) -> None:
-    error = await failure(answer, stream=stream)
-    assert type(error) is TruncatedResponse
-    assert error.retryable
-
-
-@pytest.mark.parametrize(
-    ("answer", "stream"),
-    [
-        pytest.param(streams(CUT_STREAM, reset=True), True, id="a stream that is reset in the middle"),
-        pytest.param(
-            streams([chunk("x", finish="stop"), b'data: {"cho'], reset=True), True, id="a reset after the end"
-        ),
-        pytest.param(bytes_on_the_wire(HEAD + b'Content-Length: 500\r\n\r\n{"choices":'), False, id="a short body"),
-        pytest.param(bytes_on_the_wire(STREAM_HEAD + b"ff\r\ndata: {"), True, id="a chunk that is cut"),
-        pytest.param(bytes_on_the_wire(b"HTTP/1.1 200 OK\r\nContent-Ty"), False, id="headers that are cut"),
-        pytest.param(bytes_on_the_wire(HEAD + b"Content-Length: 500\r\n\r\n"), False, id="no byte of the body"),
-    ],
-)
-async def test_a_connection_that_breaks_off_is_lost(answer: Answer, stream: bool) -> None:
-    error = await failure(answer, stream=stream)
-    assert type(error) is ConnectionLost
-    assert error.retryable
-
-
-GOOD_CHUNK = b'8\r\n{"a": 1}\r\n'
-
-
-@pytest.mark.parametrize(
-    ("answer", "stream"),
-    [
-        pytest.param(says(completion("")), False, id="no text"),
-        pytest.param(says(completion(None)), False, id="null"),
-        pytest.param(says(completion(" \n")), False, id="blanks"),
-        pytest.param(raw(b""), False, id="no body"),
-        pytest.param(streams([chunk(reasoning="hm"), chunk(finish="stop"), DONE]), True, id="only reasoning"),
-    ],
-)
-async def test_success_with_nothing_in_it_is_an_empty_response(answer: Answer, stream: bool) -> None:
-    assert type(await failure(answer, stream=stream)) is EmptyResponse
-
-
-@pytest.mark.parametrize(
-    ("answer", "stream"),
-    [
-        pytest.param(raw(b"<html>Bad gateway</html>"), False, id="HTML that says it is JSON"),
-        pytest.param(raw(b"{'a': 1}"), False, id="JSON that is none"),
-        pytest.param(raw(b"[" * 200_000), False, id="JSON nested too deeply"),
-        pytest.param(raw(b"\xff\xfe{}"), False, id="no UTF-8"),
-        pytest.param(raw(b"[1, 2]"), False, id="a list"),
-        pytest.param(raw(b"null"), False, id="null"),
-        pytest.param(says({"choices": []}), False, id="no choices"),
-        pytest.param(says({"hello": "world"}), False, id="another shape"),
-        pytest.param(says({"choices": ["4"]}), False, id="a choice that is a string"),
-        pytest.param(says({"choices": [{"index": 0, "message": "4"}]}), False, id="a message that is a string"),
-        pytest.param(says(completion(4)), False, id="content that is a number"),  # type: ignore[arg-type]
-        pytest.param(streams([chunk("x"), b"data: {nonsense}\n\n"]), True, id="an event that is no JSON"),
-        pytest.param(streams([b"data: 7\n\n"]), True, id="an event that is a number"),
-    ],
-)
-async def test_garbage_under_success_is_malformed(answer: Answer, stream: bool) -> None:
-    error = await failure(answer, stream=stream)
-    assert type(error) is MalformedResponse
-    assert error.status == 200
-    assert "expected" in str(error)
-
-
-@pytest.mark.parametrize("stream", [False, True])
-@pytest.mark.parametrize("kind", ["text/html", "audio/mpeg", "image/png; charset=utf-8", "multipart/mixed"])
-async def test_a_body_of_another_kind_is_a_wrong_content_type(kind: str, stream: bool) -> None:
-    error = await failure(raw(b"<html>Sign in</html>", content_type=kind), stream=stream)
-    assert type(error) is WrongContentType
-    assert (error.status, error.retryable) == (200, True)
-    assert kind.partition(";")[0] in str(error)
-    assert "Sign in" in str(error)
 
 
 @pytest.mark.parametrize("kind", ["application/json; charset=utf-8", "APPLICATION/JSON", "text/plain", "x/y+json"])
@@ -354,14 +240,6 @@ async def test_an_unknown_finish_reason_is_a_failure_that_names_it() -> None:
     assert type(error) is MalformedResponse
     assert "mystery" in str(error)
     assert not error.retryable
-
-
-async def test_an_answer_of_ten_megabytes_is_read() -> None:
-    text = "x" * 10_000_000
-    said, _, _ = await ask(says(completion(text)))
-    assert said.text == text
-    said, _, _ = await ask(streams([chunk(text), chunk(finish="stop"), DONE]), stream=True)
-    assert said.text == text
 
 
 async def test_a_request_of_megabytes_is_sent() -> None:
@@ -422,12 +300,7 @@ async def test_a_refused_call_that_reports_nothing_has_no_usage(status: int) -> 
         (400, [{"error": {"code": 400, "message": "API key not valid."}}], AuthFailed, False),
         (403, {"error": {"message": "your input was flagged"}}, Refused, False),
         (400, {"error": {"code": "context_length_exceeded", "message": "no"}}, ContextTooLong, False),
-        (
-            400,
-            {"object": "error", "message": "This model's maximum context length is 9 tokens."},
-            ContextTooLong,
-            False,
-        ),
+        (400, {"object": "error", "message": "its maximum context length is 9 tokens."}, ContextTooLong, False),
         (400, {"error": {"message": "prompt is too long: 9 tokens > 8 maximum"}}, ContextTooLong, False),
         (400, {"error": {"code": "content_filter", "message": "filtered"}}, Refused, False),
         (400, {"error": {"message": "bad temperature"}}, Rejected, False),
@@ -449,16 +322,6 @@ async def test_a_status_becomes_the_error_that_it_means(
     error = await failure(says(body, status=status))
     assert type(error) is kind
     assert (error.status, error.retryable) == (status, retryable)
-
-
-@pytest.mark.parametrize("status", [429, 500, 503, 529])
-@pytest.mark.parametrize(("name", "value", "seconds"), [("Retry-After", "3", 3.0), ("retry-after-ms", "250", 0.25)])
-async def test_the_wait_that_a_server_asks_for_is_in_the_error(
-    status: int, name: str, value: str, seconds: float
-) -> None:
-    error = await failure(says({}, status=status, headers={name: value}))
-    assert isinstance(error, RateLimited | ServerFailed)
-    assert error.retry_after == seconds
 
 
 async def test_a_refusal_is_told_from_an_answer() -> None:
@@ -540,60 +403,11 @@ async def test_a_key_that_no_header_can_hold_is_not_shown(monkeypatch: pytest.Mo
 
 
 # ── the connection and the clock ─────────────────────────────────────────────────────────────────────────────────────
-async def test_a_refused_connection_is_worth_another_try() -> None:
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    async with OpenAICompatibleProvider("m", base_url=f"http://127.0.0.1:{port}/v1") as client:
-        with pytest.raises(Unreachable) as caught:
-            await client.complete(HELLO, Sampling(), call=CallContext())
-    assert caught.value.retryable
-    assert caught.value.__context__ is None
-
-
 async def test_a_server_that_does_not_speak_tls_is_unreachable_under_https() -> None:
     async with chat_server() as server, provider(server, base_url=server.url.replace("http:", "https:")) as client:
         with pytest.raises(Unreachable) as caught:
             await client.complete(HELLO, Sampling(), call=CallContext())
     assert caught.value.__context__ is None
-
-
-async def test_a_connection_that_dies_while_it_is_idle_is_not_complained_of() -> None:
-    complaints: list[str] = []
-    asyncio.get_running_loop().set_exception_handler(lambda loop, context: complaints.append(str(context)))
-    script = [streams([chunk("4", finish="stop"), DONE], pause=0.02), says(completion()), says(completion())]
-    async with chat_server(*script) as server, provider(server) as client:
-        for listener in (lambda text: None, None):
-            await client.complete(HELLO, Sampling(), call=CallContext(), on_text=listener)
-        server.reset()
-        await asyncio.sleep(0.05)
-        await client.complete(HELLO, Sampling(), call=CallContext())
-        gc.collect()
-        assert len(set(server.peers)) == 2
-    assert complaints == []
-
-
-@pytest.mark.parametrize(
-    "pieces",
-    [
-        pytest.param([b"HTTP/1.1 200 OK\r\n", *[b"X-Slow: 1\r\n"] * 60], id="headers"),
-        pytest.param([HEAD + b"Content-Length: 5000\r\n\r\n", *[b" "] * 60], id="a body"),
-        pytest.param([STREAM_HEAD, *[b"4\r\n: a\n\r\n"] * 60], id="keep-alive comments"),
-    ],
-)
-async def test_nothing_that_drips_evades_the_total_deadline(pieces: list[bytes]) -> None:
-    started = time.perf_counter()
-    error = await failure(bytes_on_the_wire(*pieces), timeout_s=0.3, read_timeout_s=0.2)
-    assert type(error) is WorkerTimeout
-    assert "deadline" in str(error)
-    assert time.perf_counter() - started < 1
-
-
-async def test_a_server_that_hangs_ends_at_the_deadline_of_the_call() -> None:
-    async with chat_server(hangs()) as server, provider(server) as client:
-        call = CallContext(deadline=asyncio.get_running_loop().time() + 0.1)
-        with pytest.raises(WorkerTimeout):
-            await client.complete(HELLO, Sampling(), call=call)
 
 
 async def test_a_deadline_that_has_passed_sends_nothing() -> None:
@@ -627,28 +441,6 @@ async def test_a_failed_answer_in_one_piece_is_not_heard_in_parts() -> None:
         with pytest.raises(TruncatedResponse):
             await client.complete(HELLO, Sampling(), call=CallContext(), on_text=pieces.append)
     assert pieces == []
-
-
-@pytest.mark.parametrize("stream", [False, True])
-async def test_cancelling_a_call_closes_its_connection(stream: bool) -> None:
-    answer = streams([chunk("x")] * 200, pause=0.02) if stream else hangs()
-    async with chat_server(answer) as server, provider(server) as client:
-        listener = (lambda text: None) if stream else None
-        task = asyncio.create_task(client.complete(HELLO, Sampling(), call=CallContext(), on_text=listener))
-        await server.asked.wait()
-        task.cancel()
-        with pytest.raises(asyncio.CancelledError):
-            await task
-        await asyncio.wait_for(server.hung_up.wait(), 2)
-
-
-async def test_a_connection_is_used_again_after_a_body_and_after_a_stream() -> None:
-    script = [says(completion()), streams([chunk("4", finish="stop"), DONE]), says(completion())]
-    async with chat_server(*script) as server, provider(server) as client:
-        await client.complete(HELLO, Sampling(), call=CallContext())
-        await client.complete(HELLO, Sampling(), call=CallContext(), on_text=lambda text: None)
-        await client.complete(HELLO, Sampling(), call=CallContext())
-    assert len(set(server.peers)) == 1
 
 
 def in_a_loop_of_its_own(work: Callable[[], Awaitable[None]]) -> list[str]:

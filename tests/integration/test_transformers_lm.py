@@ -17,7 +17,7 @@ pytest.importorskip("transformers", reason="needs the extra 'local': pip install
 import torch
 
 import openconductor as oc
-from openconductor.errors import ConfigError, ContextTooLong, Rejected, WorkerError, WorkerTimeout
+from openconductor.errors import ConfigError, Rejected
 from openconductor.protocols import CallContext
 from openconductor.providers import create
 from openconductor.providers.transformers_lm import TransformersProvider
@@ -96,20 +96,6 @@ async def test_without_a_temperature_it_writes_what_the_library_writes(
     assert got.usage.seconds > 0
 
 
-async def test_a_sample_is_drawn_by_what_names_its_call(local: TransformersProvider) -> None:
-    one = (await ask(local)).text
-    assert (await ask(local)).text == one
-    others = [
-        await ask(local, sample=1),
-        await ask(local, step=0),
-        await ask(local, step=1),
-        await ask(local, round=1),
-        await ask(local, attempt=1),
-        await ask(local, Sampling(temperature=1.0, max_tokens=12, seed=7)),
-    ]
-    assert len({one, *(other.text for other in others)}) == 7
-
-
 async def test_a_sample_does_not_depend_on_what_is_asked_beside_it(local: TransformersProvider) -> None:
     alone = [(await ask(local, sample=index)).text for index in range(20)]
     longer = (Message("user", "a much longer question, so that there is padding"),)
@@ -178,17 +164,6 @@ async def test_a_model_may_name_its_own_limit(folder: Path, tmp_path: Path) -> N
     assert (got.finish_reason, got.usage.output_tokens) == ("length", 7)
 
 
-async def test_the_last_position_ends_it(local: TransformersProvider) -> None:
-    turns = (Message("user", "x" * (POSITIONS - 10)),)
-    got = await ask(local, Sampling(max_tokens=500), messages=turns)
-    assert (got.finish_reason, got.usage.input_tokens + got.usage.output_tokens) == ("length", POSITIONS)
-
-
-async def test_a_prompt_without_a_position_left_is_too_long(local: TransformersProvider) -> None:
-    with pytest.raises(ContextTooLong, match=f"expected at most {POSITIONS - 1}"):
-        await ask(local, messages=(Message("user", "x" * POSITIONS),))
-
-
 @pytest.mark.parametrize(
     "turn", [Message("user", "x", ({"type": "image_url"},)), Message("tool", "x")], ids=["an image", "no such role"]
 )
@@ -213,54 +188,6 @@ async def test_turns_that_the_model_cannot_read_are_rejected(local: Transformers
 async def test_sampling_that_is_none_is_a_config_error(local: TransformersProvider, sampling: Sampling) -> None:
     with pytest.raises(ConfigError, match=r"sampling\."):
         await ask(local, sampling)
-
-
-async def test_a_deadline_stops_the_generation(local: TransformersProvider) -> None:
-    now, worker = asyncio.get_running_loop().time(), oc.Worker(local, name="local", sampling=Sampling(max_tokens=2000))
-    with pytest.raises(WorkerTimeout, match="by the deadline"):
-        await worker.complete(ASK, call=CallContext(deadline=now + 0.2))
-    await idle(local)
-
-
-async def test_a_cancelled_call_leaves_its_batch_and_the_others_go_on(local: TransformersProvider) -> None:
-    stopped = asyncio.create_task(ask(local, Sampling(max_tokens=2000)))
-    other = asyncio.create_task(ask(local))
-    await asyncio.sleep(0.05)
-    stopped.cancel()
-    with pytest.raises(asyncio.CancelledError):
-        await stopped
-    assert (await other).text == (await ask(local)).text
-    await idle(local)
-
-
-async def test_what_on_text_raises_ends_the_call_as_it_is(local: TransformersProvider) -> None:
-    def refuses(piece: str) -> None:
-        raise KeyError("mine")
-
-    with pytest.raises(KeyError, match="mine"):
-        await local.complete(ASK, Sampling(max_tokens=2000), call=CallContext(), on_text=refuses)
-    await idle(local)
-
-
-async def test_a_model_that_fails_is_a_worker_error(
-    local: TransformersProvider, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def fails(*args: object, **options: object) -> None:
-        raise RuntimeError("out of memory")
-
-    monkeypatch.setattr(local._lm, "generate", fails)
-    with pytest.raises(WorkerError, match="RuntimeError: out of memory"):
-        await ask(local)
-
-
-def test_any_number_of_event_loops_may_call(local: TransformersProvider) -> None:
-    texts = [asyncio.run(ask(local)).text for _ in range(3)]
-    assert len(set(texts)) == 1
-
-
-async def idle(local: TransformersProvider) -> None:
-    """Wait until the thread has nothing left to do: much sooner than what was asked for takes."""
-    await asyncio.wait_for(ask(local, Sampling(max_tokens=1)), 5)
 
 
 # ── loading ──────────────────────────────────────────────────────────────────────────────────────────────────────────

@@ -35,15 +35,8 @@ PROVIDERS: dict[str, str] = {
 }
 ENTRY_POINTS = "openconductor.providers"
 
-_EXTRAS = {
-    "anthropic": "providers",
-    "google": "providers",
-    "mcp": "mcp",
-    "onnx": "gym",
-    "pydantic_ai": "providers",
-    "tiny": "gym",
-    "transformers": "local",
-}
+_EXTRAS = {"pydantic_ai": "providers", "mcp_tool": "mcp", "tiny": "gym", "transformers_lm": "local"}
+"""What each module needs installed."""
 
 WorkerFunction = Callable[[list[Message]], str | Awaitable[str]]
 ProviderLike = Provider | Orchestrator | WorkerFunction | str | Path
@@ -123,9 +116,8 @@ def _from_text(text: str | Path, seconds: Mapping[str, float | None]) -> Provide
         raise ConfigError(f"provider {str(text)!r}: no such folder; expected 'provider:model' or a folder{hint}")
     if not model.strip():
         raise ConfigError(f"provider {text!r}: no model; expected '{name}:model'")
-    return create(
-        name, model, **{key: value for key, value in seconds.items() if value is not None and takes(name, key)}
-    )
+    options = {key: value for key, value in seconds.items() if value is not None and takes(name, key)}
+    return create(name, model, **options)
 
 
 def _from_folder(folder: Path) -> Provider:
@@ -143,14 +135,13 @@ def _names() -> list[str]:
 
 
 def _factory(name: str) -> Callable[..., object]:
-    """What makes the provider: a class, a function, or ``from_folder`` of a class that reads a folder."""
+    """What makes the provider: a class or a function."""
     try:
-        loaded = _load(name)
+        return cast("Callable[..., object]", _load(name))
     except ImportError as error:
         if (error.name or "").startswith("openconductor"):
             raise  # a fault of ours, not an extra that the user lacks
         raise _missing(name, error) from error
-    return cast("Callable[..., object]", getattr(loaded, "from_folder", loaded))
 
 
 def _load(name: str) -> object:
@@ -163,5 +154,6 @@ def _load(name: str) -> object:
 
 
 def _missing(name: str, error: ImportError) -> ConfigError:
-    wanted = f'"openconductor[{_EXTRAS[name]}]"' if name in _EXTRAS else (error.name or "what the error names")
+    extra = _EXTRAS.get(PROVIDERS.get(name, "").partition(":")[0].rpartition(".")[2])
+    wanted = f'"openconductor[{extra}]"' if extra else (error.name or "what the error names")
     return ConfigError(f"provider {name!r}: {error}; expected its extra to be installed: pip install {wanted}")

@@ -12,7 +12,7 @@ from dataclasses import replace
 
 from openconductor.errors import BudgetExceeded, EmptyResponse, WorkerError, WorkerTimeout
 from openconductor.protocols import CallContext, OnText, Orchestrator
-from openconductor.types import Budget, Completion, Episode, Message, Sampling
+from openconductor.types import Budget, Completion, Message, Sampling
 
 MAX_DEPTH = 3
 """How many orchestrators may stand above one another inside the outermost one; a cycle of pools ends here."""
@@ -60,9 +60,7 @@ class OrchestratorProvider:
                 retryable=False,
             )
         left = None if call.deadline is None else call.deadline - asyncio.get_running_loop().time()
-        if left is not None and left <= 0:
-            raise WorkerTimeout("the deadline had passed before the call began")
-        budget = None if left is None else Budget(seconds=left)
+        budget = None if left is None else Budget(seconds=max(0.0, left))
         token = _above.set(replace(call, depth=depth))
         try:
             episode = await self._orchestrator.ask(
@@ -74,20 +72,15 @@ class OrchestratorProvider:
             raise WorkerTimeout(f"the inner episode did not end by the call's deadline: {error}") from error
         finally:
             _above.reset(token)
-        if episode.answer is None or not episode.answer.strip():
-            raise _failure(episode)
-        if on_text is not None:
-            on_text(episode.answer)
-        return Completion(episode.answer, usage=episode.usage)
-
-
-def _failure(episode: Episode) -> WorkerError:
-    """What ended an episode without an answer, as a WorkerError that carries it."""
-    failure = episode.error
-    if episode.answer is not None:
-        failure = EmptyResponse("the inner episode's answer is blank")
-    elif not isinstance(failure, WorkerError):
-        failure = WorkerError(f"the inner episode ended without an answer: {failure}")
-        failure.__cause__ = episode.error
-    failure.episode = failure.episode or episode
-    return failure
+        if episode.answer is not None and episode.answer.strip():
+            if on_text is not None:
+                on_text(episode.answer)
+            return Completion(episode.answer, usage=episode.usage)
+        failure = episode.error
+        if episode.answer is not None:
+            failure = EmptyResponse("the inner episode's answer is blank")
+        elif not isinstance(failure, WorkerError):
+            failure = WorkerError(f"the inner episode ended without an answer: {failure}")
+            failure.__cause__ = episode.error
+        failure.episode = failure.episode or episode
+        raise failure

@@ -55,12 +55,9 @@ class TransformersProvider(BatchingProvider):
     """
 
     def __init__(self, model: str | Path, *, device: str | None = None, dtype: str = "auto") -> None:
-        if dtype not in DTYPES:
-            raise ConfigError(f"dtype: got {dtype!r}, expected one of {', '.join(DTYPES)}")
         self.model = str(model)
-        self._device = _checked_device(device)
-        self._tokenizer, self._lm = _loaded(self.model, dtype)
-        cast(Any, self._lm).to(self._device).eval()
+        self._tokenizer, self._lm = _loaded(self.model, device, dtype)
+        self._device = self._lm.device
         config, own = self._lm.config, self._lm.generation_config
         commit = getattr(config, "_commit_hash", None) or ""
         self.identity = f"transformers {self.model} {self._lm.dtype} {commit}".strip()
@@ -144,7 +141,7 @@ def _draw(rows: Sequence[BatchRow], _ids: torch.Tensor, scores: torch.Tensor) ->
 
 
 # ── loading ──────────────────────────────────────────────────────────────────────────────────────────────────────────
-def _loaded(name: str, dtype: str) -> tuple[hf.PreTrainedTokenizerBase, hf.PreTrainedModel]:
+def _loaded(name: str, device: str | None, dtype: str) -> tuple[hf.PreTrainedTokenizerBase, hf.PreTrainedModel]:
     # AutoTokenizer rebuilds the tokenizer of some architectures (qwen2), which changes its ids: one that was saved as a
     # file of its own kind is loaded as it is.
     reader = hf.AutoTokenizer
@@ -152,6 +149,13 @@ def _loaded(name: str, dtype: str) -> tuple[hf.PreTrainedTokenizerBase, hf.PreTr
         described = json.loads((Path(name) / "tokenizer_config.json").read_text(encoding="utf-8"))
         if described.get("tokenizer_class") in ("PreTrainedTokenizerFast", "TokenizersBackend"):
             reader = hf.PreTrainedTokenizerFast
+    if dtype not in DTYPES:
+        raise ConfigError(f"dtype: got {dtype!r}, expected one of {', '.join(DTYPES)}")
+    where = device or torch.accelerator.current_accelerator(check_available=True) or "cpu"
+    try:
+        torch.empty(0, device=where)
+    except (RuntimeError, AssertionError) as error:  # torch asserts that it was built for it
+        raise ConfigError(f"device: got {device!r}, which is not there: {' '.join(str(error).split())}") from error
     try:
         tokenizer = cast("hf.PreTrainedTokenizerBase", reader.from_pretrained(name))
         model = cast("hf.PreTrainedModel", hf.AutoModelForCausalLM.from_pretrained(name, dtype=dtype))
@@ -159,15 +163,4 @@ def _loaded(name: str, dtype: str) -> tuple[hf.PreTrainedTokenizerBase, hf.PreTr
         raise ConfigError(f"model {name!r}: could not be loaded: {' '.join(str(error).split())}") from error
     if not tokenizer.chat_template:
         raise ConfigError(f"model {name!r}: its tokenizer has no chat template, expected a model that can chat")
-    return tokenizer, model
-
-
-def _checked_device(name: str | None) -> torch.device:
-    if name is None:
-        return torch.accelerator.current_accelerator(check_available=True) or torch.device("cpu")
-    try:
-        device = torch.device(name)
-        torch.empty(0, device=device)
-    except (RuntimeError, AssertionError) as error:  # torch asserts that it was built for it
-        raise ConfigError(f"device: got {name!r}, which is not there: {' '.join(str(error).split())}") from error
-    return device
+    return tokenizer, cast("hf.PreTrainedModel", cast(Any, model).to(where).eval())

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import gc
 import itertools
-import weakref
 from collections.abc import Callable, Coroutine, Sequence
 from typing import Any, cast
 
@@ -18,7 +16,6 @@ from openconductor.errors import ConnectionLost, MalformedResponse, Unreachable,
 from openconductor.providers import http_connection
 from openconductor.providers.http_connection import (
     BUFFER_BYTES,
-    IDLE_SECONDS,
     OVERHEAD_BYTES,
     Connection,
     Connections,
@@ -256,11 +253,6 @@ async def test_what_is_not_body_is_bounded(pieces: list[bytes]) -> None:
     assert type(await line.fail()) is MalformedResponse
 
 
-async def test_many_small_chunks_are_no_fault() -> None:
-    line = Line(CHUNKED + b"1\r\nx\r\n" * 100_000 + b"0\r\n\r\n")
-    assert await line.read() == (200, b"x" * 100_000)
-
-
 async def test_a_connection_that_is_closed_says_how_far_it_had_come() -> None:
     reset = ConnectionResetError(104, "Connection reset by peer")
     for sent, error, kind, words in (
@@ -366,42 +358,6 @@ def test_it_is_no_silence_of_the_server_while_the_request_is_under_way(in_virtua
         assert type(await reading) is WorkerTimeout
 
     in_virtual_time(play())
-
-
-def test_what_is_left_of_a_body_is_waited_for_a_moment_and_an_idle_connection_for_longer(in_virtual_time: Runs) -> None:
-    async def play() -> None:
-        loop, line = asyncio.get_running_loop(), Line(SHORT[:-1])
-        began = loop.time()
-        await line.connection.drain()
-        line.end()
-        assert loop.time() == pytest.approx(began + http_connection.DRAIN_SECONDS)
-        assert line.wire.closing
-        line = Line(SHORT)
-        await line.connection.drain()
-        line.end()
-        await asyncio.sleep(IDLE_SECONDS - 1)
-        assert line.kept
-        line.ask()  # its time begins anew after each exchange
-        line.hear(SHORT)
-        line.end()
-        await asyncio.sleep(IDLE_SECONDS - 1)
-        assert line.kept
-        await asyncio.sleep(1.1)
-        assert not line.kept
-
-    in_virtual_time(play())
-
-
-async def test_a_connection_that_ended_keeps_nothing_alive() -> None:
-    line = Line(b"nonsense\r\n\r\n")
-    await line.fail()
-    line.end()
-    line.lose()
-    assert not line.owner.open
-    gone = weakref.ref(line.connection)
-    del line
-    gc.collect()
-    assert gone() is None
 
 
 # ── bodies ───────────────────────────────────────────────────────────────────────────────────────────────────────────

@@ -32,10 +32,6 @@ class FromFolder:
     def __init__(self, folder: str) -> None:
         self.folder = folder
 
-    @classmethod
-    def from_folder(cls, path: str | Path) -> FromFolder:
-        return cls(str(path))
-
     async def complete(self, messages: object, sampling: object, *, call: object, on_text: object = None) -> None:
         return None
 
@@ -97,9 +93,10 @@ def test_a_folder_without_a_checkpoint_says_what_it_holds_and_what_was_expected(
 
 def test_a_missing_extra_says_what_installs_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "model.safetensors").touch()
-    (tmp_path / "needs_an_extra.py").write_text("import a_runtime_that_is_absent\n")
+    (tmp_path / "needs_an_extra").mkdir()
+    (tmp_path / "needs_an_extra" / "tiny.py").write_text("import a_runtime_that_is_absent\n")
     monkeypatch.syspath_prepend(tmp_path)
-    monkeypatch.setitem(PROVIDERS, "tiny", "needs_an_extra:TinyProvider")
+    monkeypatch.setitem(PROVIDERS, "tiny", "needs_an_extra.tiny:TinyProvider")
     with pytest.raises(ConfigError, match=r'pip install "openconductor\[gym\]"'):
         resolve(tmp_path)
 
