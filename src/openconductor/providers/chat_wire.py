@@ -38,7 +38,7 @@ _FINISH: Mapping[str, FinishReason] = {theirs: ours for ours, reasons in _REASON
 _CUT = ("error", "abort", "network_error", "insufficient_system_resource")
 
 _ENCODE = json.JSONEncoder(allow_nan=False, separators=(",", ":")).encode
-_DECODE = json.JSONDecoder().decode  # json.loads would guess the encoding of each event anew
+_DECODE = json.JSONDecoder().raw_decode  # json.loads would guess the encoding of each event anew
 
 
 # ── the request ──────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -203,26 +203,31 @@ class Reply:
             MalformedResponse: the finish reason is not known, so that nobody can say whether the answer is whole.
         """
         self._say("", final=True)
-        text, given = "".join(self.text), excerpt(self.finish)
-        finish = _FINISH.get(self.finish.lower().partition(":")[0].strip())
-        if finish is None:
-            if self.finish and self.finish.lower() not in _CUT:
-                words = f"unknown finish reason {given!r}; expected one of {', '.join(sorted(_FINISH))}"
-                raise errors.MalformedResponse(words, status=200, retryable=False)
-            why = f"the server broke off (finish reason {given!r})"
-            why = why if given else "the response ended without a finish reason"
-            raise errors.TruncatedResponse(f"{why}, after {len(text)} characters of text", status=200)
-        if not (self.tool_calls or text.strip()) and (finish != "length" or self.refusal):
-            if self.refusal or finish == "content_filter":
-                words = excerpt(self.refusal) or "a content filter left nothing of the answer"
-                raise errors.Refused(f"the worker refused: {words} (finish reason {given!r})", status=200)
-            words = f"status 200, finish reason {given!r}, and neither text nor tool call"
-            raise errors.EmptyResponse(words, status=200)
+        text, finish = "".join(self.text), _FINISH.get(self.finish.lower().partition(":")[0].strip())
+        silent = not (self.tool_calls or text.strip())
+        if finish is None or (silent and (finish != "length" or self.refusal)):
+            raise self._failure(finish, len(text))
         thought = "".join(self.reasoning).encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
         if self.on_text is not None and (unheard := text[self._heard :]):
             self.on_text(unheard)
         usage = replace(self.usage or Usage(), seconds=seconds)
         return Completion(text, thought, tuple(self.tool_calls), usage, finish, body_sent)
+
+    def _failure(self, finish: FinishReason | None, characters: int) -> errors.WorkerError:
+        """Why what was said is no answer."""
+        given = excerpt(self.finish)
+        if finish is not None and (self.refusal or finish == "content_filter"):
+            words = excerpt(self.refusal) or "a content filter left nothing of the answer"
+            return errors.Refused(f"the worker refused: {words} (finish reason {given!r})", status=200)
+        if finish is not None:
+            words = f"status 200, finish reason {given!r}, and neither text nor tool call"
+            return errors.EmptyResponse(words, status=200)
+        if self.finish and self.finish.lower() not in _CUT:
+            words = f"unknown finish reason {given!r}; expected one of {', '.join(sorted(_FINISH))}"
+            return errors.MalformedResponse(words, status=200, retryable=False)
+        why = f"the server broke off (finish reason {given!r})"
+        why = why if given else "the response ended without a finish reason"
+        return errors.TruncatedResponse(f"{why}, after {characters} characters of text", status=200)
 
     def _add(self, data: _Node, part: str) -> str:
         """Take in a body (``part`` is "message") or a chunk ("delta"); returns the text that it brought."""
@@ -296,15 +301,16 @@ class Reply:
 
 def read_object(raw: bytes) -> Json:
     """A JSON object, or the MalformedResponse or TruncatedResponse that says what stood there instead."""
-    raw, why, cut = raw.removeprefix(BOM_UTF8).strip(), "no object", False
+    raw, why, cut = raw.removeprefix(BOM_UTF8).strip(), "no object, or more than one", False
     try:
-        data: object = _DECODE(raw.decode())
-        if isinstance(data, dict):
-            return cast(Json, data)
+        text = raw.decode()
+        data, end = _DECODE(text)
+        if end == len(text) and text[0] == "{":
+            return data
     except (ValueError, RecursionError) as error:
         why = str(error) if isinstance(error, json.JSONDecodeError) else type(error).__name__
         ended = isinstance(error, json.JSONDecodeError) and error.pos >= len(error.doc)
-        cut = ended or (raw[-1:] != b"}" and not why.startswith("Extra data")) or why.startswith("Unterminated")
+        cut = ended or raw[-1:] != b"}" or why.startswith("Unterminated")
     if cut and raw[:1] == b"{":
         raise errors.TruncatedResponse(f"JSON cut after {len(raw)} bytes", status=200)
     raise errors.MalformedResponse(f"expected a JSON object, got {excerpt(raw)!r} ({why})", status=200)
@@ -343,12 +349,15 @@ def _text(node: _Node, name: str) -> str:
 
 
 def _first_choice(data: _Node, *, required: bool) -> _Node | None:
-    choices: Sequence[object] | None = data.get("choices")
+    choices: Sequence[_Node] | None = data.get("choices")
     if not required and choices in (None, []):
         return None  # a keep-alive or a usage chunk
-    if not isinstance(choices, list) or not choices or not all(isinstance(choice, dict) for choice in choices):
-        raise _garbage("`choices`", data)
-    return next((choice for choice in cast("list[_Node]", choices) if choice.get("index") in (0, None)), None)
+    for choice in choices if isinstance(choices, list) and choices else ("none",):
+        if not isinstance(choice, dict):
+            raise _garbage("`choices`", data)
+        if choice.get("index") in (0, None):
+            return choice
+    return None
 
 
 def _texts(content: object) -> tuple[str, str]:
