@@ -6,6 +6,6 @@ Needs the extra ``plots`` (matplotlib); importing this package alone does not im
 """
 
 from openconductor.plots.material import Material
-from openconductor.plots.saving import FIGURES, OF_TRAINING, Picture, draw, rendered, save, save_all
+from openconductor.plots.saving import FIGURES, OF_TRAINING, Picture, draw, rendered, save_all
 
-__all__ = ["FIGURES", "OF_TRAINING", "Material", "Picture", "draw", "rendered", "save", "save_all"]
+__all__ = ["FIGURES", "OF_TRAINING", "Material", "Picture", "draw", "rendered", "save_all"]

@@ -8,7 +8,7 @@ on a logarithmic axis. Systems that know the answers are bounds: they are drawn,
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable
 
 from openconductor.evaluation.records import Record
 from openconductor.plots.estimates import accuracy, mean_cost
@@ -28,22 +28,28 @@ def accuracy_cost(material: Material) -> Drawn:
         return NO_RECORD
     # A mean over other tasks says nothing: only systems with a decided answer to every task are compared.
     tasks = {record.task for record in material.records if record.correct is not None}
+    if not tasks:
+        return f"Nothing could be decided: all {len(material.records):,} records are masked (ungraded or failed)."
     compared = {
         name: records
         for name, records in material.by_system.items()
-        if tasks and tasks <= {record.task for record in records if record.correct is not None}
+        if tasks <= {record.task for record in records if record.correct is not None}
     }
     right = {name: one for name, records in compared.items() if (one := accuracy(records)) is not None}
-    if not right:
-        count = len(material.records)
-        return f"Nothing could be decided: all {count:,} records are masked (ungraded or failed)."
-    unit, why = _unit(compared)
+    unpriced = any(record.usage.unpriced_calls for records in compared.values() for record in records)
+    units = [
+        unit
+        for unit, of in MEASURES.items()
+        if not (unpriced and unit == "US dollars") and all(sum(map(of, records)) > 0 for records in compared.values())
+    ]
+    unit = units[0] if units else "calls"
     found = {name: mean_cost(compared[name], MEASURES[unit]) for name in right}
     costs = {name: one for name, one in found.items() if one is not None and one.value}
     if not costs:
         return "No system used a dollar, a token or a call: there is no cost to hold accuracy against."
-    written = labels(costs)
-    figure, (panel,) = opened(2.5)
+    from matplotlib.ticker import LogLocator, NullFormatter
+
+    figure, (panel,) = opened(2.6)
     # The front: none is at least as right for less, or more often right for as much.
     xs, ys = list[float](), list[float]()
     for cost, less in sorted((costs[name].value, -right[name].value) for name in costs if name not in ORACLES):
@@ -53,55 +59,25 @@ def accuracy_cost(material: Material) -> Drawn:
     if xs:
         xs.append(max(one.high for one in costs.values()))
         panel.plot(xs, [*ys, ys[-1]], drawstyle="steps-post", color=GREY, linewidth=1.0, label="Pareto front")
+    written = labels(material.by_system)
     for name in sorted(costs, key=lambda name: -right[name].value):
         point(panel, costs[name], right[name], material.look_of(name), written[name])
     panel.set_xscale("log")
     low, high = panel.get_xlim()
-    from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
-
     panel.xaxis.set_major_locator(LogLocator(subs=(1, 2, 5) if high < 40 * low else (1,), numticks=7))
-    panel.xaxis.set_major_formatter(FuncFormatter(_written_out))
+    panel.xaxis.set_major_formatter("{x:g}")
     panel.xaxis.set_minor_formatter(NullFormatter())
     panel.set_xlabel(f"{unit} a question")
     in_percent(panel, "y", "right (%)")
     masked, size = sum(one.masked for one in right.values()), spanned(one.problems for one in right.values())
+    left = ", ".join(written[name] for name in written if name not in costs)
+    known = ", ".join(name for name in ORACLES if name in costs)
+    why = "not every price is known" if unpriced else "some cost none, and the axis has no zero"
     said = [
         f"n = {size} questions a system, {masked:,} records masked and left out of the accuracy, not of the cost.",
         "Bars: 95 % intervals. Filled: workers alone; star: the Conductor; hollow: other systems.",
-        _listed("Not in the front, for the answers are known there", (one for one in ORACLES if one in costs)),
-        why,
-        _listed(f"Without {unit}, so not drawn", (name for name in right if name not in costs)),
-        _listed(
-            "Without a decided answer to some task, so not drawn",
-            (name for name in material.by_system if name not in compared),
-        ),
+        f"Not in the front, for the answers are known there: {known}." if known else "",
+        "" if unit == "US dollars" else f"Not in dollars: {why}.",
+        f"Not drawn, for lack of {unit} or of a decided answer to some task: {left}." if left else "",
     ]
     return figure, " ".join(filter(None, said))
-
-
-def _written_out(value: float, _: int | None = None) -> str:
-    """A number without an exponent.
-
-    >>> [_written_out(value) for value in (0.00002, 0.5, 20, 5e4)]
-    ['0.00002', '0.5', '20', '50,000']
-    """
-    return f"{value:,.0f}" if value >= 1 else f"{value:.12f}".rstrip("0")
-
-
-def _unit(systems: Mapping[str, Sequence[Record]]) -> tuple[str, str]:
-    """What cost is counted in, and why it is not dollars; "" where it is."""
-    unpriced = [name for name, records in systems.items() if any(one.usage.unpriced_calls for one in records)]
-    why = _listed("Not in dollars: not every price is known of", unpriced).replace("of:", "of")
-    for unit, of in MEASURES.items():
-        free = [name for name, records in systems.items() if sum(map(of, records)) <= 0]
-        if not free and not (unpriced and unit == "US dollars"):
-            return unit, why
-        why = why or _listed("Not in dollars, for the axis has no zero and some cost none", free)
-    return "calls", why
-
-
-def _listed(what: str, systems: Iterable[str]) -> str:
-    """A sentence that names systems, of many the first four; "" where there are none."""
-    names = list(labels(systems).values())
-    more = f" and {len(names) - 4} more" if len(names) > 4 else ""
-    return f"{what}: {', '.join(names[:4])}{more}." if names else ""

@@ -2,7 +2,7 @@
 
 In: Records. Out: Estimates. Pure and seeded.
 
-Accuracy and differences are what ``evaluation.statistics`` says of each task; of several tasks each weighs the same,
+Accuracy is what ``evaluation.statistics`` says of each task; of several tasks each weighs the same,
 however many questions it has (as in the paper's averages). Masked records are never counted as wrong.
 """
 
@@ -15,29 +15,22 @@ from statistics import NormalDist, fmean
 
 from openconductor.evaluation import statistics
 from openconductor.evaluation.records import Record
-from openconductor.evaluation.statistics import Difference, Estimate, Key, Scores
+from openconductor.evaluation.statistics import Estimate, Key
 
 Z = NormalDist().inv_cdf(0.975)
 
 
 def accuracy(records: Sequence[Record]) -> Estimate | None:
     """The share of right answers, every question and every task weighing the same; None where nothing was decided."""
-    return accuracy_of(statistics.scores_by_problem(records), sum(record.correct is None for record in records))
-
-
-def accuracy_of(scores: Scores, masked: int = 0) -> Estimate | None:
-    """``accuracy`` of scores; of several tasks as in the table's row ``average``."""
-    return _averaged([statistics.estimate(of_task) for of_task in _by_task(scores).values()], masked)
-
-
-def difference_of(first: Scores, second: Scores) -> Estimate | None:
-    """By how much the first is right more often on the questions that both decided; None where there are none.
-
-    Of several tasks each weighs the same.
-    """
-    others = _by_task(second)
-    found = [statistics.difference(scores, others.get(task, {})) for task, scores in _by_task(first).items()]
-    return _averaged([part for part in found if part is not None])
+    by_task: dict[str, dict[Key, Sequence[float]]] = {}
+    for key, scores in statistics.scores_by_problem(records).items():
+        by_task.setdefault(key[0], {})[key] = scores
+    parts = [statistics.estimate(scores) for scores in by_task.values()]
+    if not parts:
+        return None
+    low, high = statistics.averaged_interval([(one.value, one.low, one.high) for one in parts])
+    masked = sum(record.correct is None for record in records)
+    return Estimate(fmean(one.value for one in parts), low, high, sum(one.problems for one in parts), masked)
 
 
 def share(parts: Mapping[Key, tuple[float, float]]) -> Estimate | None:
@@ -55,8 +48,7 @@ def share(parts: Mapping[Key, tuple[float, float]]) -> Estimate | None:
     everything = math.fsum(total for _, total in counted)
     if not everything:
         return None
-    of_kinds = math.fsum(of_kind for of_kind, _ in counted)
-    value, count = of_kinds / everything, len(counted)
+    value, count = math.fsum(of_kind for of_kind, _ in counted) / everything, len(counted)
     spread = math.fsum((of_kind - value * total) ** 2 for of_kind, total in counted)
     of_ratio = spread * count / (count - 1) / everything**2 if count > 1 else 0.0
     # Rounding may leave a spread of 1e-33 where there is none.
@@ -86,17 +78,3 @@ def mean_cost(records: Iterable[Record], measure: Callable[[Record], float]) -> 
     of_sum = math.fsum(statistics.variance(values) / len(values) for values in means if len(values) > 1)
     factor = math.exp(Z * math.sqrt(of_sum) / len(means) / value) if value > 0 else 1.0
     return Estimate(value, value / factor, value * factor, sum(map(len, means)))
-
-
-def _averaged(parts: Sequence[Estimate | Difference], masked: int = 0) -> Estimate | None:
-    if not parts:
-        return None
-    low, high = statistics.averaged_interval([(one.value, one.low, one.high) for one in parts])
-    return Estimate(fmean(one.value for one in parts), low, high, sum(one.problems for one in parts), masked)
-
-
-def _by_task(scores: Scores) -> dict[str, dict[Key, Sequence[float]]]:
-    found: dict[str, dict[Key, Sequence[float]]] = {}
-    for key, values in scores.items():
-        found.setdefault(key[0], {})[key] = values
-    return found

@@ -3,14 +3,13 @@
 """What figures are drawn from: an evaluation's records, a training's curve, names; and what most figures ask of it.
 
 In: Records, a curve, the workers' names. Out: a Material, which every figure takes: which system is the Conductor,
-which is a worker alone, how each is drawn, how records are parted by task and kind.
+which is a worker alone, how each is drawn, how records are parted by task or kind.
 """
 
 from __future__ import annotations
 
 import re
 import unicodedata
-from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache, cached_property
@@ -75,8 +74,12 @@ class Material:
         played = {step.worker for record in self.records for flow in record.workflows for step in flow}
         found = dict.fromkeys(map(self.worker, sorted({*self.workers, *played})))
         found |= dict.fromkeys(name for iteration in self.curve for name in iteration.worker_share)
-        alone = (name.removeprefix(ALONE) for name in self.by_system if name.startswith(ALONE))
-        return tuple(found | dict.fromkeys(alone))
+        return tuple(found | dict.fromkeys(name.removeprefix(ALONE) for name in self.alone))
+
+    @cached_property
+    def alone(self) -> list[str]:
+        """The systems that are one worker alone."""
+        return [name for name in self.by_system if name.startswith(ALONE)]
 
     def worker(self, ordinal: int) -> str:
         """The name of the worker with an ordinal."""
@@ -91,7 +94,7 @@ class Material:
             return {"color": "black", "marker": "*", "markersize": 6.0, "zorder": 4}
         if system.startswith(ALONE):
             return look(self.names.index(system.removeprefix(ALONE)))
-        others = [name for name in self.by_system if name != self.ours and not name.startswith(ALONE)]
+        others = [name for name in self.by_system if name != self.ours and name not in self.alone]
         return {**look(len(self.names) + others.index(system)), "markerfacecolor": "none", "markersize": 6.0}
 
     def no_workflow(self) -> str:
@@ -115,34 +118,21 @@ def first_workflows(records: Iterable[Record]) -> dict[tuple[str, str], list[Wor
     return found
 
 
-# ── by task and kind ─────────────────────────────────────────────────────────────────────────────────────────────────
-def parts_of(records: Sequence[Record]) -> dict[tuple[str, str], str]:
-    """Which part of a figure each task and kind belongs to: its kind where there is one task, else task and kind.
+def by_part(records: Iterable[Record]) -> dict[str, list[Record]]:
+    """The records of each task, or of each kind where there is one task; the smallest parts beyond eleven together.
 
-    Returns:
-        The parts' names, from easy to hard where an order of the kinds is known. At most twelve different ones: beyond
-        them each task is one part, or the smallest parts are one.
+    Kinds stand from easy to hard where an order of them is known.
     """
-    sizes = Counter((task, kind) for task, kind, _ in dict.fromkeys((r.task, r.kind, r.problem) for r in records))
-    tasks, kinds = list(dict.fromkeys(task for task, _ in sizes)), in_order({kind for _, kind in sizes})
-    pairs = sorted(sizes, key=lambda pair: (tasks.index(pair[0]), kinds.index(pair[1])))
-    if 1 < len(tasks) <= MOST_PARTS < len(pairs):
-        return {pair: label(pair[0]) for pair in pairs}
-    names = {pair: ": ".join(pair) if pair[1] and len(tasks) > 1 else pair[1] or pair[0] for pair in pairs}
-    if len(pairs) > MOST_PARTS:
-        small = sorted(pairs, key=lambda pair: -sizes[pair])[MOST_PARTS - 1 :]
-        names = {**{pair: name for pair, name in names.items() if pair not in small}, **dict.fromkeys(small, "others")}
-    short = labels(names.values())
-    return {pair: short[name] for pair, name in names.items()}
-
-
-def split(records: Iterable[Record], parts: Mapping[tuple[str, str], str]) -> dict[str, list[Record]]:
-    """The records of each part; those of a task and kind that was not parted are left out."""
-    found: dict[str, list[Record]] = {name: [] for name in parts.values()}
+    by_task: dict[str, list[Record]] = {}
+    by_kind: dict[str, list[Record]] = {}
     for record in records:
-        if (record.task, record.kind) in parts:
-            found[parts[record.task, record.kind]].append(record)
-    return found
+        by_task.setdefault(record.task, []).append(record)
+        by_kind.setdefault(record.kind or record.task, []).append(record)
+    parts = by_task if len(by_task) > 1 else {kind: by_kind[kind] for kind in in_order(by_kind)}
+    ranked = sorted(parts, key=lambda name: -len(parts[name]))
+    small = ranked[MOST_PARTS - 1 :] if len(parts) > MOST_PARTS else []
+    rest = {"others": [record for name in small for record in parts[name]]} if small else {}
+    return {**{name: some for name, some in parts.items() if name not in small}, **rest}
 
 
 def in_order(kinds: Iterable[str]) -> list[str]:
@@ -204,7 +194,7 @@ def spanned(counts: Iterable[int]) -> str:
     >>> spanned([100, 100]), spanned([1000, 30])
     ('100', '30 to 1,000')
     """
-    sizes = sorted(set(counts))
+    sizes = sorted(counts)
     return " to ".join(f"{size:,}" for size in dict.fromkeys((sizes[0], sizes[-1])))
 
 

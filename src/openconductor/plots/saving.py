@@ -15,11 +15,13 @@ from typing import TYPE_CHECKING, Literal
 
 from openconductor.errors import ConfigError
 from openconductor.evaluation.records import Record
-from openconductor.plots import headroom, training, workers, workflows
 from openconductor.plots.accuracy_cost import accuracy_cost
 from openconductor.plots.iterations import read_curve
 from openconductor.plots.material import Material
-from openconductor.plots.sheet import Drawn, blank, finish, styled
+from openconductor.plots.sheet import Drawn, finish, in_words, styled
+from openconductor.plots.training import training_accuracy, worker_share
+from openconductor.plots.workers import worker_kind, worker_rounds
+from openconductor.plots.workflow_length import workflow_length
 from openconductor.storage import make_folder, write_whole
 
 if TYPE_CHECKING:
@@ -27,17 +29,14 @@ if TYPE_CHECKING:
 
 FIGURES: dict[str, tuple[str, Callable[[Material], Drawn]]] = {
     "accuracy_cost": ("Accuracy against cost", accuracy_cost),
-    "headroom": ("Headroom won, and regret", headroom.headroom),
-    "worker_kind": ("Workers by kind of question", workers.worker_kind),
-    "workflow_length": ("Length of workflows", workflows.workflow_length),
-    "topology_kind": ("Shapes of workflows by kind of question", workflows.topology_kind),
-    "worker_rounds": ("Workers in the first round and in later ones", workers.worker_rounds),
-    "training_accuracy": ("Accuracy in training, against each worker alone", training.training_accuracy),
-    "format_gain": ("Format or orchestration: what the training gained", training.format_gain),
-    "worker_share": ("Share of each worker over the training", training.worker_share),
+    "worker_kind": ("Right answers by kind of question", worker_kind),
+    "workflow_length": ("Length of workflows", workflow_length),
+    "worker_rounds": ("Workers in the first round and in later ones", worker_rounds),
+    "training_accuracy": ("Format or orchestration: what the training gained", training_accuracy),
+    "worker_share": ("Share of each worker over the training", worker_share),
 }
 """The title and the function of each figure."""
-OF_TRAINING = frozenset({"training_accuracy", "format_gain", "worker_share"})
+OF_TRAINING = frozenset({"training_accuracy", "worker_share"})
 """The figures that are drawn from a curve; all others are drawn from records."""
 
 
@@ -96,8 +95,16 @@ def save_all(
     if not records and curves is None:
         raise ConfigError("plots: got no record and no curve, expected one of them: an evaluation's or a training's")
     material = Material(records, workers or {}, read_curve(curves) if curves is not None else (), system)
-    there = [name for name in FIGURES if ((curves is not None) if name in OF_TRAINING else records)]
-    return {name: save(draw(name, material), folder, name) for name in there}
+    make_folder(Path(folder))
+    pictures: dict[str, Picture] = {}
+    for name in FIGURES:
+        if (curves is not None) if name in OF_TRAINING else records:
+            drawing = draw(name, material)
+            svg, png = (Path(folder) / f"{name}.{form}" for form in ("svg", "png"))
+            write_whole(svg, rendered(drawing, "svg"))
+            write_whole(png, rendered(drawing, "png"))
+            pictures[name] = Picture(drawing.title, drawing.caption, drawing.empty, svg, png)
+    return pictures
 
 
 def draw(name: str, material: Material) -> Drawing:
@@ -109,23 +116,9 @@ def draw(name: str, material: Material) -> Drawing:
     title, plot = FIGURES[name]
     with styled():
         drawn = plot(material)
-        empty = isinstance(drawn, str)
-        figure, caption = (blank(), drawn) if empty else drawn
-        finish(figure, title, caption)
-    return Drawing(title, caption, empty, figure)
-
-
-def save(drawing: Drawing, folder: Path | str, name: str) -> Picture:
-    """Write a figure as SVG and PNG.
-
-    Raises:
-        JournalError: a file could not be written.
-    """
-    svg, png = (Path(folder) / f"{name}.{form}" for form in ("svg", "png"))
-    make_folder(svg.parent)
-    write_whole(svg, rendered(drawing, "svg"))
-    write_whole(png, rendered(drawing, "png"))
-    return Picture(drawing.title, drawing.caption, drawing.empty, svg, png)
+        figure, caption = (in_words(drawn), drawn) if isinstance(drawn, str) else drawn
+        finish(figure, title)
+    return Drawing(title, caption, isinstance(drawn, str), figure)
 
 
 def rendered(drawing: Drawing, form: Literal["svg", "png"]) -> bytes:

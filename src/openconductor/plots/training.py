@@ -1,6 +1,6 @@
 # matplotlib's types leave the keyword arguments of nearly every method open.
 # pyright: reportUnknownMemberType=false
-"""The figures of a training: accuracy against each worker, what was gained (form or skill), shares of workers.
+"""The figures of a training: what was gained (form, skill, routing), and shares of workers.
 
 In: the curve, and for levels the records of an evaluation. Out: figures of lines over iterations, with captions.
 """
@@ -12,12 +12,10 @@ from collections.abc import Sequence
 from statistics import fmean
 from typing import TYPE_CHECKING
 
-from openconductor.evaluation.eval_config import ALONE
-from openconductor.evaluation.statistics import Estimate
 from openconductor.plots.estimates import accuracy
 from openconductor.plots.iterations import Iteration, smoothed, window_of
 from openconductor.plots.material import ORACLES, Material, label, labels, look, spanned
-from openconductor.plots.sheet import FAINT, GREY, Drawn, Look, in_percent, opened, point
+from openconductor.plots.sheet import GREY, Drawn, Look, in_percent, opened
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -33,42 +31,7 @@ _GAINS: dict[str, Look] = {
 
 
 def training_accuracy(material: Material) -> Drawn:
-    """Accuracy over the training against each worker alone (like the paper's Figure 3)."""
-    curve = material.curve
-    values = [iteration.accuracy for iteration in curve]
-    if why := _nothing(curve, values):
-        return why
-    levels = _levels(material)
-    workers = [name for name in levels if name.startswith(ALONE)]
-    named = labels(name for name in levels if name not in workers[NAMED:])
-    figure, (panel, *strip) = opened(
-        2.4, columns=2 if levels else 1, sharey=True, width_ratios=(5, 1.5) if levels else None
-    )
-    _draw(panel, curve, values, {"color": "black"}, label="in training, last {:.1%}")
-    for place, (name, written) in enumerate(named.items()):
-        one, own = levels[name], material.look_of(name)
-        panel.axhline(one.value, color=own["color"], linestyle=own["linestyle"], linewidth=0.7, alpha=0.75)
-        point(strip[0], place, one, own, f"{written} {100 * one.value:.1f} %")
-    if rest := [levels[name].value for name in workers[NAMED:]]:
-        words = f"{len(rest)} other workers, {100 * min(rest):.1f} to {100 * max(rest):.1f} %"
-        panel.axhspan(min(rest), max(rest), color=FAINT, alpha=0.6, linewidth=0, label=words, zorder=0)
-    for beside in strip:
-        beside.set_xticks([])
-        beside.set_xlim(-0.7, len(named) - 0.3)
-        beside.set_xlabel("alone")
-        beside.tick_params(axis="y", length=0)
-    _axes(panel, curve, "right (%)")
-    said = (
-        "At the right, and as thin lines: workers alone, and bounds, with 95 % intervals, on n = "
-        f"{spanned(one.problems for one in levels.values())} evaluation questions, not those of the training."
-        if levels
-        else "No worker alone was evaluated, so there is no level to hold it against."
-    )
-    return figure, f"{_explained(curve)} {said}"
-
-
-def format_gain(material: Material) -> Drawn:
-    """Whether a training gains orchestration or only format: validity, accuracy given valid, and routing entropy.
+    """Whether a training gains orchestration or only format, and against each worker alone (like the paper's Figure 3).
 
     A learner of format has a validity that rises, an accuracy given valid that stays, and a routing entropy that falls;
     its accuracy rises all the same, which is why that curve alone proves nothing.
@@ -79,65 +42,68 @@ def format_gain(material: Material) -> Drawn:
     measured = zip(*((one.validity, one.accuracy, one.given_valid, one.routing_entropy) for one in curve), strict=True)
     workers = max(1, *(len(iteration.worker_share) for iteration in curve))
     even = math.log2(workers)
-    figure, (above, below) = opened(3.1, rows=2, sharex=True, height_ratios=(1.7, 1))
+    figure, (above, below) = opened(3.4, rows=2, sharex=True, height_ratios=(2, 1))
     for place, ((name, own), values) in enumerate(zip(_GAINS.items(), measured, strict=True)):
-        _draw(above if place < 3 else below, curve, values, own, label=name, place=2 * place)
+        _draw(above if place < 3 else below, curve, values, own, label=name, place=place)
+    said = _levels(above, material)
     below.axhline(even, color=GREY, linestyle=(0, (3, 2)), linewidth=0.7)
-    _axes(below, curve, "")
+    _along(below, curve)
     below.set_ylabel("routing\nentropy (bits)")
     below.set_ylim(-0.05, 1.08 * max(1.0, even))
     in_percent(above, "y", "share (%)")
     above.set_ylim(-0.02, 1.02)
+    dashed = f"Dashed, below: all {workers} workers alike, {even:.2f} bits."
+    return figure, f"{_explained(curve)} In the legend: the last value. {said} {dashed}"
+
+
+def _levels(panel: Axes, material: Material) -> str:
+    """Draw what workers alone and bounds reach as lines across a panel; returns what the caption says of them."""
+    systems = [*material.alone, *ORACLES, "best_fixed"]
+    levels = {name: one for name in systems if (one := accuracy(material.by_system.get(name, []))) is not None}
+    workers = [name for name in material.alone if name in levels]
+    if not levels:
+        return "No worker alone was evaluated, so there is no level to hold it against."
+    best = max(workers, key=lambda name: levels[name].value, default="")
+    for name, one in levels.items():
+        if name in workers and name != best:
+            panel.axhline(one.value, color=GREY, linewidth=0.5, zorder=1)
+            continue
+        own = {"color": material.look_of(name)["color"], "zorder": 1}
+        written = f"best worker, {label(name)}" if name == best else label(name)
+        panel.axhline(one.value, linestyle=(0, (1, 1)), label=f"{written} {100 * one.value:.1f} %", **own)
+        panel.axhspan(one.low, one.high, alpha=0.1, linewidth=0, **own)
+    counted = spanned(one.problems for one in levels.values())
     return (
-        figure,
-        f"Dashed: all {workers} workers alike, {even:.2f} bits. In the legend: the last value. {_explained(curve)}",
+        f"Level lines: other workers alone (grey), the best one and bounds with 95 % intervals, on n = {counted} "
+        "evaluation questions, not those of the training."
     )
 
 
 def worker_share(material: Material) -> Drawn:
-    """The share of each worker over the training (like the paper's Figure 7): the eight largest, and all others."""
+    """The share of each worker over the training (like the paper's Figure 7): the largest, and all others together."""
     curve = material.curve
     if why := _nothing(curve, [iteration.routing_entropy for iteration in curve]):
         return why
-    last = curve[-window_of(len(curve)) :]
-    names = dict.fromkeys(name for iteration in curve for name in iteration.worker_share)
-    workers = sorted(names, key=lambda name: -_mean(last, name))
+    stepped = [iteration.worker_share for iteration in curve if iteration.worker_share]
+    means = {name: fmean(shares.get(name, 0.0) for shares in stepped) for shares in stepped for name in shares}
+    workers = sorted(means, key=lambda name: -means[name])
     if len(workers) == 1:
         return f"There is one worker, {label(workers[0])}: it has every step. {_explained(curve)}"
-    named = workers
-    if len(workers) > NAMED:
-        named = sorted(workers, key=lambda name: -_mean(curve, name))[: NAMED - 1]
-    written = labels(workers)
-    figure, (panel,) = opened(2.2)
-    for place, name in enumerate(one for one in workers if one in named):
-        own = {**look(material.names.index(name)), "markersize": 3.4}
-        _draw(panel, curve, _shares(curve, [name]), own, label=f"{written[name]} {{:.1%}}", place=place, dots=False)
-    if rest := [name for name in workers if name not in named]:
-        own, said = {"color": GREY, "linestyle": ":"}, f"{len(rest)} others together {{:.1%}}"
-        _draw(panel, curve, _shares(curve, rest), own, label=said, place=NAMED, dots=False)
-    _axes(panel, curve, "share of steps (%)")
+    named = workers if len(workers) <= NAMED else workers[: NAMED - 1]
+    groups = [([name], written, look(material.names.index(name))) for name, written in labels(named).items()]
+    if rest := workers[len(named) :]:
+        groups.append((rest, f"{len(rest)} others together", {"color": GREY, "linestyle": ":"}))
+    figure, (panel,) = opened(2.3)
+    for place, (group, written, own) in enumerate(groups):
+        together = (sum(one.worker_share.get(name, 0.0) for name in group) for one in curve)
+        values = [share if one.worker_share else None for one, share in zip(curve, together, strict=True)]
+        _draw(panel, curve, values, own, label=f"{written} {{:.1%}}", place=place, dots=False)
+    _along(panel, curve)
+    in_percent(panel, "y", "share of steps (%)")
     return figure, (
         f"{_explained(curve, dots=False)} Steps of valid workflows; each iteration counts the same. In the legend: "
         "the last share. These are all steps that were planned, so there are no intervals."
     )
-
-
-def _levels(material: Material) -> dict[str, Estimate]:
-    """The accuracy of each level that was measured: workers alone from best to worst, then the bounds."""
-    workers = (name for name in material.by_system if name.startswith(ALONE))
-    systems = [*workers, *ORACLES, "best_fixed", "random"]
-    found = {name: one for name in systems if (one := accuracy(material.by_system.get(name, []))) is not None}
-    return dict(sorted(found.items(), key=lambda entry: -entry[1].value if entry[0].startswith(ALONE) else 1))
-
-
-def _mean(curve: Sequence[Iteration], name: str) -> float:
-    known = [share for share in _shares(curve, [name]) if share is not None]
-    return fmean(known) if known else 0.0
-
-
-def _shares(curve: Sequence[Iteration], group: Sequence[str]) -> list[float | None]:
-    """The share of some workers together in each iteration; None where there was no step."""
-    return [sum(one.worker_share.get(name, 0.0) for name in group) if one.worker_share else None for one in curve]
 
 
 # ── lines over iterations ────────────────────────────────────────────────────────────────────────────────────────────
@@ -174,7 +140,7 @@ def _draw(
     place: int = 0,
     dots: bool = True,
 ) -> None:
-    """A measure's trailing mean as a line, and with ``dots`` single iterations and the 95 % band.
+    """Draw a measure's trailing mean as a line, and with ``dots`` single iterations and the 95 % band.
 
     Args:
         panel: where it is drawn.
@@ -192,13 +158,13 @@ def _draw(
         panel.plot(numbers, single, ".", color=look["color"], markersize=1.6, markeredgewidth=0, alpha=0.3)
         panel.fill_between(numbers, lows, highs, color=look["color"], alpha=0.2, linewidth=0)
     step = max(1, len(curve) // 7)
-    own: Look = {"marker": "o" if len(curve) == 1 else "", "markersize": 3.4, **look}
+    own: Look = {"marker": "o" if len(curve) == 1 else "", **look, "markersize": 3.4}
     last = next((mean for mean in reversed(means) if not math.isnan(mean)), math.nan)
-    panel.plot(numbers, means, label=label.format(last).replace("%", " %"), markevery=(place * step // 8, step), **own)
+    panel.plot(numbers, means, label=label.format(last).replace("%", " %"), markevery=(place * step // 4, step), **own)
 
 
-def _axes(panel: Axes, curve: Sequence[Iteration], label: str) -> None:
-    """The axis of iterations, whole numbers with room to either side; with a label, the one of shares from 0 up."""
+def _along(panel: Axes, curve: Sequence[Iteration]) -> None:
+    """Name the axis of iterations, with whole numbers and room to either side."""
     from matplotlib.ticker import MaxNLocator
 
     first, last = curve[0].number, curve[-1].number
@@ -206,7 +172,3 @@ def _axes(panel: Axes, curve: Sequence[Iteration], label: str) -> None:
     panel.set_xlim(first - margin, last + margin)
     panel.xaxis.set_major_locator(MaxNLocator(6, integer=True, min_n_ticks=1, steps=[1, 2, 5, 10]))
     panel.set_xlabel("iteration")
-    if label:
-        in_percent(panel, "y", label)
-        top = panel.get_ylim()[1]
-        panel.set_ylim(-0.03 * top, top)

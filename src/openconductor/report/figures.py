@@ -79,7 +79,7 @@ def sections(report: Report) -> Iterator[Section]:
     if found.routing.by_task:
         yield _groups("By task", found.routing.by_task)
     if found.routing.by_kind:
-        figures = ("worker_kind", "workflow_length", "topology_kind", "worker_rounds")
+        figures = ("worker_kind", "workflow_length", "worker_rounds")
         yield _groups("By kind of question", found.routing.by_kind, figures)
     if found.counterfactuals is not None:
         yield _counterfactuals(found.counterfactuals)
@@ -116,40 +116,38 @@ def pool_sections(found: Headroom) -> Iterator[Section]:
 # ── where it stands ──────────────────────────────────────────────────────────────────────────────────────────────────
 def _levels(found: Orchestration) -> Section:
     """Every level with its interval, the lead over it, what is won of the headroom, the rival at equal cost."""
-    best, fitted, oracle = found.best_single, found.best_fitted, found.oracle
-    hindsight = oracle is not None and oracle.system == HINDSIGHT
-    ours = Level(found.system, found.accuracy, None)
+    best, fitted, oracle, system = found.best_single, found.best_fitted, found.oracle, found.system
+    ours = Level(system, found.accuracy, None)
+    bound = "oracle"
+    if oracle is not None and oracle.system == HINDSIGHT:
+        bound = "best worker of each question, in hindsight"
     levels: list[tuple[str, Level | None]] = [
-        ("best worker of each question, in hindsight" if hindsight else "oracle", oracle),
+        (bound, None if oracle is not None and oracle.system == system else oracle),
         ("best worker of each question, without luck", found.oracle_corrected),
-        (found.system, ours),
+        (system, ours),
         (f"{best.name if best else ''} alone, the best worker on these questions", best),
         (f"best worker chosen on other questions (mostly {fitted.name if fitted else ''})", fitted),
         ("best fixed workflow", found.best_fixed),
         ("random workflows", found.random),
         *((level.system, level) for level in found.others),
     ]
-    if oracle is not None and oracle.system == found.system:
-        del levels[0]  # it has its own row
     known = [(name, level) for name, level in levels if level is not None]
     lines = _headroom_lines(found)
     if best is not None and best.strict is not None:
-        lines.append(
-            f"With what could not be decided counted as wrong on both sides, the lead over {best.name} is "
-            f"{points(best.strict)} points ({span(best.strict)})."
-        )
+        wrong = "With what could not be decided counted as wrong on both sides, the lead"
+        lines.append(f"{wrong} over {best.name} is {say.gain(best.strict)}.")
     if found.effort is not None:
-        lines.append(_effort_line(found.effort, found.system))
+        lines.append(_effort_line(found.effort, system))
     if found.others:
         lines.append("Each p is of its comparison alone; the evaluation's table has them adjusted for all (Holm).")
     return Section(
         "Where it stands",
         lines,
-        ("", "right, %", _INTERVAL, f"lead of {found.system}", _INTERVAL, "p"),
+        ("", "right, %", _INTERVAL, f"lead of {system}", _INTERVAL, "p"),
         [(name, *_share(level.accuracy), *(("", "", "") if level is ours else _lead(level))) for name, level in known],
         marked=[level for _, level in known].index(ours),
         drawn=[level.lead for _, level in known],
-        figures=("headroom", "accuracy_cost"),
+        figures=("accuracy_cost",),
     )
 
 
@@ -161,13 +159,11 @@ def _lead(level: Level) -> tuple[str, str, str]:
 
 def _effort_line(rival: Effort, system: str) -> str:
     where = "At equal cost" if rival.equal else "Of the best worker's votes the nearest in cost"
-    said = (
+    more = f" About {rival.wanted:.1f} answers of that worker cost as much as one of {system}."
+    return (
         f"{where}: {rival.name} (at {rival.cost:.2f} of what {system} costs, in {rival.unit}) gets "
-        f"{say.share(rival.accuracy)} right; {system} leads by {points(rival.lead)} points ({span(rival.lead)})."
+        f"{say.share(rival.accuracy)} right; {system} leads by {say.gain(rival.lead)}.{'' if rival.equal else more}"
     )
-    if rival.equal:
-        return said
-    return f"{said} About {rival.wanted:.1f} answers of that worker cost as much as one of {system}."
 
 
 def _headroom_lines(found: Orchestration) -> list[str]:
@@ -209,10 +205,7 @@ def _changed(changed: Change) -> Section:
     form, skill = changed.by_form, changed.by_skill
     lines = [f"Trained less untrained, on {counted(changed.questions, 'question')} that both were asked."]
     if form is not None:
-        lines.append(
-            f"Of the gain, {points(form)} points ({span(form)}) are more valid plans and {points(skill)} points "
-            f"({span(skill)}) better ones."
-        )
+        lines.append(f"Of the gain, {say.gain(form)} are more valid plans and {say.gain(skill)} better ones.")
     before, after = say.number(changed.entropy_before), say.number(changed.entropy_after)
     lines.append(f"Routing entropy: {before} bits before, {after} after.")
     head = ("", "points", _INTERVAL, "p", "questions")
@@ -240,14 +233,9 @@ def _routing(found: Routing) -> Section:
 def _groups(title: str, groups: Iterable[RoutingGroup], figures: Sequence[str] = ()) -> Section:
     rows = [
         (
-            one.name,
-            f"{one.questions:,}",
-            say.share(one.accuracy).replace(" %", ""),
-            say.number(one.steps, 1),
-            say.number(one.entropy, 1),
-            say.largest(one.workers),
-            say.largest(one.topologies, 3),
-            say.largest(one.strategies, 3),
+            *(one.name, f"{one.questions:,}", say.share(one.accuracy).replace(" %", "")),
+            *(say.number(one.steps, 1), say.number(one.entropy, 1)),
+            *(say.largest(one.workers), say.largest(one.topologies, 3), say.largest(one.strategies, 3)),
         )
         for one in groups
     ]
@@ -269,8 +257,8 @@ def _patterns(patterns: Sequence[Pattern]) -> Section:
 def _counterfactuals(found: Counterfactuals) -> Section:
     rows = [
         (
-            *(EDITS[one.kind], _PLACES[one.by].format(one.group)),
-            *(*_gain(one.change), say.chance(one.p_holm), f"{one.edits:,}", f"{one.change.problems:,}"),
+            *(EDITS[one.kind], _PLACES[one.by].format(one.group), *_gain(one.change)),
+            *(say.chance(one.p_holm), f"{one.edits:,}", f"{one.change.problems:,}"),
         )
         for one in found.effects
     ]
@@ -279,7 +267,7 @@ def _counterfactuals(found: Counterfactuals) -> Section:
     right = say.share(found.unedited)
     lines = [f"{counted(found.replays, 'replay')}{masked}{left}. Unedited plans, replayed: {right} right."]
     if found.shuffled is not None:
-        lines.append(f"With another question's plan: {points(found.shuffled)} points ({span(found.shuffled)}).")
+        lines.append(f"With another question's plan: {say.gain(found.shuffled)}.")
     return Section(
         "What each step is worth",
         lines,
@@ -311,10 +299,11 @@ def _pool(found: Headroom, *lines: str) -> Section:
     said = list(lines)
     if found.oracle_corrected is None:
         said.append("With one answer each, luck cannot be told from skill: ask each question at least twice.")
-    got = ", ".join(f"{count:,} by {size or 'none'}" for size, count in enumerate(found.got_by))
+    nobody, *some = found.got_by
+    got = ", ".join(f"{count:,} for {size}" for size, count in enumerate(some, start=1))
     asked = counted(found.questions, "question")
     said += [
-        f"Of {asked}, so many are got (most answers right) by so many workers: {got}.",
+        f"Of {asked}, {nobody:,} are right most of the time for no worker, {got}.",
         "A worker could go where one worker a question is chosen and only it goes; plans of several steps may need it.",
     ]
     needed = [
@@ -324,7 +313,7 @@ def _pool(found: Headroom, *lines: str) -> Section:
     if needed:
         said.append("Questions to see a gain with 80 % power: " + "; ".join(needed) + ".")
     if found.visible is not None:
-        said.append(f"So many questions as these show a gain from {100 * found.visible:.1f} points on.")
+        said.append(f"The smallest gain that this number of questions can show: {100 * found.visible:.1f} points.")
     return Section(
         "What the pool could give",
         said,
@@ -355,7 +344,7 @@ def _training(found: Training) -> Section:
     if found.diversity:
         tenths = ", ".join(f"{one.strategies:.1f}" for one in found.diversity)
         lines.append(f"Effective number of strategies in each tenth of the training: {tenths}.")
-    figures = ("training_accuracy", "format_gain", "worker_share")
+    figures = ("training_accuracy", "worker_share")
     return Section("The training", lines, ("", "at its beginning", "at its end"), rows, figures=figures)
 
 

@@ -20,15 +20,15 @@ from typing import Any, get_args
 from openconductor.errors import ConfigError
 from openconductor.evaluation import statistics
 from openconductor.evaluation.counterfactual import Counterfactuals
-from openconductor.evaluation.eval_config import ALONE
+from openconductor.evaluation.eval_config import ALONE, HINDSIGHT, ORACLE
 from openconductor.evaluation.headroom import BestSingle, best_single, corrected_oracle, naive_oracle
 from openconductor.evaluation.records import MASKED, Record, Status
-from openconductor.evaluation.statistics import Difference, Estimate, Scores, scores_by_problem
+from openconductor.evaluation.statistics import Difference, Estimate, Scores, difference, scores_by_problem
 from openconductor.evaluation.strategies import Pattern, TimedPlan, first_patterns
 from openconductor.report.rivals import Change, Effort, change, effort, validity_by_problem
 from openconductor.report.routing import Routing, routing
 
-ORACLES = ("oracle", "oracle_observed")
+ORACLES = (ORACLE, HINDSIGHT)
 """The oracles of an evaluation, the better known first."""
 LEVELS = ("random", "best_fixed", *ORACLES)
 """The systems that stand for a level; all others but workers alone are compared with as they are."""
@@ -184,16 +184,26 @@ def orchestration(
     best = best_single(alone, seed=seed)
     bound = next((name for name in ORACLES if scores.get(name)), None)
     oracle = scores[bound] if bound is not None else naive_oracle(alone) or None
-    levels = {name: _level(name, of_one, mine, seed) for name, of_one in by_system.items()}
 
     def level(name: str, theirs: Scores | None) -> Level | None:
-        return None if theirs is None else Level(name, _estimate(theirs), statistics.difference(ours, theirs, seed))
+        """A level, where it has scores; of a system of the evaluation also with what was masked as wrong."""
+        if theirs is None:
+            return None
+        lead, strict = difference(ours, theirs, seed), None
+        both = [mine, by_system[name]] if name in by_system and theirs is scores[name] else []
+        if lead is not None and any(record.correct is None for side in both for record in side):
+            first, second = ([replace(one, correct=bool(one.correct)) for one in side] for side in both)
+            strict = difference(scores_by_problem(first), scores_by_problem(second), seed)
+        return Level(name, _estimate(theirs), lead, strict)
 
+    levels = {name: one for name, theirs in scores.items() if (one := level(name, theirs)) is not None}
+    asked = Counter((record.task, record.problem) for record in mine)
+    chosen = {} if best is None else dict(best.chosen)
     return Orchestration(
         system=system,
         tasks=tuple(dict.fromkeys(record.task for record in mine)),
-        questions=len({(record.task, record.problem) for record in mine}),
-        repeats=max(Counter((record.task, record.problem) for record in mine).values()),
+        questions=len(asked),
+        repeats=max(asked.values()),
         counts={
             name: {"records": len(some), **dict.fromkeys(get_args(Status), 0), **Counter(one.status for one in some)}
             for name, some in by_system.items()
@@ -203,11 +213,11 @@ def orchestration(
         accuracy=_estimate(ours),
         given_valid=_estimate(scores_by_problem(record for record in mine if record.valid)),
         best_single=None if best is None else levels[best.name],
-        best_fitted=None if best is None else level(max(best.chosen, key=best.chosen.__getitem__), best.fitted),
-        chosen={} if best is None else dict(best.chosen),
+        best_fitted=None if best is None else level(max(chosen, key=chosen.__getitem__), best.fitted),
+        chosen=chosen,
         random=levels.get("random"),
         best_fixed=levels.get("best_fixed"),
-        oracle=levels[bound] if bound is not None else level(ORACLES[1], oracle),
+        oracle=level(bound or HINDSIGHT, oracle),
         oracle_corrected=level("oracle_observed, corrected", corrected_oracle(alone)),
         captured=_captured(ours, best, oracle),
         others=tuple(one for name, one in levels.items() if name not in {system, *LEVELS, *alone}),
@@ -221,15 +231,6 @@ def orchestration(
         ),
         counterfactuals=counterfactuals,
     )
-
-
-def _level(name: str, theirs: Sequence[Record], ours: Sequence[Record], seed: int) -> Level:
-    scores = scores_by_problem(theirs)
-    lead, strict = statistics.difference(scores_by_problem(ours), scores, seed), None
-    if lead is not None and any(record.correct is None for record in (*ours, *theirs)):
-        first, second = ([replace(one, correct=bool(one.correct)) for one in side] for side in (ours, theirs))
-        strict = statistics.difference(scores_by_problem(first), scores_by_problem(second), seed)
-    return Level(name, _estimate(scores), lead, strict)
 
 
 def _estimate(scores: Scores) -> Estimate | None:

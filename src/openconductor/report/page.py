@@ -12,7 +12,7 @@ from __future__ import annotations
 import math
 import re
 from base64 import b64encode
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from hashlib import sha256
 from importlib.resources import files
 from typing import TYPE_CHECKING
@@ -20,20 +20,16 @@ from typing import TYPE_CHECKING
 from openconductor.errors import ConfigError
 from openconductor.evaluation.eval_config import dump_eval_config
 from openconductor.evaluation.records import MASKED, Results
-from openconductor.evaluation.statistics import Difference, Estimate
+from openconductor.evaluation.statistics import Difference
 from openconductor.evaluation.tables import latency, make_table
 from openconductor.report import words
 from openconductor.report.figures import heading, sections
-from openconductor.report.orchestration import Level, Orchestration
+from openconductor.report.orchestration import Orchestration
 from openconductor.report.report import Report
-from openconductor.report.words import NOTHING, below, counted, interval, percent
+from openconductor.report.words import NOTHING, counted
 
 if TYPE_CHECKING:
     from openconductor.plots import Picture
-
-ABSENT = "not in this evaluation"
-Row = tuple[str, str, str, Estimate | None]
-"""A figure's name, the figure and its interval; or "-", and why there is none. A share is drawn."""
 
 
 def render(report: Report, figures: Mapping[str, Picture], results: Results, environment: Mapping[str, object]) -> str:
@@ -73,8 +69,6 @@ def render(report: Report, figures: Mapping[str, Picture], results: Results, env
         style=style,
         digest=_encoded(sha256(style.encode()).digest()),
         decided=_decided(found),
-        glance=_glance(found),
-        held=found.best_single.accuracy.value if found.best_single and found.best_single.accuracy else None,
         sections=parts,
         figures=figures,
         more=[name for name in figures if name not in placed],
@@ -111,7 +105,7 @@ def _scale(differences: Sequence[Difference | None]) -> tuple[float, float] | No
 def _place(value: float, scale: tuple[float, float]) -> float:
     """Where a value is on a scale, from 0 to 100."""
     least, most = scale
-    return round(100 * min(max((value - least) / (most - least), 0.0), 1.0), 2) if most > least else 50.0
+    return round(100 * min(max((value - least) / (most - least or 1.0), 0.0), 1.0), 2)
 
 
 def _decided(found: Orchestration) -> str:
@@ -124,44 +118,6 @@ def _decided(found: Orchestration) -> str:
     said = f"{counted(counts['records'], 'answer')}: {counts['records'] - found.masked:,} decided"
     said += f" ({wrong} among the wrong)" if wrong else ""
     return f"{said}, {found.masked:,} not" + (f" ({lost})." if lost else ".")
-
-
-def _glance(found: Orchestration) -> Iterator[Row]:
-    """Validity, accuracy, what that is held against, regret, headroom, entropy."""
-
-    def share(name: str, one: Estimate | None, why: str = ABSENT) -> Row:
-        return (name, NOTHING, why, None) if one is None else (name, f"{percent(one)} %", interval(one), one)
-
-    def level(name: str, one: Level | None) -> Row:
-        if one is None or one.accuracy is None:
-            return share(name, None)
-        return share(name if one.system in {name, "best_fixed", "random"} else f"{name} ({one.name})", one.accuracy)
-
-    yield share("valid plans", found.validity, found.no_validity)
-    yield share("right, of the valid plans", found.given_valid, "no valid plan was decided")
-    yield share(f"right: {found.system}", found.accuracy, "nothing was decided")
-    yield level("best worker alone, chosen on these questions", found.best_single)
-    yield level("best worker alone, chosen on other questions", found.best_fitted)
-    rival, what = found.effort, "best worker at equal cost"
-    if rival is not None:
-        what = "best worker at about equal cost" if rival.equal else "best worker's vote that is nearest in cost"
-        what += f" ({rival.name}, {rival.cost:.2f} times in {rival.unit})"
-    yield share(what, rival and rival.accuracy, "costs or workers alone are not known")
-    yield level("best fixed workflow", found.best_fixed)
-    yield level("random workflows", found.random)
-    yield level("oracle", found.oracle)
-    lead, won, entropy = found.oracle and found.oracle.lead, found.captured, found.routing.whole.entropy
-    value, span = (NOTHING, "no oracle was evaluated on these questions") if lead is None else below(lead)
-    yield "regret: points below the oracle", value, span, None
-    value, span = NOTHING, "no headroom, or nothing to measure it by"
-    if won is not None:
-        ends = [f"{100 * end:.0f}" for end in (won.low, won.high) if end is not None]
-        value, span = f"{100 * won.value:.0f} %", " to ".join(ends) or "not bounded"
-    yield "share of the oracle's headroom that is won", value, span, None
-    value, span = NOTHING, "no step was planned"
-    if entropy is not None:
-        value, span = f"{entropy.value:.2f}", f"{entropy.low:.2f} to {entropy.high:.2f}"
-    yield f"routing entropy, in bits of at most {found.routing.most_bits:.2f}", value, span, None
 
 
 def _number(value: float | None) -> str:

@@ -10,9 +10,10 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Sequence
-from contextlib import ExitStack
+from contextlib import nullcontext
 from dataclasses import asdict, dataclass
 from decimal import Decimal
+from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
 from statistics import fmean
@@ -22,7 +23,6 @@ from openconductor.budget import BudgetMeter, PaidCall
 from openconductor.errors import ConfigError
 from openconductor.evaluation.counterfactual import (
     Counterfactuals,
-    Replay,
     counterfactuals,
     exact_replay,
     pool_replay,
@@ -37,6 +37,7 @@ from openconductor.evaluation.systems import load_pool, load_sheets
 from openconductor.events import CallEnded, Event
 from openconductor.journal import Journal, JournalReader
 from openconductor.plots.iterations import read_curve, window_of
+from openconductor.plots.material import Material
 from openconductor.report.orchestration import Orchestration, orchestration
 from openconductor.report.verdict import Judgement, judge
 from openconductor.storage import make_folder, write_whole
@@ -178,11 +179,10 @@ def chosen(results: Results, system: str | None) -> str:
     every = ", ".join(there) or "none: no record is there"
     if system is not None and system not in there:
         raise ConfigError(f"system: got {system!r}, expected one of {every}")
-    planning = {record.system for record in results.records for one in record.rounds if one.planned}
-    for name in (system, CONDUCTOR, *there):
-        if name in there and (name in (system, CONDUCTOR) or name in planning):
-            return name
-    raise ConfigError(f"report: no system here writes plans, expected one, or --system with one of {every}")
+    ours = Material(results.records, system=system).ours
+    if not ours:
+        raise ConfigError(f"report: no system here writes plans, expected one, or --system with one of {every}")
+    return ours
 
 
 def training(folder: Path) -> Training:
@@ -204,10 +204,7 @@ def training(folder: Path) -> Training:
     return Training(
         iterations=len(curve),
         window=window,
-        validity=course("validity"),
-        given_valid=course("given_valid"),
-        accuracy=course("accuracy"),
-        routing_entropy=course("routing_entropy"),
+        **{name: course(name) for name in ("validity", "given_valid", "accuracy", "routing_entropy")},
         shapes=course("diversity"),
         diversity=diversity(plans),
         patterns=first_patterns(plans),
@@ -229,14 +226,15 @@ def same_questions(folder: Path, before: Path) -> Results:
     Raises:
         ConfigError: it did not; the message says what differs.
     """
-    now, then = (read_folder(one)[1].get("inputs") for one in (folder, before))
-    for one, inputs in ((folder, now), (before, then)):
-        if not (isinstance(inputs, dict) and "tasks" in inputs and "workers" in inputs):
+    inputs: list[dict[str, Any]] = []
+    for one in (folder, before):
+        said = read_folder(one)[1].get("inputs")
+        if not (isinstance(said, dict) and "tasks" in said and "workers" in said):
             raise ConfigError(
                 f"{one}: its environment.json says nothing of its inputs, expected an evaluation's folder"
             )
-    now, then = cast("list[dict[str, Any]]", [now, then])
-    tasks, others = now["tasks"], then["tasks"]
+        inputs.append(cast("dict[str, Any]", said))
+    tasks, others = (one["tasks"] for one in inputs)
     shared = [name for name in tasks if name in others]
     if not shared:
         raise ConfigError(f"before: got tasks {', '.join(others)}, expected those of {folder}: {', '.join(tasks)}")
@@ -246,7 +244,7 @@ def same_questions(folder: Path, before: Path) -> Results:
                 f"before: task {name}: got {others[name].get('problems')} other questions than the "
                 f"{tasks[name].get('problems')} of {folder}; expected the same: one split, limit and seed for both"
             )
-    ours, theirs = ([[one.get(name) for name in _WORKER] for one in inputs["workers"]] for inputs in (now, then))
+    ours, theirs = ([[one.get(name) for name in _WORKER] for one in side["workers"]] for side in inputs)
     if ours != theirs:
         raise ConfigError(
             f"before: got other workers than {folder} has, expected the same pool and setting: else nobody can tell "
@@ -276,19 +274,20 @@ def write_report(
         ConfigError: the curve cannot be read.
         JournalError: a file could not be written.
     """
-    values, page = out / "report.json", out / "report.html"
     make_folder(out)
-    write_whole(values, json.dumps(report.to_json(), indent=2, ensure_ascii=False, allow_nan=False) + "\n")
-    if not can_draw():
-        return {"report": str(values), "page": None, "figures": {}}
-    from openconductor.plots import save_all
-    from openconductor.report.page import render
+    values = json.dumps(report.to_json(), indent=2, ensure_ascii=False, allow_nan=False)
+    write_whole(out / "report.json", values + "\n")
+    files: dict[str, Any] = {"report": str(out / "report.json"), "page": None, "figures": {}}
+    if can_draw():
+        from openconductor.plots import save_all
+        from openconductor.report.page import render
 
-    about = report.orchestration.system
-    drawn = save_all(results.records, out / "figures", curves, workers=results.workers, system=about)
-    write_whole(page, render(report, drawn, results, read_folder(folder)[1]))
-    figures = {name: str(picture.svg) for name, picture in drawn.items()}
-    return {"report": str(values), "page": str(page), "figures": figures}
+        about = report.orchestration.system
+        drawn = save_all(results.records, out / "figures", curves, workers=results.workers, system=about)
+        write_whole(out / "report.html", render(report, drawn, results, read_folder(folder)[1]))
+        files["page"] = str(out / "report.html")
+        files["figures"] = {name: str(picture.svg) for name, picture in drawn.items()}
+    return files
 
 
 def can_draw() -> bool:
@@ -327,36 +326,39 @@ async def replayed(
     records = _some(results.of(system), limit)
     if not records:
         raise ConfigError(f"report: no record of {system!r}, expected one of {', '.join(results.systems)}")
-    sheets = load_sheets(results.config)
+    sheets, config = load_sheets(results.config), results.config
     problems = {(name, one.id): one for name, sheet in sheets.items() for one in sheet.problems}
-    workers = results.workers
-    seed, concurrency = results.config.seed or 0, results.config.concurrency
-    if results.config.pool == GYM and all(one.task == GYM for one in records):
-        return await counterfactuals(records, problems, exact_replay, workers, seed=seed, on_progress=on_progress)
-    named = {id(problem): name for name, sheet in sheets.items() for problem in sheet.problems}
-
-    def sample(problem: Problem, repeat: int) -> int:
-        """The number that the evaluation's own calls have, so that unedited plans are found in its journal."""
-        asked = "" if results.config.share_calls else system
-        return sample_number(asked, named[id(problem)], problem.id, repeat)
-
-    with ExitStack() as stack:
-        run = stack.enter_context(JournalReader(folder / JOURNAL))
-        journal = stack.enter_context(Journal(folder / REPLAYS))
-        pool = load_pool(results.config)
-        replaying = pool.replaying(_Both(journal, run))
+    asked = partial(
+        counterfactuals,
+        records,
+        problems,
+        workers=results.workers,
+        seed=config.seed or 0,
+        concurrency=config.concurrency,
+        on_progress=on_progress,
+    )
+    if config.pool == GYM and all(one.task == GYM for one in records):
+        return await asked(exact_replay)
+    named = {id(problem): name for (name, _), problem in problems.items()}
+    with JournalReader(folder / JOURNAL) as run, Journal(folder / REPLAYS) as journal:
         purse = None if dollars is None else open_purse(Budget(dollars=dollars), journal.totals().spent)
+        calls, pool = _Replays(journal, run, purse), load_pool(config)
         replay = pool_replay(
-            replaying,
+            pool.replaying(calls),
             lambda problem: sheets[named[id(problem)]].grader,
-            on_event=_Hearing(journal, purse),
-            sample=sample,
+            on_event=calls,
+            # The number that the evaluation's own calls have, so that unedited plans are found in its journal.
+            sample=lambda problem, repeat: sample_number(
+                "" if config.share_calls else system, named[id(problem)], problem.id, repeat
+            ),
         )
+
+        async def paid(problem: Problem, workflow: Workflow, repeat: int) -> float | None:
+            with nullcontext() if purse is None else PaidCall(purse):  # what is asked inside is charged to it
+                return await replay(problem, workflow, repeat)
+
         try:
-            played = _paid(replay, purse)
-            return await counterfactuals(
-                records, problems, played, workers, seed=seed, concurrency=concurrency, on_progress=on_progress
-            )
+            return await asked(paid)
         finally:
             await pool.aclose()
 
@@ -370,36 +372,18 @@ def _some(records: tuple[Record, ...], limit: int | None) -> list[Record]:
     return [record for record in records if (record.task, record.problem) in chosen]
 
 
-def _paid(replay: Replay, purse: BudgetMeter | None) -> Replay:
-    if purse is None:
-        return replay
-
-    async def paid(problem: Problem, workflow: Workflow, repeat: int) -> float | None:
-        with PaidCall(purse):  # what is asked inside is charged to it
-            return await replay(problem, workflow, repeat)
-
-    return paid
-
-
 @dataclass(frozen=True, slots=True)
-class _Both:
-    """Completions of the replays' journal, else of the run's."""
+class _Replays:
+    """The replays' own journal over the run's, with a purse that gets back what was paid for before."""
 
     journal: Journal
     run: JournalReader
-
-    def find_completion(self, key: str) -> Completion | None:
-        """The completion of a call of this key."""
-        return self.journal.find_completion(key) or self.run.find_completion(key)
-
-
-@dataclass(frozen=True, slots=True)
-class _Hearing:
-    """The replays' sink: their journal, and a purse that gets back what was paid for before."""
-
-    journal: Journal
     purse: BudgetMeter | None
     wants_text = False
+
+    def find_completion(self, key: str) -> Completion | None:
+        """The completion of a call of this key: the replays', else the run's."""
+        return self.journal.find_completion(key) or self.run.find_completion(key)
 
     def __call__(self, event: Event) -> None:
         self.journal(event)

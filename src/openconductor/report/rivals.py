@@ -19,12 +19,21 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import fmean
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
-from openconductor.evaluation import statistics
 from openconductor.evaluation.eval_config import ALONE
 from openconductor.evaluation.records import MASKED, Record
-from openconductor.evaluation.statistics import Difference, Estimate, Key, Scores, difference, scores_by_problem
+from openconductor.evaluation.statistics import (
+    Difference,
+    Estimate,
+    Key,
+    Scores,
+    difference,
+    estimate,
+    grouped,
+    jackknife_interval,
+    scores_by_problem,
+)
 from openconductor.report.routing import routing_entropy
 
 LIKE = 1.25
@@ -65,8 +74,8 @@ def change(before: Sequence[Record], after: Sequence[Record], *, workers: int, s
         workers: how many workers there are.
         seed: of the bootstraps.
     """
-    both = {(one.task, one.problem) for one in before} & {(one.task, one.problem) for one in after}
-    old, new = ([one for one in side if (one.task, one.problem) in both] for side in (before, after))
+    both = {_key(one) for one in before} & {_key(one) for one in after}
+    old, new = ([one for one in side if _key(one) in both] for side in (before, after))
     valid_old, valid_new = ([one for one in side if one.valid] for side in (old, new))
     form, skill = _form_and_skill(old, new)
     return Change(
@@ -83,50 +92,38 @@ def change(before: Sequence[Record], after: Sequence[Record], *, workers: int, s
 
 def validity_by_problem(records: Iterable[Record]) -> dict[Key, list[float]]:
     """Of each question, whether its plans were workflows; a planner that could not be reached wrote none."""
-    found: dict[Key, list[float]] = {}
-    for record in records:
-        if record.valid or (record.valid is False and record.status not in MASKED):
-            found.setdefault((record.task, record.problem), []).append(float(record.valid))
-    return found
+    return grouped((_key(one), one.valid) for one in records if one.valid or one.status not in MASKED)
 
 
 def _form_and_skill(before: Sequence[Record], after: Sequence[Record]) -> tuple[Estimate | None, Estimate | None]:
     """How much of the gain is form and how much is skill, with jackknife intervals over questions."""
-    old, new = _sums(before), _sums(after)
-    keys = [key for key in new if key in old]
-    if len(keys) < 2:
+    import numpy as np
+
+    shares: list[Scores] = []  # of valid plans and of right answers, before and after
+    for side in (before, after):
+        decided = [one for one in side if one.correct is not None and one.valid is not None]
+        shares += [grouped((_key(one), one.valid) for one in decided), scores_by_problem(decided)]
+    table: Any = np.array([[fmean(side[key]) for side in shares] for key in shares[2] if key in shares[0]])
+    count = len(table)
+    without: Any = (table.sum(axis=0) - table) / (count - 1) if count > 1 else None
+    if without is None or not (without[:, [0, 2]] > 1e-9).all():  # one side has no valid plan, or one alone
         return None, None
-    totals = [[math.fsum(column) for column in zip(*(side[key] for key in keys), strict=True)] for side in (old, new)]
-    try:
-        whole = _split(*totals)
-        without = [_split(_less(totals[0], old[key]), _less(totals[1], new[key])) for key in keys]
-    except ZeroDivisionError:  # one side has no valid plan, or one alone
-        return None, None
-    ends = (statistics.jackknife_interval(*pair) for pair in zip(whole, zip(*without, strict=True), strict=True))
-    form, skill = (Estimate(value, low, high, len(keys)) for value, (_, low, high) in zip(whole, ends, strict=True))
-    return form, skill
+    found: list[Estimate] = []
+    for value, some in zip(_split(table.mean(axis=0)), _split(without.T), strict=True):
+        _, low, high = jackknife_interval(float(value), some.tolist())
+        found.append(Estimate(float(value), low, high, count))
+    return found[0], found[1]
 
 
-def _split(old: Sequence[float], new: Sequence[float]) -> tuple[float, float]:
-    """Form and skill, of the ``_sums`` before and after."""
-    (valid, given), (valid_now, given_now) = ((some / every, right / some) for every, some, right in (old, new))
+def _split(shares: Any) -> tuple[Any, Any]:
+    """Form and skill, of the shares of valid plans and of right answers before, and both after."""
+    valid, right, valid_now, right_now = shares
+    given, given_now = right / valid, right_now / valid_now
     return (valid_now - valid) * (given_now + given) / 2, (given_now - given) * (valid_now + valid) / 2
 
 
-def _less(total: Sequence[float], part: Sequence[float]) -> list[float]:
-    return [whole - one for whole, one in zip(total, part, strict=True)]
-
-
-def _sums(records: Sequence[Record]) -> dict[Key, tuple[float, float, float]]:
-    """Of each decided question 1, the share of valid plans, and of right answers."""
-    found: dict[Key, list[Record]] = {}
-    for one in records:
-        if one.correct is not None and one.valid is not None:
-            found.setdefault((one.task, one.problem), []).append(one)
-    return {
-        key: (1.0, fmean(bool(r.valid) for r in some), fmean(bool(r.correct) for r in some))
-        for key, some in found.items()
-    }
+def _key(record: Record) -> Key:
+    return record.task, record.problem
 
 
 # ── at equal cost ────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -207,13 +204,10 @@ def effort(by_system: Mapping[str, Sequence[Record]], system: str, best: str, se
     others = [name for name in by_system if name.startswith(ALONE) and name != best]
     strong = [rival for name in others for rival in _rivals(by_system, name, unit, base) if rival.accuracy > floor]
     equal = [rival for rival in (*own, *strong) if 1 / LIKE <= rival.cost <= LIKE]
-    if equal:
-        chosen = max(equal, key=lambda rival: rival.accuracy)
-    else:
-        chosen = min(own, key=lambda rival: abs(math.log(rival.cost)))
+    nearest = min(own, key=lambda rival: abs(math.log(rival.cost)))
+    chosen = max(equal, key=lambda rival: rival.accuracy, default=nearest)
     lead = difference(scores_by_problem(ours), chosen.scores, seed)
-    right = statistics.estimate(chosen.scores)
-    return Effort(chosen.name, right, lead, chosen.cost, chosen.votes, base / once, unit)
+    return Effort(chosen.name, estimate(chosen.scores), lead, chosen.cost, chosen.votes, base / once, unit)
 
 
 def vote(answers: Sequence[tuple[str | None, float]], times: int) -> float:
@@ -230,31 +224,33 @@ def vote(answers: Sequence[tuple[str | None, float]], times: int) -> float:
     for start in range(len(answers) if times < len(answers) else 1):
         heard = [answers[(start + place) % len(answers)] for place in range(times)]
         votes = Counter(said for said, _ in heard if said is not None)
-        most = max(votes.values(), default=0)
-        scores.append(next((score for said, score in heard if said is not None and votes[said] == most), 0.0))
+        said = next(iter(votes.most_common(1)), (None, 0))[0]  # of equals the first
+        scores.append(next((score for one, score in heard if one is not None and one == said), 0.0))
     return fmean(scores)
 
 
 def _rivals(by_system: Mapping[str, Sequence[Record]], alone: str, unit: str, base: float) -> Iterator[_Rival]:
     """One worker with a vote and alone; what has no cost, or nothing decided, is left out."""
     worker, records = alone.removeprefix(ALONE), by_system[alone]
-    for name, some in by_system.items():
-        if name.partition("?")[0] == f"consensus:{worker}" and (unit == "calls" or _priced(some)):
-            scores, cost = scores_by_problem(some), _cost(some, unit)
-            if scores and cost > 0:
-                yield _Rival(name, 0, scores, cost / base)
-    scores, once = scores_by_problem(records), _cost(records, unit)
-    if not scores or once <= 0 or (unit == "dollars" and not _priced(records)):
-        return
-    yield _Rival(f"{worker} alone", 1, scores, once / base)
+    systems = {name: some for name, some in by_system.items() if name.partition("?")[0] == f"consensus:{worker}"}
+    for name, some in {**systems, f"{worker} alone": records}.items():
+        scores, cost = scores_by_problem(some), _cost(some, unit) / base
+        if not scores or cost <= 0 or (unit == "dollars" and not _priced(some)):
+            continue
+        yield _Rival(name, int(name not in systems), scores, cost)
+        repeats = () if name in systems else range(3, min(map(len, scores.values())) + 1)
+        for times in repeats:  # a vote of two is the first one's answer
+            yield _Rival(f"{worker}, a vote of {times}", times, _votes(records, times), times * cost)
+
+
+def _votes(records: Sequence[Record], times: int) -> Scores:
+    """Of each question, how often a vote over the repeats of a worker is right."""
     said: dict[Key, list[tuple[str | None, float]]] = {}
     for one in records:
         if one.correct is not None:
             text = one.extracted if one.extracted is not None else one.answer
-            said.setdefault((one.task, one.problem), []).append((text, float(one.correct)))
-    for times in range(3, min(map(len, said.values())) + 1):  # a vote of two is the first one's answer
-        votes = {key: [vote(answers, times)] for key, answers in said.items()}
-        yield _Rival(f"{worker}, a vote of {times}", times, votes, times * once / base)
+            said.setdefault(_key(one), []).append((text, float(one.correct)))
+    return {key: [vote(answers, times)] for key, answers in said.items()}
 
 
 def _priced(records: Sequence[Record]) -> bool:

@@ -85,21 +85,24 @@ def routing(records: Sequence[Record], workers: Mapping[int, str], *, seed: int 
     """
     used = {step.worker for record in records for workflow in record.workflows for step in workflow}
     names = {ordinal: workers.get(ordinal, str(ordinal)) for ordinal in sorted({*workers, *used})}
-    by_task: dict[str, list[Record]] = {}
-    by_kind: dict[tuple[str, str], list[Record]] = {}
-    for record in records:
-        by_task.setdefault(record.task, []).append(record)
-        if record.kind:
-            by_kind.setdefault((record.task, record.kind), []).append(record)
-    tasks, order = list(by_task), in_order({record.kind for record in records})
-    kinds = sorted(by_kind, key=lambda pair: (tasks.index(pair[0]), order.index(pair[1])))
+    tasks, order = list(dict.fromkeys(one.task for one in records)), in_order({one.kind for one in records})
+    kinds = sorted(
+        {(one.task, one.kind) for one in records if one.kind},
+        key=lambda pair: (tasks.index(pair[0]), order.index(pair[1])),
+    )
     flows = _by_question(records)
     unused = {key: (sum(len(unused_steps(flow)) for flow in some), sum(map(len, some))) for key, some in flows.items()}
     return Routing(
         whole=_group("all", records, names),
-        by_task=tuple(_group(task, by_task[task], names) for task in tasks[1:] and tasks),
+        by_task=tuple(
+            _group(task, [one for one in records if one.task == task], names) for task in tasks[1:] and tasks
+        ),
         by_kind=tuple(
-            _group(kind if len(tasks) == 1 else f"{task} / {kind}", by_kind[task, kind], names)
+            _group(
+                kind if len(tasks) == 1 else f"{task} / {kind}",
+                [one for one in records if (one.task, one.kind) == (task, kind)],
+                names,
+            )
             for task, kind in kinds[1:] and kinds
         ),
         most_bits=math.log2(max(1, len(names))),
@@ -129,14 +132,21 @@ def _group(name: str, records: Sequence[Record], workers: Mapping[int, str]) -> 
     means = [fmean(map(len, of_one)) for of_one in flows.values() if of_one]
     longest = float(max((len(flow) for of_one in flows.values() for flow in of_one), default=1))
     low, high = statistics.mean_interval(means) if len(means) > 1 else (1.0, longest)
+
+    def shares(things: Callable[[Workflow], Sequence[str]], names: Iterable[str]) -> dict[str, Estimate]:
+        counts = {key: Counter(thing for flow in some for thing in things(flow)) for key, some in flows.items()}
+        return shares_of(counts, names)
+
+    shapes = shares(lambda flow: [topology(flow)], sorted(get_args(Topology)))
+    strategies = shares(lambda flow: [strategy(flow)], STRATEGIES)
     return RoutingGroup(
         name=name,
         questions=len(flows),
         accuracy=statistics.estimate(scores, masked) if scores else None,
         steps=Estimate(fmean(means), max(1.0, low), high, len(means)) if means else None,
-        workers=_shares(flows, lambda flow: [workers[step.worker] for step in flow], workers.values()),
-        topologies=_there(_shares(flows, lambda flow: [topology(flow)], sorted(get_args(Topology)))),
-        strategies=_there(_shares(flows, lambda flow: [strategy(flow)], STRATEGIES)),
+        workers=shares(lambda flow: [workers[step.worker] for step in flow], workers.values()),
+        topologies={name: one for name, one in shapes.items() if one.value},
+        strategies={name: one for name, one in strategies.items() if one.value},
         entropy=routing_entropy(records, len(workers)),
     )
 
@@ -147,15 +157,3 @@ def _by_question(records: Sequence[Record]) -> dict[Key, list[Workflow]]:
     for record in records:
         found.setdefault((record.task, record.problem), []).extend(record.workflows)
     return found
-
-
-def _shares(
-    flows: Mapping[Key, Sequence[Workflow]], things: Callable[[Workflow], Sequence[str]], names: Iterable[str]
-) -> dict[str, Estimate]:
-    """The share of each name among the things of all workflows, in order; empty where there is no workflow."""
-    counts = {key: Counter(thing for flow in some for thing in things(flow)) for key, some in flows.items()}
-    return shares_of(counts, names)
-
-
-def _there(shares: Mapping[str, Estimate]) -> dict[str, Estimate]:
-    return {name: one for name, one in shares.items() if one.value}

@@ -23,7 +23,7 @@ these questions, which flatters it), for *no* the more lenient one (the best wor
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal, NamedTuple
 
 from openconductor.evaluation.headroom import questions_needed
@@ -161,15 +161,11 @@ def _format_only(changed: Change) -> _Finding:
         said += f"; better plans bring {_points(skill)}"
     else:
         return _Finding("open", f"{said}, but too few valid plans before it to compare skill")
+    if skill.low > 0 and sure:
+        return _Finding("no", f"{said}: more than format was learnt")
     if skill.low > 0:
-        return (
-            _Finding("no", f"{said}: more than format was learnt")
-            if sure
-            else _Finding("open", f"{said}: maybe more than format")
-        )
-    if skill.high <= 0 or _excluded(skill.value, skill.high):
-        return _Finding("yes", said)
-    return _open(said, skill)
+        return _Finding("open", f"{said}: maybe more than format")
+    return _Finding("yes", said) if _excluded(skill) else _open(said, skill)
 
 
 def _collapsed(found: Orchestration) -> _Finding:
@@ -187,8 +183,10 @@ def _collapsed(found: Orchestration) -> _Finding:
         said += "; it was not asked alone, so nothing shows that the system is better"
         return _Finding("unknown", f"{said}, but {why}") if depends == "yes" else _Finding("yes", said)
     said += f", and the system is {_points(lead)} against that worker alone"
-    if _better(lead) or _no_gain(lead):
-        return _Finding("no" if _better(lead) else "yes", said)
+    if _better(lead):
+        return _Finding("no", said)
+    if _no_gain(lead):
+        return _Finding("yes", said)
     return _Finding("yes", f"{said}; {why}") if depends == "no" else _open(said, lead)
 
 
@@ -202,7 +200,7 @@ def _over_best(found: Orchestration) -> _Finding:
     if _better(seeming.lead):
         if found.unasked:
             return _Finding("unknown", f"{said}; but of the pool {', '.join(found.unasked)} were not asked alone")
-        return _held(seeming, said)
+        return _compared(seeming, said)
     lenient = found.best_fitted.lead if found.best_fitted is not None else None
     if lenient is not None:
         said += f" ({points(lenient)} against the best one chosen on other questions)"
@@ -217,11 +215,9 @@ def _at_equal_cost(found: Orchestration) -> _Finding:
     rival = found.effort
     if rival is None or rival.lead is None:
         return _Finding("unknown", "nothing is known of the best worker at equal cost")
-    said = f"{_points(rival.lead)} against {rival.name} at {rival.cost:.2f} of the cost ({rival.unit})"
-    if _better(rival.lead) and rival.enough:
-        return _Finding("yes", said)
-    if not _better(rival.lead) and rival.fair:
-        return _not_better(rival.lead, said)
+    if rival.enough if _better(rival.lead) else rival.fair:
+        said = f"{_points(rival.lead)} against {rival.name} at {rival.cost:.2f} of the cost ({rival.unit})"
+        return _compared(Level(rival.name, rival.accuracy, rival.lead), said)
     wanted = f"about {rival.wanted:.1f} of its answers cost as much"
     return _Finding("unknown", f"no vote of the best worker at equal cost was evaluated ({wanted})")
 
@@ -233,19 +229,20 @@ def _over_fixed(found: Orchestration) -> _Finding:
         return _Finding("unknown", why)
     if level.lead is None:
         return _nothing_shared(found, level)
-    said = f"{_points(level.lead)} against the best fixed workflow"
-    return _held(level, said) if _better(level.lead) else _not_better(level.lead, said)
+    return _compared(level, f"{_points(level.lead)} against the best fixed workflow")
 
 
 def _depends(found: Orchestration) -> _Finding:
     shuffled, one = _shuffled(found), found.routing.dependence
     replayed = "" if shuffled is None else f"; with another question's workflow {_points(shuffled)}"
-    if shuffled is not None and not (_significant(shuffled) and shuffled.high < 0):
-        if shuffled.problems >= FEWEST and _excluded(-shuffled.value, -shuffled.low):
-            return _Finding("no", f"the system does not need its own workflow for each question{replayed}")
-        return _open(f"whether the system needs its own workflow for each question{replayed}", shuffled)
-    if one is None and shuffled is not None:
-        return _Finding("yes", f"the workflow is needed by its question{replayed}")
+    if shuffled is not None:
+        own = replace(shuffled, value=-shuffled.value, low=-shuffled.high, high=-shuffled.low)
+        if not _better(own):
+            if own.problems >= FEWEST and _excluded(own):
+                return _Finding("no", f"the system does not need its own workflow for each question{replayed}")
+            return _open(f"whether the system needs its own workflow for each question{replayed}", own)
+        if one is None:
+            return _Finding("yes", f"the workflow is needed by its question{replayed}")
     if one is None:
         why = "no replays, no repeats, and one kind of question, or too many"
         return _Finding("unknown", f"whether the workflow depends on the question cannot be told: {why}")
@@ -262,38 +259,33 @@ def _depends(found: Orchestration) -> _Finding:
 
 
 # ── what an interval says ────────────────────────────────────────────────────────────────────────────────────────────
-def _significant(one: Difference) -> bool:
-    return one.p < ALPHA and one.problems >= FEWEST
-
-
 def _better(one: Difference) -> bool:
-    return _significant(one) and one.low > 0
+    return one.p < ALPHA and one.problems >= FEWEST and one.low > 0
 
 
 def _no_gain(one: Difference) -> bool:
-    return one.problems >= FEWEST and (one.high <= 0 or _excluded(one.value, one.high))
+    return one.problems >= FEWEST and _excluded(one)
 
 
-def _excluded(value: float, high: float) -> bool:
+def _excluded(one: Difference | Estimate) -> bool:
     """Whether a gain of ten points is excluded."""
-    return value + OF_80 * (high - value) <= MARGIN
+    return one.value + OF_80 * (one.high - one.value) <= MARGIN
 
 
-def _not_better(one: Difference, said: str) -> _Finding:
-    return _Finding("no", said) if _no_gain(one) else _open(said, one)
+def _compared(level: Level, said: str) -> _Finding:
+    """Whether the lead over a level is a gain; counted as wrong on both sides, what was left out must not undo it."""
+    lead, strict = level.lead, level.strict
+    if lead is None or not _better(lead):
+        return _Finding("no", said) if lead is None or _no_gain(lead) else _open(said, lead)
+    if strict is None or _better(strict):
+        return _Finding("yes", said)
+    return _Finding("left out", f"{said}; {_points(strict)} where what could not be decided counts as wrong")
 
 
 def _open(said: str, one: Difference | Estimate) -> _Finding:
     """Nothing can be said by an interval that may look as if something could."""
     why = "too wide to tell" if one.problems >= FEWEST else f"too few questions to tell ({one.problems})"
     return _Finding("open", f"{said}: {why}")
-
-
-def _held(level: Level, said: str) -> _Finding:
-    """Whether a lead outlives what was left out: counted as wrong on both sides, it must be there still."""
-    if level.strict is None or _better(level.strict):
-        return _Finding("yes", said)
-    return _Finding("left out", f"{said}; {_points(level.strict)} where what could not be decided counts as wrong")
 
 
 def _nothing_shared(found: Orchestration, level: Level) -> _Finding:

@@ -50,6 +50,11 @@ def span(one: Difference | Estimate | None) -> str:
     return NOTHING if one is None else f"{signed(one.low)} to {signed(one.high)}"
 
 
+def gain(one: Difference | Estimate | None) -> str:
+    """A difference in points with its interval."""
+    return f"{points(one)} points ({span(one)})"
+
+
 def signed(value: float) -> str:
     """A fraction as points with their sign; nothing is not negative.
 

@@ -10,9 +10,9 @@ import pytest
 
 from openconductor.evaluation.eval_config import EvalConfig, TaskTable
 from openconductor.evaluation.records import Record, Results
-from openconductor.evaluation.statistics import scores_by_problem, wilson_interval
+from openconductor.evaluation.statistics import wilson_interval
 from openconductor.evaluation.tables import AVERAGE, make_table
-from openconductor.plots.estimates import accuracy, difference_of, mean_cost, share
+from openconductor.plots.estimates import accuracy, mean_cost, share
 
 Make = Callable[..., Record]
 
@@ -43,17 +43,6 @@ def test_what_is_masked_is_no_wrong_answer_and_is_counted(record: Make) -> None:
     assert (found.value, found.problems, found.masked) == (0.5, 2, 1)
     assert accuracy([record("s", 0, None)]) is None
     assert accuracy([]) is None
-
-
-def test_a_difference_counts_what_both_decided_and_each_task_the_same(record: Make) -> None:
-    ours = [record("a", problem, True, task="x") for problem in range(10)] + [record("a", 0, False, task="y")]
-    theirs = [record("b", problem, problem < 5, task="x") for problem in range(9)] + [record("b", 0, True, task="y")]
-    found = difference_of(scores_by_problem(ours), scores_by_problem(theirs))
-    assert found is not None
-    assert found.value == pytest.approx((4 / 9 - 1) / 2)
-    assert found.problems == 10
-    assert -1 <= found.low <= found.value <= found.high <= 1
-    assert difference_of(scores_by_problem(ours), {}) is None
 
 
 def test_a_share_weighs_things_and_knows_that_those_of_a_question_hang_together() -> None:

@@ -14,7 +14,7 @@ from openconductor.evaluation.records import Record
 from openconductor.evaluation.statistics import mean_interval
 from openconductor.gym.bundled import bundled_folder
 from openconductor.plots.iterations import read_curve, smoothed, window_of
-from openconductor.plots.material import Material, in_order, label, labels, look, parts_of, split
+from openconductor.plots.material import Material, by_part, in_order, label, labels, look
 
 Make = Callable[..., Record]
 Write = Callable[..., Path]
@@ -50,19 +50,16 @@ def test_kinds_stand_from_easy_to_hard_and_numbers_by_their_size() -> None:
     assert in_order({"level 10", "level 9"}) == ["level 9", "level 10"]
 
 
-def test_one_task_is_parted_by_kind_several_by_task_and_kind_and_many_by_task_alone(record: Make) -> None:
+def test_one_task_is_parted_by_kind_and_several_by_task(record: Make) -> None:
     records = [record("s", 0, True, kind="hard"), record("s", 1, True, kind="easy")]
-    parts = split(records, parts_of(records))
-    assert {name: len(part) for name, part in parts.items()} == {"easy": 1, "hard": 1}
-    assert list(parts_of([*records, record("s", 0, True, task="u")]).values()) == ["t: easy", "t: hard", "u"]
-    assert list(parts_of([record("s", 0, True)]).values()) == ["t"]
-    many = [record("s", kind, True, kind=f"k{kind}", task=task) for task in ("x", "y") for kind in range(10)]
-    assert {name: len(part) for name, part in split(many, parts_of(many)).items()} == {"x": 10, "y": 10}
+    assert {name: len(part) for name, part in by_part(records).items()} == {"easy": 1, "hard": 1}
+    assert list(by_part([*records, record("s", 0, True, task="u")])) == ["t", "u"]
+    assert list(by_part([record("s", 0, True)])) == ["t"]
 
 
 def test_of_many_kinds_the_smallest_are_put_together(record: Make) -> None:
     records = [record("s", f"{kind}/{copy}", True, kind=f"k{kind}") for kind in range(20) for copy in range(kind + 1)]
-    found = split(records, parts_of(records))
+    found = by_part(records)
     assert list(found) == [*(f"k{kind}" for kind in range(9, 20)), "others"]
     assert sum(map(len, found.values())) == len(records)
 
