@@ -48,7 +48,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(autouse=True)
 def without_figures(monkeypatch: pytest.MonkeyPatch) -> None:
     """Drawing takes seconds, and the run above has drawn everything."""
-    monkeypatch.setattr("openconductor.report.report.can_draw", lambda: False)
+    monkeypatch.setattr("openconductor.report.page.can_draw", lambda: False)
 
 
 def read(capsys: pytest.CaptureFixture[str], *words: str) -> dict[str, Any]:

@@ -22,7 +22,8 @@ from openconductor.errors import ConfigError
 from openconductor.evaluation.eval_config import GYM, load_eval_config
 from openconductor.evaluation.records import Results
 from openconductor.report.figures import Section, heading, sections
-from openconductor.report.report import chosen, make_report, replayed, same_questions, write_report
+from openconductor.report.page import write_report
+from openconductor.report.report import chosen, make_report, replayed, same_questions
 
 FREE = 200
 """Of this many questions plans are replayed where that is free, if nothing else is said: in the gym."""

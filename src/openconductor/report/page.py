@@ -1,7 +1,7 @@
-"""The report as one HTML file that needs nothing else: no network, no script, no other file.
+"""The report's files: its values, its figures, and one HTML file that needs nothing else: no network, no script.
 
-In: a Report, drawn figures, the Results it was made of. Out: a page for screens, light and dark, and for
-paper; the same report and figures give the same bytes.
+In: a Report and the Results it was made of. Out: ``report.json``, ``figures/``, and ``report.html``: for screens, light
+and dark, and for paper; the same report and figures give the same bytes.
 
 The page is ``page.html.j2`` with ``page.css``. Its content security policy forbids everything but that style sheet (by
 its hash) and images that the page holds. Jinja escapes all text, so a worker named ``<script>`` is harmless.
@@ -9,17 +9,20 @@ its hash) and images that the page holds. Jinja escapes all text, so a worker na
 
 from __future__ import annotations
 
+import json
 import math
 import re
 from base64 import b64encode
 from collections.abc import Mapping, Sequence
 from hashlib import sha256
 from importlib.resources import files
-from typing import TYPE_CHECKING
+from importlib.util import find_spec
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 from openconductor.errors import ConfigError
 from openconductor.evaluation.eval_config import dump_eval_config
-from openconductor.evaluation.records import MASKED, Results
+from openconductor.evaluation.records import MASKED, Results, read_folder
 from openconductor.evaluation.statistics import Difference
 from openconductor.evaluation.tables import latency, make_table
 from openconductor.report import words
@@ -27,9 +30,50 @@ from openconductor.report.figures import heading, sections
 from openconductor.report.orchestration import Orchestration
 from openconductor.report.report import Report
 from openconductor.report.words import NOTHING, counted
+from openconductor.storage import make_folder, write_whole
 
 if TYPE_CHECKING:
     from openconductor.plots import Picture
+
+
+def write_report(
+    report: Report, results: Results, folder: Path, out: Path, *, curves: Path | None = None
+) -> dict[str, Any]:
+    """Write a report's files.
+
+    Args:
+        report: the report.
+        results: what it was made of.
+        folder: the evaluation's, for what the page says of the run.
+        out: where they go; made where it is not there. Files of the same names are replaced.
+        curves: a training's run folder or curve, for its figures.
+
+    Returns:
+        Where they are: ``report`` (its values, as JSON), ``page`` (HTML, which needs no other file; None without the
+        extra ``plots``), ``figures`` (SVG files by name, PNG files beside them; none without the extra).
+
+    Raises:
+        ConfigError: the curve cannot be read.
+        JournalError: a file could not be written.
+    """
+    make_folder(out)
+    values = json.dumps(report.to_json(), indent=2, ensure_ascii=False, allow_nan=False)
+    write_whole(out / "report.json", values + "\n")
+    written: dict[str, Any] = {"report": str(out / "report.json"), "page": None, "figures": {}}
+    if can_draw():
+        from openconductor.plots import save_all
+
+        about = report.orchestration.system
+        drawn = save_all(results.records, out / "figures", curves, workers=results.workers, system=about)
+        write_whole(out / "report.html", render(report, drawn, results, read_folder(folder)[1]))
+        written["page"] = str(out / "report.html")
+        written["figures"] = {name: str(picture.svg) for name, picture in drawn.items()}
+    return written
+
+
+def can_draw() -> bool:
+    """Whether the extra ``plots`` is installed."""
+    return all(find_spec(name) is not None for name in ("matplotlib", "jinja2"))
 
 
 def render(report: Report, figures: Mapping[str, Picture], results: Results, environment: Mapping[str, object]) -> str:

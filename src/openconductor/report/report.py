@@ -1,6 +1,6 @@
-"""The whole report of a run: its figures, its verdict, its pool's headroom, its training; and its files.
+"""The whole report of a run: its figures, its verdict, its pool's headroom, its training; and replays of its plans.
 
-In: the Results of an evaluation. Out: a Report, and beside it ``report/``: ``report.json``, figures, one page.
+In: the Results of an evaluation. Out: a Report.
 
 Two evaluations are only compared where both asked the same questions of the same workers: ids alone do not tell, for
 another seed gives the same ids to other questions. So what the folders say of their inputs must be equal.
@@ -8,13 +8,11 @@ another seed gives the same ids to other questions. So what the folders say of t
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from dataclasses import asdict, dataclass
 from decimal import Decimal
 from functools import partial
-from importlib.util import find_spec
 from pathlib import Path
 from statistics import fmean
 from typing import Any, cast
@@ -40,7 +38,6 @@ from openconductor.plots.iterations import read_curve, window_of
 from openconductor.plots.material import Material
 from openconductor.report.orchestration import Orchestration, orchestration
 from openconductor.report.verdict import Judgement, judge
-from openconductor.storage import make_folder, write_whole
 from openconductor.types import Budget, Completion, Problem, Workflow
 
 _WORKER = ("ordinal", "name", "identity", "sampling")
@@ -253,48 +250,7 @@ def same_questions(folder: Path, before: Path) -> Results:
     return Results.load(before)
 
 
-# ── its files ────────────────────────────────────────────────────────────────────────────────────────────────────────
-def write_report(
-    report: Report, results: Results, folder: Path, out: Path, *, curves: Path | None = None
-) -> dict[str, Any]:
-    """Write a report's files.
-
-    Args:
-        report: the report.
-        results: what it was made of.
-        folder: the evaluation's, for what the page says of the run.
-        out: where they go; made where it is not there. Files of the same names are replaced.
-        curves: a training's run folder or curve, for its figures.
-
-    Returns:
-        Where they are: ``report`` (its values, as JSON), ``page`` (HTML, which needs no other file; None without the
-        extra ``plots``), ``figures`` (SVG files by name, PNG files beside them; none without the extra).
-
-    Raises:
-        ConfigError: the curve cannot be read.
-        JournalError: a file could not be written.
-    """
-    make_folder(out)
-    values = json.dumps(report.to_json(), indent=2, ensure_ascii=False, allow_nan=False)
-    write_whole(out / "report.json", values + "\n")
-    files: dict[str, Any] = {"report": str(out / "report.json"), "page": None, "figures": {}}
-    if can_draw():
-        from openconductor.plots import save_all
-        from openconductor.report.page import render
-
-        about = report.orchestration.system
-        drawn = save_all(results.records, out / "figures", curves, workers=results.workers, system=about)
-        write_whole(out / "report.html", render(report, drawn, results, read_folder(folder)[1]))
-        files["page"] = str(out / "report.html")
-        files["figures"] = {name: str(picture.svg) for name, picture in drawn.items()}
-    return files
-
-
-def can_draw() -> bool:
-    """Whether the extra ``plots`` is installed."""
-    return all(find_spec(name) is not None for name in ("matplotlib", "jinja2"))
-
-
+# ── replays ───────────────────────────────────────────────────────────────────────────────────────────────────────────
 REPLAYS = "counterfactual.sqlite"
 """The journal of the calls that replays made, beside the run's own."""
 
