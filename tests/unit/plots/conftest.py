@@ -5,7 +5,9 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Sequence
 from decimal import Decimal
+from itertools import product
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -88,34 +90,21 @@ def write_curve(tmp_path: Path) -> Write:
 def evaluation() -> list[Record]:
     """Two workers alone, an oracle, random workflows and a Conductor on four questions of two kinds."""
     found: list[Record] = []
-    right = {
-        "worker:anna": (True, True, False, False),
-        "worker:bert": (False, False, False, True),
-        "oracle": (True, True, True, True),
-        "random": (False, False, True, False),
-        "conductor": (True, True, True, False),
+    systems: dict[str, tuple[str, str, tuple[Flow, ...]]] = {  # which questions are right, the price, the workflows
+        "worker:anna": ("01", "0.01", ((0,),) * 4),
+        "worker:bert": ("3", "0.001", ((1,),) * 4),
+        "oracle": ("0123", "0.02", ((0,), (0,), (0, 1), (1,))),
+        "random": ("2", "0.05", ((1,), (1,), (0, 1), (0,))),
+        "conductor": ("012", "0.02", ((0,), (0,), (0, 1), (0, 1, 0))),
     }
-    flows: dict[str, tuple[Flow, ...]] = {
-        "worker:anna": ((0,),) * 4,
-        "worker:bert": ((1,),) * 4,
-        "oracle": ((0,), (0,), (0, 1), (1,)),
-        "random": ((1,), (1,), (0, 1), (0,)),
-        "conductor": ((0,), (0,), (0, 1), (0, 1, 0)),
-    }
-    dollars = {"worker:anna": "0.01", "worker:bert": "0.001", "oracle": "0.02", "random": "0.05", "conductor": "0.02"}
-    for system, answers in right.items():
-        found += [
-            make_record(
-                system,
-                question,
-                answer,
-                flows[system][question],
-                kind="easy" if question < 2 else "hard",
-                planned=system == "conductor",
-                dollars=dollars[system],
-            )
-            for question, answer in enumerate(answers)
-        ]
+    for system, (right, dollars, flows) in systems.items():
+        for question, flow in enumerate(flows):
+            some: dict[str, Any] = {
+                "kind": "easy" if question < 2 else "hard",
+                "planned": system == "conductor",
+                "dollars": dollars,
+            }
+            found.append(make_record(system, question, str(question) in right, flow, **some))
     return found
 
 
@@ -124,38 +113,15 @@ def crowd() -> list[Record]:
     """Twenty workers with long names on three tasks, asked twice: masked answers, unknown prices, revisions."""
     found: list[Record] = []
     for task in ("math500", "mmlu", "livecodebench_v6"):
-        for question in range(6):
-            kind = ("easy", "medium", "hard")[question % 3]
-            for sample in range(2):
-                for ordinal, name in enumerate(LONG_NAMES.values()):
-                    correct = None if (ordinal + question) % 11 == 0 else (ordinal * 7 + question + sample) % 3 == 0
-                    found.append(
-                        make_record(
-                            f"worker:{name}",
-                            question,
-                            correct,
-                            (ordinal,),
-                            task=task,
-                            kind=kind,
-                            sample=sample,
-                            unpriced=1,
-                        )
-                    )
-                for system in ("conductor?rounds=3", f"conductor?one_worker={LONG_NAMES[3]}", "masrouter"):
-                    flows = [[(question + step) % 20 for step in range(1 + question % 5)], [question, 19]]
-                    found.append(
-                        make_record(
-                            system,
-                            question,
-                            (question + sample) % 2 == 0,
-                            *flows,
-                            task=task,
-                            kind=kind,
-                            sample=sample,
-                            planned=system.startswith("conductor"),
-                            tokens=500 + 10 * len(system),
-                        )
-                    )
+        for question, sample in product(range(6), range(2)):
+            some: dict[str, Any] = {"task": task, "kind": ("easy", "medium", "hard")[question % 3], "sample": sample}
+            for ordinal, name in LONG_NAMES.items():
+                correct = None if (ordinal + question) % 11 == 0 else (ordinal * 7 + question + sample) % 3 == 0
+                found.append(make_record(f"worker:{name}", question, correct, (ordinal,), unpriced=1, **some))
+            for system in ("conductor?rounds=3", f"conductor?one_worker={LONG_NAMES[3]}", "masrouter"):
+                flows = [[(question + step) % 20 for step in range(1 + question % 5)], [question, 19]]
+                some |= {"planned": system.startswith("conductor"), "tokens": 500 + 10 * len(system)}
+                found.append(make_record(system, question, (question + sample) % 2 == 0, *flows, **some))
     return found
 
 
