@@ -2,11 +2,18 @@
 
 from __future__ import annotations
 
+import io
+import json
 import os
 import signal
+import sys
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
+
+from openconductor import cli
 
 # Before anything imports torch: on two busy cores, two threads were four times slower than one. And no test may reach
 # for a model hub.
@@ -36,3 +43,30 @@ def shared_data() -> Path:
     if not folder.is_dir():
         pytest.skip("needs the data sets in ../shared/data, beside the checkout; they are not there")
     return folder
+
+
+class Ran:
+    """What a command left behind."""
+
+    def __init__(self, code: int, out: str, err: str) -> None:
+        self.code, self.out, self.err = code, out, err
+
+    def json(self) -> Any:
+        return json.loads(self.out)
+
+
+@pytest.fixture
+def run(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Callable[..., Ran]:
+    """The command line in this process."""
+    monkeypatch.delenv("COLUMNS", raising=False)  # it would count as a terminal's width
+
+    def call(*arguments: object, stdin: bytes = b"") -> Ran:
+        monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(stdin)))
+        capsys.readouterr()
+        code = cli.main([str(argument) for argument in arguments])
+        captured = capsys.readouterr()
+        assert "Traceback" not in captured.err + captured.out
+        assert "\x1b" not in captured.out + captured.err
+        return Ran(code, captured.out, captured.err)
+
+    return call

@@ -10,47 +10,49 @@ import pytest
 
 sys.path.insert(0, str(Path(__file__).parent))
 from chat_server import Answer, ChatServer, completion, says
-from test_cli import QUESTION, in_a_terminal, plans, run, scripted, serving  # noqa: F401 - `run` is a fixture
+from test_cli import QUESTION, in_a_terminal, plans, scripted, serving
 
 from openconductor.types import Step, Workflow
 
-ASKED = "What is 6 * 7?"
 CHAIN = Workflow((Step(1, "Work it out."), Step(2, "Check it.", (0,))))
+ALONE = Workflow((Step(1, "Work it out."),))
 DOWN = says({"error": {"message": "overloaded"}}, status=500)
 BAD = says({"error": {"message": "no"}}, status=400)
+CALL = Decimal("0.000022")
 
 
 @pytest.fixture(autouse=True)
-def retries_do_not_wait(monkeypatch: pytest.MonkeyPatch) -> None:
+def _retries_do_not_wait(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("openconductor.policies.FIRST_WAIT_S", 0.0)
 
 
-def pool_file(folder: Path, server: ChatServer) -> tuple[str, ...]:
-    """Three workers of the server, the first of which plans; $1 in, $2 out: 22 millionths a call."""
+def asking(folder: Path, server: ChatServer) -> tuple[str, ...]:
+    """Three workers of the server, the first of which plans, and a journal; $1 in, $2 out: 22 millionths a call."""
     path = folder / "pool.toml"
     more = f'base_url = "{server.url}"\nprice = {{ input = 1, output = 2 }}\n'
     tables = (f'[[worker]]\nname = "{name}"\nmodel = "{name}"\n{more}' for name in ("boss", "ada", "bob"))
     path.write_text("".join(tables), "utf-8")
-    return ("ask", ASKED, "--pool", str(path), "--conductor", "worker:boss", "--json")
+    journal = str(folder / "journal.sqlite")
+    return ("ask", "What is 6 * 7?", "--pool", str(path), "--conductor", "worker:boss", "--journal", journal)
 
 
 def answers(text: str) -> Answer:
     return says(completion(text))
 
 
-CALL = Decimal("0.000022")
-
-
-def test_the_same_question_with_the_same_journal_is_not_paid_for_again(run, tmp_path) -> None:  # noqa: F811
-    with serving(plans(CHAIN), answers("42"), answers("It is 42.")) as server:
-        asked = (*pool_file(tmp_path, server), "--journal", str(tmp_path / "journal.sqlite"))
+def test_the_same_question_with_the_same_journal_is_not_paid_for_again_unless_asked_afresh(run, tmp_path) -> None:
+    anew = (plans(CHAIN), answers("43"), answers("No."))
+    with serving(plans(CHAIN), answers("42"), answers("It is 42."), *anew) as server:
+        asked = (*asking(tmp_path, server), "--json")
         first, again = run(*asked), run(*asked)
         assert len(server.bodies) == 3
+        fresh = run(*asked, "--fresh")
+        assert len(server.bodies) == 6
     assert (first.code, again.code) == (0, 0)
     paid, replayed = first.json(), again.json()
-    assert paid["answer"] == replayed["answer"] == "It is 42."
-    assert paid["ledger"]["replayed"]["attempts"] == 0
-    assert replayed["ledger"]["replayed"]["attempts"] == 3
+    assert (paid["answer"], replayed["answer"], fresh.json()["answer"]) == ("It is 42.", "It is 42.", "No.")
+    counts = [one["ledger"]["replayed"]["attempts"] for one in (paid, replayed, fresh.json())]
+    assert counts == [0, 3, 0]
     ledger = replayed["ledger"]
     assert Decimal(ledger["replayed"]["dollars"]) == Decimal(ledger["total"]["dollars"]) == 3 * CALL
     attempts = [one for step in replayed["rounds"][0]["steps"] for one in step["attempts"]]
@@ -58,18 +60,9 @@ def test_the_same_question_with_the_same_journal_is_not_paid_for_again(run, tmp_
     assert all(one["replayed"] and not one["wasted"] for one in attempts)
 
 
-def test_fresh_makes_the_calls_anew(run, tmp_path) -> None:  # noqa: F811
-    with serving(plans(CHAIN), answers("42"), answers("Yes."), plans(CHAIN), answers("43"), answers("No.")) as server:
-        asked = (*pool_file(tmp_path, server), "--journal", str(tmp_path / "journal.sqlite"))
-        first, second = run(*asked), run(*asked, "--fresh")
-        assert len(server.bodies) == 6
-    assert (first.json()["answer"], second.json()["answer"]) == ("Yes.", "No.")
-    assert second.json()["ledger"]["replayed"]["attempts"] == 0
-
-
-def test_after_a_failure_only_what_failed_is_paid_for(run, tmp_path) -> None:  # noqa: F811
+def test_after_a_failure_only_what_failed_is_paid_for(run, tmp_path) -> None:
     with serving(plans(CHAIN), answers("42"), BAD, answers("It is 42.")) as server:
-        asked = (*pool_file(tmp_path, server), "--no-fallback", "--journal", str(tmp_path / "journal.sqlite"))
+        asked = (*asking(tmp_path, server), "--no-fallback", "--json")
         failed, second = run(*asked), run(*asked)
         assert [body["model"] for body in server.bodies] == ["boss", "ada", "bob", "bob"]
     assert (failed.code, second.code) == (1, 0)
@@ -78,59 +71,44 @@ def test_after_a_failure_only_what_failed_is_paid_for(run, tmp_path) -> None:  #
     assert second.json()["ledger"]["replayed"]["attempts"] == 2
 
 
-def test_a_failed_step_goes_to_the_next_worker_and_what_was_wasted_is_told(run, tmp_path) -> None:  # noqa: F811
-    plan = Workflow((Step(1, "Work it out."),))
-    with serving(plans(plan), DOWN, DOWN, DOWN, answers("42")) as server:
-        ran = run(*pool_file(tmp_path, server))
+def test_a_failed_step_goes_to_the_next_worker_and_what_was_wasted_is_told(run, tmp_path) -> None:
+    with serving(plans(ALONE), DOWN, DOWN, DOWN, answers("42")) as server:
+        ran = run(*asking(tmp_path, server), "--json")
         assert [body["model"] for body in server.bodies] == ["boss", "ada", "ada", "ada", "bob"]
     episode = ran.json()
     assert (ran.code, episode["answer"]) == (0, "42")
     [step] = episode["rounds"][0]["steps"]
     assert (step["worker_name"], step["answered_by"]) == ("ada", "bob")
     seen = [(one["worker"], one["attempt"], one["outcome"], one["wasted"]) for one in step["attempts"]]
-    assert seen == [
-        ("ada", 0, "server_failed", True),
-        ("ada", 1, "server_failed", True),
-        ("ada", 2, "server_failed", True),
-        ("bob", 0, "answered", False),
-    ]
+    assert seen == [*(("ada", number, "server_failed", True) for number in range(3)), ("bob", 0, "answered", False)]
     assert episode["ledger"]["wasted"]["attempts"] == 3
     assert Decimal(episode["ledger"]["total"]["dollars"]) == 2 * CALL
 
 
-def test_the_gyms_draws_of_another_seed_are_not_taken_from_the_journal(run, tmp_path) -> None:  # noqa: F811
+def test_the_gyms_draws_of_another_seed_are_not_taken_from_the_journal(run, tmp_path) -> None:
     plan = Workflow((Step(3, "sort the list"), Step(1, "make each twice as big", (0,))))
     with serving(plans(plan)) as server:
-        asked = ("ask", QUESTION, *scripted(server), "--journal", str(tmp_path / "journal.sqlite"), "--json")
+        asked = ("ask", QUESTION, *scripted(server), "--journal", tmp_path / "journal.sqlite", "--json")
         first, other = run(*asked, "--seed", "1"), run(*asked, "--seed", "2")
         assert len(server.bodies) == 1  # the plan is the same call
-    assert first.json()["ledger"]["replayed"]["attempts"] == 0
-    assert other.json()["ledger"]["replayed"]["attempts"] == 1
+    assert [ran.json()["ledger"]["replayed"]["attempts"] for ran in (first, other)] == [0, 1]
 
 
-@pytest.mark.parametrize(
-    ("arguments", "code", "said"),
-    [
-        (("--fresh",), 2, "--journal"),
-        (("--journal", "no/such/folder/journal.sqlite"), 1, "journal.sqlite"),
-        (("--journal", "text.sqlite"), 1, "text.sqlite"),
-    ],
-)
-def test_a_journal_that_cannot_be_used_is_one_message(run, tmp_path, monkeypatch, arguments, code, said) -> None:  # noqa: F811
+@pytest.mark.parametrize("journal", ["no/such/folder/journal.sqlite", "text.sqlite"])
+def test_a_journal_that_cannot_be_used_is_one_message(run, tmp_path, monkeypatch, journal) -> None:
     monkeypatch.chdir(tmp_path)
     Path("text.sqlite").write_text("This is no journal.\n" * 400, "utf-8")
-    ran = run("ask", QUESTION, "--conductor", "vllm:m", "--conductor-base-url", "http://127.0.0.1:9/v1", *arguments)
-    assert (ran.code, ran.out) == (code, "")
-    assert ran.err.startswith("error: ") and ran.err.count("error:") == 1 and said in ran.err
+    scripted = ("--conductor", "vllm:m", "--conductor-base-url", "http://127.0.0.1:9/v1")
+    ran = run("ask", QUESTION, *scripted, "--journal", journal)
+    assert (ran.code, ran.out) == (1, "")
+    assert ran.err.startswith("error: ") and ran.err.count("error:") == 1 and journal in ran.err
 
 
 def test_a_terminal_sees_a_short_bill_with_what_was_wasted(tmp_path) -> None:
-    plan = Workflow((Step(1, "Work it out."),))
-    with serving(plans(plan), BAD, answers("42"), answers("42")) as server:
-        asked = pool_file(tmp_path, server)[:-1]
-        journal = ("--journal", str(tmp_path / "journal.sqlite"))
-        code, shown = in_a_terminal(*asked, *journal, env={"NO_COLOR": "1", "COLUMNS": "160"})
-        again, replayed = in_a_terminal(*asked, *journal, env={"NO_COLOR": "1", "COLUMNS": "160"})
+    with serving(plans(ALONE), BAD, answers("42"), answers("42")) as server:
+        environment = {"NO_COLOR": "1", "COLUMNS": "160"}
+        code, shown = in_a_terminal(*asking(tmp_path, server), env=environment)
+        again, replayed = in_a_terminal(*asking(tmp_path, server), env=environment)
     assert (code, again) == (0, 0)
     assert "bob (instead)" in shown and "after rejected: " in shown
     assert "Bill" in shown and "wasted: rejected" in shown

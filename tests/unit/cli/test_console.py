@@ -15,30 +15,25 @@ from openconductor.errors import ConfigError
 
 
 @pytest.mark.parametrize("encoding", ["utf-8", "ascii", "latin-1"])
-def test_json_is_json_in_every_encoding(monkeypatch, encoding) -> None:
+def test_json_is_json_in_every_encoding_and_a_line_of_it_is_one(monkeypatch, encoding) -> None:
     raw = BytesIO()
     monkeypatch.setattr(sys, "stdout", TextIOWrapper(raw, encoding=encoding))
-    given = {"answer": "naïve – \ud800 \x1b"}
-    console.show_json(given)
+    given = {"answer": "naïve\n\u2028 – \ud800 \x1b"}
+    console.show_json(given, indent=None)
     sys.stdout.flush()
     assert json.loads(raw.getvalue().decode(encoding)) == given
-
-
-def test_json_has_no_number_that_is_none() -> None:
+    assert raw.getvalue().count(b"\n") == 1
     with pytest.raises(ValueError, match="JSON"):
         console.show_json(float("nan"))
 
 
-def test_control_characters_do_not_reach_a_terminal() -> None:
-    assert console.printable("a\x1b[2Jb\x07\x9bc\n\td") == "a\ufffd[2Jb\ufffd\ufffdc\n\td"
-
-
-def test_an_error_is_one_message_on_stderr(capsys) -> None:
+def test_an_error_is_one_message_on_stderr_without_control_characters(capsys) -> None:
     console.show_error(ConfigError("pool.toml: [bold]no[/bold] such\x1b file " + "x" * 200), hint="see there")
     captured = capsys.readouterr()
     assert captured.out == ""
     assert captured.err.startswith("error: pool.toml: [bold]no[/bold] such\ufffd file xxx")
     assert captured.err.count("\n") == 2
+    assert console.printable("a\x1b[2Jb\x07\x9bc\n\td") == "a\ufffd[2Jb\ufffd\ufffdc\n\td"
 
 
 def test_what_libraries_print_goes_to_stderr_and_results_to_stdout() -> None:

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from openconductor.cli.demo import bar, show_gym_table
+from openconductor.cli.demo import show_gym_table
 from openconductor.evaluation.headroom import GymTable
 from openconductor.evaluation.statistics import Estimate
 from openconductor.types import Usage
@@ -36,6 +36,10 @@ TABLE = GymTable(
     usage=Usage(12345, output_tokens=678, dollars=Decimal("0.0412")),
     seconds=9.25,
 )
+FIGURES = """
+400|seed 7|70.0%|65.0 – 75.0|maven alone, the best worker|jack alone|50.0%|80.0%|5.0%|99.5%|70.3%|2.25 bits|chain 70%
+maven 60%|single 1.00|2.50|12,345|$0.0412|$0.000103
+"""
 
 
 def conductor(value: float, low: float, high: float, **changed: Any) -> GymTable:
@@ -52,15 +56,17 @@ def drawn(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -
     return draw
 
 
-def test_every_figure_is_in_the_table(drawn) -> None:
+def test_every_figure_is_in_the_table_with_its_lead_in_points_and_its_share_of_the_oracle(drawn) -> None:
     text = drawn()
-    for figure in ("400", "seed 7", "70.0%", "65.0 – 75.0", "maven alone, the best worker", "jack alone", "50.0%",
-                   "80.0%", "5.0%", "99.5%", "70.3%", "2.25 bits", "chain 70%", "maven 60%", "single 1.00", "2.50",
-                   "12,345", "$0.0412", "$0.000103"):  # fmt: skip
-        assert figure in text, figure
+    assert [it for line in FIGURES.split("\n") for it in line.split("|") if it not in text] == []
+    verdict = " ".join(text.split())
+    assert "50.0 percentage points above the best worker alone (maven)" in verdict
+    assert "20.0 percentage points above the best fixed workflow" in verdict
+    assert "87.5% of what the oracle reaches" in verdict
+    assert "overlap" not in verdict
 
 
-@pytest.mark.parametrize("width", [30, 40, 60, 80, 100, 200])
+@pytest.mark.parametrize("width", [30, 40, 60, 80, 200])
 def test_no_figure_is_cut_off_in_a_narrow_terminal(drawn, width: int) -> None:
     text = drawn(width=width)
     assert "…" not in text
@@ -70,21 +76,9 @@ def test_no_figure_is_cut_off_in_a_narrow_terminal(drawn, width: int) -> None:
     assert ("█" in text) == (width >= 80)
 
 
-def test_the_verdict_is_in_percentage_points_and_a_share_of_the_oracle(drawn) -> None:
-    verdict = " ".join(drawn().split())
-    assert "50.0 percentage points above the best worker alone (maven)" in verdict
-    assert "20.0 percentage points above the best fixed workflow" in verdict
-    assert "87.5% of what the oracle reaches" in verdict
-    assert "overlap" not in verdict
-
-
-def test_a_conductor_that_is_worse_is_said_to_be_below(drawn) -> None:
+def test_a_conductor_that_is_worse_is_below_and_a_lead_within_the_intervals_is_uncertain(drawn) -> None:
     verdict = " ".join(drawn(conductor(0.1, 0.07, 0.13)).split())
-    assert "10.0 percentage points below the best worker" in verdict
-    assert "points above" not in verdict
-
-
-def test_a_lead_within_the_intervals_is_said_to_be_uncertain(drawn) -> None:
+    assert "10.0 percentage points below the best worker" in verdict and "points above" not in verdict
     assert "fixed workflow (the intervals overlap)" in " ".join(drawn(conductor(0.53, 0.48, 0.58)).split())
 
 
@@ -94,8 +88,3 @@ def test_what_could_not_be_measured_is_left_out(drawn) -> None:
     text = drawn(conductor(0.0, 0.0, 0.01, topology_share={}, **nothing, **shares))
     assert "nan" not in text and "jack 0%" not in text
     assert "3 could not be decided" in text
-
-
-@pytest.mark.parametrize(("share", "length"), [(0.0, 0), (1.0, 30), (0.5, 15), (2.0, 30), (-1.0, 0)])
-def test_a_bar_is_as_long_as_its_share(share, length) -> None:
-    assert len(bar(share)) == length

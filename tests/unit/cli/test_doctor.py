@@ -10,57 +10,45 @@ from openconductor.errors import ConfigError
 from openconductor.gym import bundled
 
 
-@pytest.fixture
-def without_torch(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Nor are processes started to find a sandbox."""
+@pytest.fixture(autouse=True)
+def _quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    """torch is not imported, and no processes are started to find a sandbox."""
     monkeypatch.setattr(doctor, "find_spec", lambda name: None)
     monkeypatch.setattr(sandboxes, "survey", lambda: ("bubblewrap", {}))
 
 
-@pytest.mark.usefixtures("without_torch")
-def test_a_missing_extra_comes_with_the_command_that_installs_it(monkeypatch) -> None:
-    monkeypatch.setattr(doctor, "_version", lambda package: None if package == "matplotlib" else "1.0")
-    extras = doctor.examine()["extras"]
-    assert extras["plots"]["install"] == 'pip install "openconductor[plots]"'
-    assert (extras["train"]["installed"], extras["train"]["install"]) == (True, None)
-
-
-@pytest.mark.usefixtures("without_torch")
-def test_a_bundled_conductor_that_does_not_load_is_reported_and_the_core_still_works(monkeypatch) -> None:
+def test_what_is_missing_is_reported_and_the_core_still_works(run, monkeypatch) -> None:
     def missing() -> str:
         raise ConfigError("no model here")
 
     monkeypatch.setattr(bundled, "bundled_folder", missing)
-    report = doctor.examine()
-    assert report["ok"] is True
-    assert report["torch"] is None
+    monkeypatch.setattr(doctor, "_version", lambda package: None if package == "matplotlib" else "1.0")
+    ran = run("doctor", "--json")
+    report = ran.json()
+    assert (ran.code, report["ok"], report["core"]["works"], report["torch"]) == (0, True, True, None)
     assert report["conductor"] == {"works": False, "error": "no model here"}
+    assert report["extras"]["plots"]["install"] == 'pip install "openconductor[plots]"'
+    assert (report["extras"]["train"]["installed"], report["extras"]["train"]["install"]) == (True, None)
 
 
-@pytest.mark.usefixtures("without_torch")
-def test_keys_are_known_by_name_only(monkeypatch) -> None:
-    monkeypatch.setenv("MY_API_KEY", "value")
+def test_keys_are_known_by_name_only(run, monkeypatch) -> None:
+    monkeypatch.setenv("MY_API_KEY", "hush-hush")
     monkeypatch.setenv("EMPTY_API_KEY", "")
-    keys = doctor.examine()["keys"]
-    assert "MY_API_KEY" in keys and "EMPTY_API_KEY" not in keys
+    shown, ran = run("doctor"), run("doctor", "--json")
+    assert (shown.code, ran.code) == (0, 0)
+    assert "MY_API_KEY" in shown.out and "MY_API_KEY" in ran.json()["keys"]
+    assert "EMPTY_API_KEY" not in ran.out and "hush-hush" not in shown.out + shown.err + ran.out + ran.err
 
 
-@pytest.mark.usefixtures("without_torch")
 @pytest.mark.parametrize(
-    ("found", "said"),
+    ("level", "faults", "said"),
     [
-        (("bubblewrap", {}), "bubblewrap, in which programs are graded"),
-        (("docker", {"bubblewrap": "no bwrap"}), "docker, in which programs are graded (no bwrap)"),
-        (
-            (None, {"bubblewrap": "no bwrap; install it", "docker": "no engine"}),
-            "none, so that no program can be graded: no bwrap; install it; no engine",
-        ),
+        ("bubblewrap", {}, "bubblewrap, in which programs are graded"),
+        ("docker", {"bubblewrap": "no bwrap"}, "docker, in which programs are graded (no bwrap)"),
+        (None, {"bubblewrap": "no bwrap", "docker": "off"}, "none, so that no program can be graded: no bwrap; off"),
     ],
 )
-def test_the_level_of_the_sandbox_is_shown_and_why_it_is_no_better(monkeypatch, capsys, found, said) -> None:
-    monkeypatch.setattr(sandboxes, "survey", lambda: found)
-    report = doctor.examine()
-    assert report["ok"] is True
-    assert report["sandbox"] == {"works": found[0] is not None, "level": found[0], "faults": found[1]}
-    doctor.show_report(report)
-    assert said in " ".join(capsys.readouterr().out.split())
+def test_the_level_of_the_sandbox_is_shown_and_why_it_is_no_better(run, monkeypatch, level, faults, said) -> None:
+    monkeypatch.setattr(sandboxes, "survey", lambda: (level, faults))
+    assert run("doctor", "--json").json()["sandbox"] == {"works": level is not None, "level": level, "faults": faults}
+    assert said in " ".join(run("doctor").out.split())
