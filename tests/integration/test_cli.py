@@ -18,7 +18,6 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from decimal import Decimal
 from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
@@ -184,26 +183,6 @@ def test_ask_prints_the_answer_alone_on_stdout_and_takes_the_question_from_stdin
     assert (piped.code, piped.json()["question"]) == (0, QUESTION)
 
 
-def test_ask_as_json_is_the_episode_with_steps_and_a_ledger_that_adds_up(run) -> None:
-    with serving(plans(CHAIN)) as server:
-        ran = run("ask", QUESTION, *scripted(server), "--seed", "1", "--json")
-    assert (ran.code, ran.err) == (0, "")
-    episode = ran.json()
-    assert (episode["question"], episode["answer"], episode["error"]) == (QUESTION, "8 18 34", None)
-    [only] = episode["rounds"]
-    assert "Sort, then double." in only["conductor"]["text"]
-    first, second = only["steps"]
-    step = {"worker": 3, "worker_name": "lister", "subtask": "sort the list", "access": [], "response": "4 9 17"}
-    assert first.items() >= {**step, "outcome": "answered"}.items()
-    assert second["access"] == [0]
-    assert [turn["role"] for turn in second["messages"]] == ["user", "assistant", "user"]
-    ledger = episode["ledger"]
-    for key in ("input_tokens", "output_tokens", "unpriced_calls"):
-        assert sum(entry[key] for entry in ledger["entries"]) == ledger["total"][key]
-    assert sum(Decimal(entry["dollars"]) for entry in ledger["entries"]) == Decimal(ledger["total"]["dollars"]) > 0
-    assert [entry["who"] for entry in ledger["entries"]] == ["conductor", "lister", "counter"]
-
-
 def test_ask_goes_through_a_pool_file_and_a_worker_of_it_as_the_conductor(run, tmp_path) -> None:
     pool = tmp_path / "pool.toml"
     with serving(plans(Workflow((Step(1, "Say it."),))), says(completion("forty-two"))) as server:
@@ -270,8 +249,7 @@ def test_the_gym_shows_a_question_its_workers_and_the_best_workflow(run) -> None
     assert run("gym", "question", "What now?").code == 1
     listed = run("gym", "questions", "--count", "5", "--kind", "pair", "--split", "train", "--json").json()
     assert [one["kind"] for one in listed] == ["pair"] * 5
-    one = run("gym", "worker", "counter", "--json").json()
-    assert (one["ordinal"], one["price"]) == (1, {"input": "1", "output": "4"})
+    assert run("gym", "worker", "counter", "--json").json()["ordinal"] == 1
     shown = " ".join(run("gym", "worker").out.split())
     assert "the referee slips 6% of the time, the others 15%" in shown
     assert "it knows what is right and what is wrong 70% of the time, the others guess" in shown

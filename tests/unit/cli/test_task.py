@@ -32,23 +32,10 @@ def data(tmp_path: Path) -> Callable[..., Path]:
     return write
 
 
-def test_all_tasks_are_listed_with_their_judges_their_data_and_what_is_not_pinned(run) -> None:
+def test_all_tasks_are_listed(run) -> None:
     ran = run("task", "list")
     assert ran.code == 0
     assert all(name in ran.out for name in TASKS)
-    listed = {one["name"]: one for one in run("task", "list", "--json").json()}
-    assert {name: one["grader"] for name, one in listed.items()} == {
-        **dict.fromkeys(("math", "math500", "aime25", "gsm8k"), "math"),
-        **dict.fromkeys(("mmlu", "gpqa_diamond"), "choice"),
-        **dict.fromkeys(("humaneval", "mbpp", "bigcodebench_hard", "livecodebench_v1", "livecodebench_v6"), "code"),
-        "rlpr": "freeform",
-        "gym": "exact",
-        "paper_mix": "by part",
-    }
-    assert set(listed) == set(TASKS)
-    assert (listed["mmlu"]["dataset"], listed["mmlu"]["splits"]["test"]) == ("cais/mmlu", 14042)
-    assert listed["gpqa_diamond"]["gated"] is True
-    assert [name for name, one in listed.items() if not one["pinned"]] == ["rlpr"]
 
 
 @pytest.mark.parametrize("which", ["2", "three"])
