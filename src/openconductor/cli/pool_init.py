@@ -7,7 +7,6 @@ those of ``prices.py``, a comment where none is known.
 
 from __future__ import annotations
 
-import asyncio
 import json
 import os
 import re
@@ -67,6 +66,7 @@ VENDORS = (
 LOCAL = {"ollama": "http://localhost:11434/v1", "vllm": "http://localhost:8000/v1"}
 """Where local servers listen by default, by the name of their provider."""
 
+SETTINGS = ("name", "provider", "model", "base_url", "api_key_env")
 KEYS = tuple(key for vendor in VENDORS for key in vendor.keys)
 
 
@@ -91,7 +91,7 @@ def init(
     """Write a pool file from your API keys and local servers."""
     if path.exists() and not force:
         raise ConfigError(f"{path}: is there already; expected another path, or --force to write over it")
-    workers = asyncio.run(find_workers(os.environ))
+    workers = find_workers(os.environ)
     if not workers:
         console.fail(
             f"found nothing to make a pool of: none of {', '.join(KEYS)} is set, and no local server answered",
@@ -102,8 +102,7 @@ def init(
     with path.open("w" if force else "x", encoding="utf-8") as file:
         file.write(text)
     if as_json:
-        fields = ("name", "provider", "model", "base_url", "api_key_env", "price")
-        drafts = [{name: getattr(one, name) for name in fields} for one in workers]
+        drafts = [{name: getattr(one, name) for name in (*SETTINGS, "price")} for one in workers]
         console.show_json({"path": str(path), "workers": drafts})
         return
     head = ("", "worker", "model", "key or server", "price in / out")
@@ -115,7 +114,7 @@ def init(
     console.say(f"wrote {path}; next: openconductor pool check {path}")
 
 
-async def find_workers(environment: Mapping[str, str]) -> list[Draft]:
+def find_workers(environment: Mapping[str, str]) -> list[Draft]:
     """The workers that can be had: those whose key is set, and those of local servers that answer within a second."""
     found: list[Draft] = []
     for vendor in VENDORS:
@@ -124,10 +123,9 @@ async def find_workers(environment: Mapping[str, str]) -> list[Draft]:
         for model in vendor.models if key else ():
             price, origin = find_price(model, base_url=vendor.base_url), f"{vendor.name}, for {key} is set"
             found.append(Draft(_free_name(model, found), vendor.provider, model, address, key, price, origin))
-    served = await asyncio.gather(*(asyncio.to_thread(_served, url) for url in LOCAL.values()))
     mine = FoundPrice(None, "a server of your own")
-    for (provider, url), models in zip(LOCAL.items(), served, strict=True):
-        for model in models[:LOCAL_MODELS]:
+    for provider, url in LOCAL.items():
+        for model in _served(url)[:LOCAL_MODELS]:
             found.append(Draft(_free_name(model, found), provider, model, url, None, mine, f"served at {url}"))
     return found
 
@@ -174,8 +172,7 @@ def pool_text(workers: list[Draft], *, today: date) -> str:
         price = f"# price = {{ input = 0, output = 0 }}  # not known: {known.reason}"
         if known.price is not None:
             price = f"# price: {'; '.join((known.source, *known.notes))}\n{price_line(known.price)}"
-        named = {name: getattr(worker, name) for name in ("name", "provider", "model", "base_url", "api_key_env")}
-        settings = dump_toml({name: value for name, value in named.items() if value})
+        settings = dump_toml({name: value for name in SETTINGS if (value := getattr(worker, name))})
         sampling = f"sampling = {{ max_tokens = {MAX_TOKENS} }}\n"
         parts.append(f"[[worker]]  # {ordinal}: {worker.origin}\n{settings}{price}\n{sampling}")
     return "\n".join(parts)
