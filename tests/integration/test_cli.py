@@ -38,7 +38,6 @@ from openconductor.policies import patient
 from openconductor.prompt import render_workflow
 from openconductor.types import Step, Workflow
 
-run = None  # the fixture is in conftest.py now; test_cli_eval.py still imports the name
 QUESTION = "Take 4 17 9, sort the list, then double every number."
 CHAIN = Workflow((Step(3, "sort the list"), Step(1, "make each twice as big", (0,))))
 ATTEMPTS = Workflow((Step(1, "double"), Step(6, "double"), Step(4, "compare the answers", "all")))

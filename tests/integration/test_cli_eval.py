@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 sys.path.insert(0, str(Path(__file__).parent))
-from test_cli import in_a_terminal, run  # noqa: F401 - `run` is a fixture
+from test_cli import in_a_terminal
 
 from openconductor.graders.exact import ExactGrader
 from openconductor.types import Grade
@@ -40,7 +40,7 @@ def calls(folder: Path) -> int:
 
 
 # ── results ──────────────────────────────────────────────────────────────────────────────────────────────────────────
-def test_the_table_goes_to_stdout_and_all_else_to_stderr(run, tmp_path: Path) -> None:  # noqa: F811
+def test_the_table_goes_to_stdout_and_all_else_to_stderr(run, tmp_path: Path) -> None:
     ran = run(*SOME, "--out", str(tmp_path / "run"))
     assert ran.code == 0
     assert "accuracy" in ran.out and "worker:maven" in ran.out and "against worker:maven" in ran.out
@@ -49,7 +49,7 @@ def test_the_table_goes_to_stdout_and_all_else_to_stderr(run, tmp_path: Path) ->
 
 @pytest.mark.parametrize("columns", [60, 80, 112])
 def test_no_name_and_no_figure_is_cut_off_however_narrow_the_terminal(
-    run,  # noqa: F811
+    run,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     columns: int,
@@ -69,7 +69,7 @@ def test_no_name_and_no_figure_is_cut_off_however_narrow_the_terminal(
     assert set(ran.out.split()) >= set(heads.split())
 
 
-def test_json_is_one_document_with_every_column_and_what_was_spent(run, tmp_path: Path) -> None:  # noqa: F811
+def test_json_is_one_document_with_every_column_and_what_was_spent(run, tmp_path: Path) -> None:
     ran = run(*SOME, "--repeats", "2", "--seed", "5", "--out", str(tmp_path / "run"), "--json")
     assert ran.code == 0
     values = ran.json()
@@ -83,7 +83,7 @@ def test_json_is_one_document_with_every_column_and_what_was_spent(run, tmp_path
     assert {key: values[key] for key in table} == table
 
 
-def test_a_run_is_gone_on_with_by_its_folder_alone(run, tmp_path: Path) -> None:  # noqa: F811
+def test_a_run_is_gone_on_with_by_its_folder_alone(run, tmp_path: Path) -> None:
     folder = tmp_path / "run"
     first, paid = run(*SOME, "--out", str(folder), "--json").json(), calls(folder)
     again = run("eval", "--out", str(folder), "--json")
@@ -91,7 +91,7 @@ def test_a_run_is_gone_on_with_by_its_folder_alone(run, tmp_path: Path) -> None:
 
 
 def test_another_evaluation_of_the_day_gets_a_folder_of_its_own_and_each_is_found_again(
-    run,  # noqa: F811
+    run,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -112,7 +112,7 @@ def test_another_evaluation_of_the_day_gets_a_folder_of_its_own_and_each_is_foun
     assert [folder(*jack), folder(*maven)] == ["eval-2", "eval"]
 
 
-def test_the_command_line_overrules_the_recipe(run, tmp_path: Path) -> None:  # noqa: F811
+def test_the_command_line_overrules_the_recipe(run, tmp_path: Path) -> None:
     recipe = tmp_path / "recipe.toml"
     recipe.write_text('name = "mine"\nsystems = ["random"]\nseed = 1\n[[task]]\nname = "gym"\nlimit = 3\n', "utf-8")
     told = ("eval", "--config", str(recipe), "--out", str(tmp_path / "run"), "--json")
@@ -142,7 +142,7 @@ def test_the_command_line_overrules_the_recipe(run, tmp_path: Path) -> None:  # 
     ],
 )
 def test_wrong_usage_says_what_is_wrong_exits_with_2_and_leaves_nothing(
-    run,  # noqa: F811
+    run,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     arguments: tuple[str, ...],
@@ -155,7 +155,7 @@ def test_wrong_usage_says_what_is_wrong_exits_with_2_and_leaves_nothing(
     assert list(tmp_path.iterdir()) == []
 
 
-def test_data_that_are_not_there_are_a_failure(run, tmp_path: Path) -> None:  # noqa: F811
+def test_data_that_are_not_there_are_a_failure(run, tmp_path: Path) -> None:
     told = ("--task-path", f"gsm8k={tmp_path / 'nowhere.jsonl'}", "--out", str(tmp_path / "run"))
     ran = run("eval", "random", "--pool", nobody(tmp_path), *told)
     assert (ran.code, ran.out) == (1, "")
@@ -163,7 +163,7 @@ def test_data_that_are_not_there_are_a_failure(run, tmp_path: Path) -> None:  # 
     assert not (tmp_path / "run").exists()
 
 
-def test_where_not_one_answer_could_be_decided_the_table_comes_with_a_failure(run, tmp_path: Path) -> None:  # noqa: F811
+def test_where_not_one_answer_could_be_decided_the_table_comes_with_a_failure(run, tmp_path: Path) -> None:
     ran = run("eval", "worker:local", "--pool", nobody(tmp_path), "--limit", "2", "--out", str(tmp_path / "run"))
     assert ran.code == 1
     assert "worker:local" in ran.out
@@ -172,7 +172,7 @@ def test_where_not_one_answer_could_be_decided_the_table_comes_with_a_failure(ru
 
 
 # ── regrade ──────────────────────────────────────────────────────────────────────────────────────────────────────────
-def test_regrading_calls_nobody_and_lists_what_moved(run, tmp_path: Path, monkeypatch) -> None:  # noqa: F811
+def test_regrading_calls_nobody_and_lists_what_moved(run, tmp_path: Path, monkeypatch) -> None:
     folder = tmp_path / "run"
     assert run("eval", "oracle", "--limit", "5", "--out", str(folder)).code == 0
     paid, same = calls(folder), run("eval", "--regrade", str(folder))
