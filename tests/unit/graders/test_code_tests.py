@@ -1,11 +1,18 @@
-"""Tests become values: rows of files, LiveCodeBench's texts, and assertions, as far as nothing need be run for it."""
+"""Tests become values, as far as nothing need be run for it; outputs and values are compared outside of a sandbox."""
 
 from __future__ import annotations
+
+import copy
+import math
+from typing import get_args
 
 import pytest
 
 from openconductor.errors import TaskError
+from openconductor.graders.code_compare import Mode, wrong_output, wrong_value
+from openconductor.graders.code_expressions import FAILURES, NotPlainExpression, evaluate
 from openconductor.graders.code_tests import CallTest, CodeTests, IoTest, from_asserts, from_json_lines, from_rows
+from openconductor.sandboxes.encoding import encode
 
 
 def test_rows_of_a_file_are_inputs_and_outputs_or_calls() -> None:
@@ -94,3 +101,148 @@ def test_the_function_under_test_is_the_first_that_is_no_builtin() -> None:
 def test_a_program_without_a_test_is_an_error(source: str, message: str) -> None:
     with pytest.raises(TaskError, match=message):
         from_asserts(source)
+
+
+MODES: tuple[Mode, ...] = get_args(Mode)
+LONG = "12345678901234567890123456789"
+SAME = [("  5 \n\n", "5"), ("1\n2\n", "1\r\n2\r\n"), ("3.0", "3"), ("0.50 1e2", ".5 100"), ("1   2", "1 2")]
+SAME += [("+7", "7"), ("", "\n"), (LONG, f"{LONG}.0")]
+OTHER = [("5", "6"), ("1\n2", "1 2"), ("1 2 3", "1 2"), ("1\n\n2", "1\n2"), ("YES", "Yes"), ("a b", "ab"), ("", "0")]
+OTHER += [("50000000000000001", "50000000000000000"), ("0.30000000000000004", "0.3"), ("nan", "0"), ("one", "1")]
+OTHER += [("#  #", "# #")]
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_outputs_are_compared_line_by_line_and_numbers_by_value(mode: Mode) -> None:
+    assert [pair for pair in SAME if wrong_output(IoTest("", pair[1]), pair[0], mode)] == []
+    assert [pair for pair in OTHER if not wrong_output(IoTest("", pair[1]), pair[0], mode)] == []
+
+
+def test_the_modes_differ_over_words_beside_numbers_and_over_what_only_decimal_reads() -> None:
+    def verdicts(got: str, expected: str) -> list[bool]:
+        return [not wrong_output(IoTest("", expected), got, mode) for mode in ("strict", "lcb-compat")]
+
+    assert verdicts("Case 1: 3.0", "Case 1: 3") == [True, False]
+    assert verdicts("Case  1: 3.0", "Case 1: 3") == [False, False]  # the gaps are part of such a line
+    for got, expected in [("1_0", "10"), ("Infinity", "inf"), ("\u0661", "1")]:
+        assert verdicts(got, expected) == [False, True]
+
+
+def test_a_huge_number_is_compared_at_once() -> None:
+    assert wrong_output(IoTest("", "1"), "1e999999999", "strict") != ""
+    assert wrong_output(IoTest("", "1e999999999"), "10e999999998", "strict") == ""
+
+
+def test_a_fault_names_the_line_and_not_what_was_expected() -> None:
+    said = wrong_output(IoTest("", "1\n4815"), "1\nx" + "y" * 1000, "strict")
+    assert "line 2" in said and len(said) < 200 and "4815" not in said
+
+
+@pytest.mark.parametrize(
+    ("got", "expected", "typed", "compat", "python"),
+    [
+        *((value, value, True, True, True) for value in (3, [1, [2]], "x", None, 0.5)),
+        ({"a": 1, "b": 2}, {"b": 2, "a": 1}, True, True, True),
+        *((got, want, False, False, False) for got, want in [(3, 4), ([1], [1, 2]), ("3", 3), (None, 0), (b"x", "x")]),
+        *((got, want, False, False, False) for got, want in [({1, 2}, [1, 2]), ([1, (2,)], [1, [2]]), ({}, [])]),
+        *((got, want, False, True, True) for got, want in [(3.0, 3), (True, 1), ([1.0], [1])]),
+        ((1, 2), [1, 2], False, True, False),  # a returned tuple is a list for LiveCodeBench, unless the test says ==
+    ],
+)
+def test_values_are_equal_by_type_by_livecodebench_or_as_python_says(
+    got: object, expected: object, typed: bool, compat: bool, python: bool
+) -> None:
+    reply = encode(got)
+    assert (wrong_value(CallTest((), expected), reply, "strict") == "") is typed
+    assert (wrong_value(CallTest((), expected), reply, "lcb-compat") == "") is compat
+    for mode in MODES:
+        assert (wrong_value(CallTest((), expected, equality="python"), reply, mode) == "") is python
+
+
+@pytest.mark.parametrize(
+    ("condition", "right", "wrong"),
+    [
+        ("abs(_ - 0.33) < 1e-06", 0.3300001, 0.34),
+        ("not _", [], [0]),
+        ("_ is True", True, 1),
+        ("set(_) == {1, 2}", [2, 1, 1], [1]),
+        ("math.isclose(_, 10, rel_tol=0.001)", 10.001, "ten"),
+        ("_[0] == 'a' and len(_) == 2", "ab", ""),
+    ],
+)
+def test_a_condition_holds_or_not(condition: str, right: object, wrong: object) -> None:
+    test = CallTest((), condition=condition)
+    assert [wrong_value(test, encode(value), "strict") for value in (right, wrong)] == ["", "wrong value"]
+
+
+@pytest.mark.parametrize("reply", ["", "junk", encode(3) + "x", '{"set": 1}', "[" * 100_000])
+def test_a_reply_that_is_no_value_is_wrong(reply: str) -> None:
+    for test in (CallTest((), 3), CallTest((), condition="_ == 3")):
+        assert wrong_value(test, reply, "strict").startswith("wrong value")
+
+
+NAMES: dict[str, object] = {"_": [3, 1, 2], "n": 7, "text": "abc"}
+
+PLAIN = """
+-7 // 2 % 3 + 2 ** 10 - 4 / 8 * 3
+[1, 'a', (2.5, None), {3}, {4: [5]}, b'x' + b'y', [0] * 3 + [n], 'ab' * 2]
+not n or n > 3 and text
+n if 1 < n <= 7 != 8 and 2 in _ and 9 not in _ else text
+_[0] + _[-1] + len(_[1:]) + (5 & 6 | 1 ^ 8) + ~3
+sorted(_, reverse=True) == [3, 2, 1] and sum(_) == max(_) + min(_) + 2
+tuple(set(_)), list(range(2, 8, 3)), dict([(1, 2)]), str(n) + repr(text)
+abs(-n), any([0, n]) and all([])
+isinstance(_, list) and isinstance(n, (int, str)) and not isinstance(_, (set, frozenset, dict))
+'-'.join(['a', 'b']), 'a b'.split()
+round(2.5), round(1234, -2), round(number=2.567, ndigits=2)
+math.isclose(math.pi, 3.14159, rel_tol=1e-3), copy.deepcopy([1])
+"""
+REFUSED = """
+unknown
+__import__('os')
+text.upper()
+().__class__
+lambda: 1
+[x for x in _]
+f'{n}'
+sorted(_, key=abs)
+2 ** 10 ** 10
+[0] * 10 ** 8
+list(range(10 ** 9))
+{**{}}
+max(*[1, 2])
+(x := 1)
+1 << 100
+math.factorial(5)
+'a'.format(n)
+'%999999999d' % n
+round(n, -10 ** 9)
+set(list(range(100000)))
+dict(list(range(100000)))
+dict(**{'a': 1})
+"""
+
+
+@pytest.mark.parametrize("expression", PLAIN.strip().splitlines())
+def test_a_plain_expression_has_pythons_value(expression: str) -> None:
+    wanted = eval(expression, {"math": math, "copy": copy}, dict(NAMES))
+    got = evaluate(expression, NAMES)
+    assert (got, type(got)) == (wanted, type(wanted))
+
+
+@pytest.mark.parametrize("expression", REFUSED.strip().splitlines())
+def test_anything_else_is_refused(expression: str) -> None:
+    with pytest.raises(NotPlainExpression):
+        evaluate(expression, NAMES)
+
+
+@pytest.mark.parametrize("expression", ["1 / 0", "[1] + 1", "_[9]", "int('x')", "sorted([1, 'a'])", "-text"])
+def test_values_that_do_not_fit_fail_as_in_python(expression: str) -> None:
+    with pytest.raises(FAILURES):
+        evaluate(expression, NAMES)
+
+
+def test_a_given_name_hides_a_function() -> None:
+    assert evaluate("sum", {"sum": 3}) == 3
+    with pytest.raises(NotPlainExpression):
+        evaluate("sum([1])", {"sum": 3})

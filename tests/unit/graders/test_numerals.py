@@ -18,36 +18,17 @@ def value(text: str) -> Fraction | None:
     return None if numeral is None else numeral.value
 
 
-NUMBERS: dict[Fraction | int, str] = {  # the texts that say a number, parted by "|"
-    7: "7|+7|007|7.0|7%",
-    -7: "-7|− 7",
-    1234567: "1,234,567",
-    1234: "1{,}234|1 234|So 1234",
-    11111: "11,\\! 111",
-    Fraction(1, 2): ".5|1/2|0.5",
-    5: "5.|$5|5 apples",
-    -5: "\\$-5",
-    Fraction(3, 4): "3/4|\\dfrac34|\\frac 34",
-    Fraction(-3, 4): "-\\frac{3}{4}|\\frac{-3}{4}",
-    Fraction(270, 7): "\\frac{270}7",
-    Fraction(5, 2): "2\\frac{1}{2}|2 1/2",
-    Fraction(-5, 2): "-2\\frac12",
-    Fraction(1, 3): "0.\\overline{3}",
-    Fraction(1, 6): "0.1\\overline{6}",
-    1500: "1.5\\times10^{3}",
-    Fraction(3, 2000): "1.5 × 10^-3",
-    Fraction(1, 500): "2e-3",
-}
+NUMBERS = "7=7|+7|007|7.0|7%;-7=-7|− 7;1234567=1,234,567;1234=1{,}234|1 234|So 1234;11111=11,\\! 111;1/2=.5|1/2|0.5;"
+NUMBERS += "5=5.|$5|5 apples;-5=\\$-5;3/4=3/4|\\dfrac34|\\frac 34;-3/4=-\\frac{3}{4}|\\frac{-3}{4};270/7=\\frac{270}7;"
+NUMBERS += "5/2=2\\frac{1}{2}|2 1/2;-5/2=-2\\frac12;1/3=0.\\overline{3};1/6=0.1\\overline{6};1500=1.5\\times10^{3};"
+NUMBERS += "3/2000=1.5 × 10^-3;1/500=2e-3"
 NONE = "5t|5 minus 3|5 or 6|1/0|\\frac{1}{0}|1,2,3|3,5|-3,0|0,111|1.2.3|2\\frac{5}{2}|10^{1001}|1e99999999|x|"
 
 
-@pytest.mark.parametrize(
-    ("text", "number"),
-    [(text, number) for number, texts in NUMBERS.items() for text in texts.split("|")]
-    + [(text, None) for text in (*NONE.split("|"), "9" * 401)],
-)
-def test_a_number_is_read_as_it_is_written(text: str, number: Fraction | int | None) -> None:
-    assert value(text) == number
+def test_a_number_is_read_as_it_is_written() -> None:
+    for number, _, texts in (row.partition("=") for row in NUMBERS.split(";")):
+        assert {text: value(text) for text in texts.split("|")} == dict.fromkeys(texts.split("|"), Fraction(number))
+    assert [text for text in (*NONE.split("|"), "9" * 401) if value(text) is not None] == []
 
 
 @given(st.integers(), st.integers(1, 10**9))
@@ -65,7 +46,7 @@ def test_a_decimal_is_exact(number: object) -> None:
 PAIRS = {  # a reference, an answer to it that may use a decimal comma, and whether they are the same
     True: "5 \\text{ m}|500 \\text{ cm}; 60 \\text{ mph}|60 \\text{ miles per hour}; 90 km/h|25 \\text{ m/s};"
     "90 \\text{ km/h}|90 \\frac{\\text{km}}{\\text{h}}; 864 \\text{ cm}^2|864 \\text{ square centimeters};"
-    "1234|1,234; 864 \\text{ cm}^2|864; 2 hours|120 minutes; 2 hours|2 apples; 3.5|3,5; 0.111|0,111; 1234|1,234",
+    "864 \\text{ cm}^2|864; 2 hours|120 minutes; 2 hours|2 apples; 3.5|3,5; 0.111|0,111; 1234|1,234",
     False: "5 \\text{ m}|5 \\text{ cm}; 90 \\text{ km/h}|90 \\text{ h/km}; 864 \\text{ inches}^2|864 \\text{ inches};"
     "864 \\text{ cm}^2|864 \\text{ cm}^3",
     None: "3|3,0",
@@ -91,10 +72,9 @@ def test_one_unit_has_several_names(names: str) -> None:
 
 
 def test_what_is_not_in_the_list_is_no_unit_nor_is_a_single_letter_that_may_be_a_variable() -> None:
-    assert [read_unit(text, letters=True) for text in ("", "apples", "x", "cm apples", "/s", "m/s/s", "t")] == [
-        None
-    ] * 7
-    assert [read_unit(letter) for letter in "msgA"] == [None] * 4
+    unknown = ("", "apples", "x", "cm apples", "/s", "m/s/s", "t")
+    assert [text for text in unknown if read_unit(text, letters=True)] == []
+    assert [letter for letter in "msgA" if read_unit(letter)] == []
 
 
 def test_sizes_are_exact() -> None:
