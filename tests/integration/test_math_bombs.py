@@ -11,7 +11,7 @@ import textwrap
 import time
 from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import closing
+from contextlib import closing, suppress
 from pathlib import Path
 
 import pytest
@@ -60,10 +60,9 @@ def await_end(pids: list[int], seconds: float) -> list[int]:
     deadline = time.monotonic() + seconds
 
     def alive(pid: int) -> bool:
-        try:
+        with suppress(ProcessLookupError, FileNotFoundError):
             return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] not in {"Z", "X"}
-        except (ProcessLookupError, FileNotFoundError):
-            return False
+        return False
 
     while (left := [pid for pid in pids if alive(pid)]) and time.monotonic() < deadline:
         time.sleep(0.05)
