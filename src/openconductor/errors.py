@@ -22,6 +22,7 @@
     │  └─ SandboxError
     ├─ TaskError(RuntimeError)             stop         data absent, or its hash changed
     ├─ BudgetExceeded(RuntimeError)        stop         resumable
+    ├─ TrainingStopped(RuntimeError)       stop         too little can be learnt as things are; resumable
     └─ JournalError(RuntimeError)          stop         disk full, I/O error: typed, nothing acknowledged is lost
 
 In: nothing. Out: exceptions named after the boundary that was crossed. *stop* errors are raised out of ``ask`` and
@@ -196,6 +197,10 @@ class BudgetExceeded(OpenConductorError, RuntimeError):
         super().__init__(message)
         self.limit = limit
         self.meter = meter
+
+
+class TrainingStopped(OpenConductorError, RuntimeError):
+    """A training stopped because too little could be learnt: no valid workflows, or too many masked rewards."""
 
 
 class JournalError(OpenConductorError, RuntimeError):

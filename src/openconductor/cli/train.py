@@ -5,6 +5,7 @@ In: a recipe and ``key=value`` overrides. Out: a run folder; the results on stdo
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from datetime import date
 from importlib import import_module
@@ -54,6 +55,8 @@ def train(
             raise ConfigError("--resume: expected --out with the folder of the run to resume")
         folder = out or Path("runs") / f"{date.today():%Y-%m-%d}-{config.name}"
         results = _run("run", "train", config, folder, resume=resume)
+    if os.environ.get("RANK", "0") != "0":  # of the processes of one training, the first one speaks
+        return
     if as_json:
         console.show_json(results)
     elif study is not None:
@@ -70,7 +73,8 @@ def _run(module: str, name: str, config: TrainConfig, folder: Path, **options: o
         if (error.name or "").startswith("openconductor"):
             raise
         raise ConfigError(f"train: {error}; expected the extra 'train' to be installed: {INSTALL}") from error
-    console.say(f"{module} folder: {folder}")
+    if os.environ.get("RANK", "0") == "0":
+        console.say(f"{module} folder: {folder}")
     with console.only_results_on_stdout():
         return run(config, folder, on_progress=console.say, **options)
 

@@ -12,22 +12,25 @@ import json
 import shutil
 import string
 from collections.abc import Generator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import cast
+from typing import Any, cast
 
 import numpy as np
 import torch
 from safetensors import SafetensorError
 from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, pre_tokenizers
 from transformers import (
+    AutoConfig,
     AutoModelForCausalLM,
     AutoTokenizer,
+    GenerationConfig,
     PreTrainedModel,
     PreTrainedTokenizerBase,
     PreTrainedTokenizerFast,
     Qwen2Config,
     Qwen2ForCausalLM,
+    Trainer,
 )
 
 from openconductor.errors import ConfigError, JournalError
@@ -73,16 +76,6 @@ def build_tokenizer() -> PreTrainedTokenizerFast:
     return tokenizer
 
 
-def end_id(tokenizer: PreTrainedTokenizerBase) -> int:
-    """The id of the token that ends a completion."""
-    return cast("int", tokenizer.eos_token_id)
-
-
-def pad_id(tokenizer: PreTrainedTokenizerBase) -> int:
-    """The id of the token that fills rows up."""
-    return cast("int", tokenizer.pad_token_id)
-
-
 def build_model(config: ModelConfig, tokenizer: PreTrainedTokenizerFast, *, seed: int) -> Qwen2ForCausalLM:
     """A fresh tiny model with weights drawn by seed."""
     torch.manual_seed(seed)
@@ -96,50 +89,126 @@ def build_model(config: ModelConfig, tokenizer: PreTrainedTokenizerFast, *, seed
         max_position_embeddings=config.positions,
         tie_word_embeddings=True,
         bos_token_id=None,
-        eos_token_id=end_id(tokenizer),
-        pad_token_id=pad_id(tokenizer),
+        eos_token_id=tokenizer.eos_token_id,
+        pad_token_id=tokenizer.pad_token_id,
         use_sliding_window=False,
         initializer_range=config.initializer_range,
     )
     return Qwen2ForCausalLM(architecture).float()
 
 
-def is_tiny(name: str) -> bool:
-    """Whether a name is the folder of a tiny Conductor that was saved here."""
+def is_conductor(name: str) -> bool:
+    """Whether a name is a folder that a training wrote for ``Conductor``."""
     return (Path(name) / "conductor.json").is_file()
 
 
-def load_model(folder: Path) -> tuple[Qwen2ForCausalLM, PreTrainedTokenizerFast]:
-    """Load a checkpoint of the tiny Conductor.
+def is_tiny(name: str) -> bool:
+    """Whether a name is the folder of a tiny Conductor."""
+    template = Path(name) / "chat_template.jinja"
+    return is_conductor(name) and template.is_file() and template.read_text(encoding="utf-8") == PLAIN_CHAT
+
+
+def check_base(name: str) -> None:
+    """Make sure that there is such a model, before anything is written or loaded.
 
     Raises:
-        ConfigError: the folder holds no checkpoint, one of another architecture, or one whose weights do not fit it.
+        ConfigError: there is none; the message names it and the cause.
     """
-    described = folder / "config.json"
-    if not described.is_file():
-        raise ConfigError(f"checkpoint {folder}: found no config.json, expected a folder saved by training")
-    if (got := json.loads(described.read_text(encoding="utf-8")).get("model_type")) != "qwen2":
-        raise ConfigError(f"checkpoint {folder}: got architecture {got!r}, expected 'qwen2'")
-    loaded = Qwen2ForCausalLM.from_pretrained(folder, dtype=torch.float32, output_loading_info=True)
-    model, found = cast("tuple[Qwen2ForCausalLM, dict[str, object]]", loaded)
-    # transformers fills what is missing with random numbers, and only warns.
-    if wrong := {what.replace("_", " "): keys for what, keys in found.items() if keys}:
-        raise ConfigError(f"checkpoint {folder}: got {wrong} in its weights, expected none")
-    return model, PreTrainedTokenizerFast.from_pretrained(folder)
-
-
-def load_base_model(name: str) -> tuple[PreTrainedModel, PreTrainedTokenizerBase]:
-    """Load a base model from a folder or a hub, as its own configuration says; tiny Conductors from their folder.
-
-    Raises:
-        ConfigError: it cannot be loaded; the message names it and the cause.
-    """
-    if is_tiny(name):
-        return load_model(Path(name))
     try:
-        return AutoModelForCausalLM.from_pretrained(name, dtype="auto"), AutoTokenizer.from_pretrained(name)
+        AutoConfig.from_pretrained(name)
     except (OSError, ValueError) as error:
-        raise ConfigError(f"model.base {name!r}: could not be loaded: {error}") from error
+        raise _not_loaded(name, error) from error
+
+
+def load_model(
+    name: str | Path, *, dtype: torch.dtype = torch.float32
+) -> tuple[PreTrainedModel, PreTrainedTokenizerBase]:
+    """Load a Conductor or a base model, from a folder or a hub, with none of its own sampling settings.
+
+    Args:
+        name: the folder, or the name on the hub.
+        dtype: of the weights. Those that learn are float32: at the learning rates of GRPO, bfloat16 ones do not move.
+
+    Raises:
+        ConfigError: it cannot be loaded, weights are missing, or it has no chat template.
+    """
+    try:
+        loaded = AutoModelForCausalLM.from_pretrained(name, dtype=dtype, output_loading_info=True)
+        tokenizer = _tokenizer_class(name).from_pretrained(name)
+    except (OSError, ValueError, KeyError, RuntimeError) as error:
+        raise _not_loaded(name, error) from error
+    model, found = cast("tuple[PreTrainedModel, dict[str, object]]", loaded)
+    # transformers fills what is missing with random numbers, and only warns.
+    checked = found if is_conductor(str(name)) else {key: found[key] for key in ("missing_keys", "mismatched_keys")}
+    if wrong := {what.replace("_", " "): keys for what, keys in checked.items() if keys}:
+        raise ConfigError(f"checkpoint {name}: got {wrong} in its weights, expected none")
+    if not tokenizer.chat_template:
+        raise ConfigError(f"model {name}: its tokenizer has no chat template, expected an instruction-tuned model")
+    if tokenizer.pad_token_id is None:
+        tokenizer.pad_token = tokenizer.eos_token
+    model.generation_config = GenerationConfig(
+        eos_token_id=sorted(_declared_ends(model) | {tokenizer.eos_token_id}), pad_token_id=tokenizer.pad_token_id
+    )
+    return model, tokenizer
+
+
+def end_ids(model: PreTrainedModel) -> frozenset[int]:
+    """The ids of the tokens that end a completion."""
+    return frozenset(_declared_ends(model))
+
+
+def _declared_ends(model: PreTrainedModel) -> set[int]:
+    declared = getattr(model.generation_config, "eos_token_id", None)
+    return {declared} if isinstance(declared, int) else set(declared or ())
+
+
+def _tokenizer_class(name: str | Path) -> Any:
+    """The class that reads a tokenizer as it was saved: AutoTokenizer rebuilds a Qwen2's, and with it other ids."""
+    with suppress(OSError, ValueError, AttributeError):
+        described = json.loads((Path(name) / "tokenizer_config.json").read_text(encoding="utf-8"))
+        if described.get("tokenizer_class") in ("PreTrainedTokenizerFast", "TokenizersBackend"):
+            return PreTrainedTokenizerFast
+    return AutoTokenizer
+
+
+def _not_loaded(name: str | Path, error: Exception) -> ConfigError:
+    return ConfigError(f"model.base {str(name)!r}: could not be loaded: {' '.join(str(error).split())}")
+
+
+def with_adapters(model: PreTrainedModel, config: ModelConfig) -> PreTrainedModel:
+    """The model with low-rank adapters, which alone learn; as it is where the recipe wants none."""
+    if not config.lora_rank:
+        return model
+    from peft import get_peft_model
+
+    return cast("PreTrainedModel", get_peft_model(model, adapters(config)))
+
+
+def adapters(config: ModelConfig) -> Any:
+    """The recipe's adapters in peft's words."""
+    from peft import LoraConfig
+
+    targets = list(config.lora_targets) or "all-linear"
+    return LoraConfig(
+        r=config.lora_rank, lora_alpha=2 * config.lora_rank, target_modules=targets, task_type="CAUSAL_LM"
+    )
+
+
+def whole_weights(trainer: Trainer) -> tuple[PreTrainedModel, dict[str, torch.Tensor]]:
+    """What a trainer has learnt, gathered from all processes: the plain model, adapters merged in, and its weights.
+
+    Every process must call it; only the first gets all weights.
+    """
+    accelerator = trainer.accelerator
+    state = cast("dict[str, torch.Tensor]", accelerator.get_state_dict(trainer.model))
+    model = cast("Any", accelerator.unwrap_model(trainer.model))
+    if not hasattr(model, "merge_and_unload"):
+        return model, state
+    if accelerator.is_main_process:
+        model.load_state_dict(state)
+        model = model.merge_and_unload()
+        state = model.state_dict()
+    return model, state
 
 
 # ── folders ──────────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -191,7 +260,12 @@ def last_checkpoint(folder: Path) -> tuple[Path | None, int]:
 
 
 def save_conductor(
-    model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, config: TrainConfig, folder: Path
+    model: PreTrainedModel,
+    tokenizer: PreTrainedTokenizerBase,
+    config: TrainConfig,
+    folder: Path,
+    *,
+    weights: dict[str, torch.Tensor] | None = None,
 ) -> None:
     """Save what ``Conductor`` needs: weights, tokenizer, and how it wants to be asked (``conductor.json``).
 
@@ -201,16 +275,18 @@ def save_conductor(
         ConfigError: the runtime computes something else.
         JournalError: the disk failed; a folder that was there before is unchanged.
     """
+    plain = tokenizer.chat_template == PLAIN_CHAT
     described = {
         "prompt": config.prompt.model_dump(),
         "max_tokens": config.rollout.max_tokens,
         "max_steps": config.rollout.max_steps,
+        "chat": "plain" if plain else "template",
     }
     with whole_folder(folder) as part:
-        model.save_pretrained(part)
+        model.save_pretrained(part, state_dict=weights)
         tokenizer.save_pretrained(part)
         (part / "conductor.json").write_text(json.dumps(described, indent=2) + "\n", encoding="utf-8")
-        if tokenizer.chat_template == PLAIN_CHAT:
+        if plain:
             difference = largest_difference(Checkpoint.read(part), cast("Qwen2ForCausalLM", model))
             if not difference <= TOLERANCE:
                 raise ConfigError(

@@ -46,6 +46,7 @@ def measure(problems: Sequence[Problem], scored: Sequence[Scored], pool: WorkerP
         if one.episode.rounds and (workflow := one.episode.rounds[-1].workflow) is not None
     ]
     right = sum(one.correct is True for _, one in played)
+    valid = sum(not isinstance(one.episode.error, WorkflowError) for _, one in played)
     count = max(1, len(played))
     steps = [step for _, workflow in workflows for step in workflow]
     workers = Counter(step.worker for step in steps)
@@ -60,10 +61,11 @@ def measure(problems: Sequence[Problem], scored: Sequence[Scored], pool: WorkerP
         "rollouts": len(scored),
         "masked": len(scored) - len(played),
         "reward": sum(one.reward or 0.0 for _, one in played) / count,
-        "validity": len(workflows) / count,
+        "validity": valid / count,
         "accuracy": right / count,
-        "accuracy_given_valid": right / len(workflows) if workflows else None,
+        "accuracy_given_valid": right / valid if valid else None,
         "truncated": cut / count,
+        "undecided": sum(is_undecided(one) for one in scored) / max(1, len(scored)),
         "groups_without_spread": sum(len({one.reward for one in members} - {None}) < 2 for members in groups)
         / max(1, len(groups)),
         "routing_entropy_bits": entropy_bits(workers.values()),
@@ -73,6 +75,11 @@ def measure(problems: Sequence[Problem], scored: Sequence[Scored], pool: WorkerP
         "steps_by_kind": _means((kind, len(workflow)) for kind, workflow in workflows),
         "accuracy_by_kind": _means((kind, float(one.correct is True)) for kind, one in played),
     }
+
+
+def is_undecided(one: Scored) -> bool:
+    """Whether the grader could not decide, whatever the recipe then counts that as."""
+    return one.grade is not None and one.grade.note.startswith("undecided")
 
 
 def _means(values: Iterable[tuple[str, float]]) -> dict[str, float]:
@@ -139,6 +146,4 @@ def warnings(records: Sequence[Record]) -> list[str]:
         found.append(f"routing entropy fell to {entropy[1]:.2f} bits: routing is collapsing onto one worker")
     if means("groups_without_spread")[1] > 0.9:
         found.append("more than 90 % of the groups have no spread of rewards: there is little left to learn from")
-    if means("masked")[1] > 0.2 * means("rollouts")[1]:
-        found.append("more than 20 % of the rollouts are masked: look at the workers and the grader")
     return found

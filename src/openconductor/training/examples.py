@@ -15,10 +15,10 @@ from pathlib import Path
 from openconductor.errors import TaskError
 from openconductor.gym.questions import EQUAL_MIX, KINDS, Kind, draw_questions
 from openconductor.pool import WorkerPool
-from openconductor.protocols import Grader
-from openconductor.reward import RewardFunction
+from openconductor.protocols import Grader, Task
 from openconductor.tasks import load_task
 from openconductor.tasks.paper_mix import MixGrader
+from openconductor.training.scoring import Scorer
 from openconductor.training.train_config import TrainConfig
 from openconductor.types import Problem
 
@@ -32,23 +32,23 @@ class Questions:
     Attributes:
         grader: judges the answers to all of them.
         learnt: the problems that are learnt from; none in the gym, which draws them.
-        held_out: those that a run is measured on; none of them is learnt from.
+        held_out: those that a run is measured on, task by task; none of them is learnt from.
     """
 
     grader: Grader
     learnt: Sequence[Problem] = ()
-    held_out: Sequence[Problem] = ()
+    held_out: Sequence[Sequence[Problem]] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class Setup:
-    """What every phase of a run needs."""
+    """What every phase of a run needs; only the first of its processes has a scorer."""
 
     config: TrainConfig
     folder: Path
     pool: WorkerPool
     questions: Questions
-    score: RewardFunction
+    scorer: Scorer | None
     say: Callable[[str], None]
 
 
@@ -63,35 +63,39 @@ def load_questions(config: TrainConfig) -> Questions:
     learning = load_task(data.task, path=data.path or None)
     if data.task == "gym":
         return Questions(learning.grader)
-    measuring = learning
-    if held_out.path or (held_out.task or data.task) != data.task:
-        measuring = load_task(held_out.task or data.task, path=held_out.path or None)
-    loaded: list[Sequence[Problem]] = []
-    for section, task, split in (("data", learning, data.split), ("held_out", measuring, held_out.split)):
-        try:
-            loaded.append(task.load(split))
-        except TaskError as error:
-            raise TaskError(f"{section}: {error}") from error
-        if not loaded[-1]:
-            raise TaskError(f"{section}: task {task.name} has no problems in its split {split!r}")
-    learnt, tested = loaded
+    same_path = held_out.path or data.path if held_out.tasks in ((), (data.task,)) else held_out.path
+    measuring = [load_task(name, path=same_path or None) for name in held_out.tasks or (data.task,)]
+    learnt = _loaded("data", learning, data.split)
     known = {problem.question for problem in learnt}
-    if both := [problem for problem in tested if problem.question in known]:
-        raise TaskError(
-            f"held_out: {len(both)} of {len(tested)} questions are learnt from, too, such as {both[0].id!r}; expected "
-            "another split, path or task (held_out.split, held_out.path, held_out.task)"
-        )
-    if learning.name == measuring.name:
-        return Questions(learning.grader, learnt, tested)
+    tested = [_loaded("held_out", task, held_out.split) for task in measuring]
+    for problems in tested:
+        if both := [problem for problem in problems if problem.question in known]:
+            raise TaskError(
+                f"held_out: {len(both)} of {len(problems)} questions are learnt from, too, such as {both[0].id!r}; "
+                "expected another split, path or task (held_out.split, held_out.path, held_out.task)"
+            )
     graders: dict[str, Grader] = {}
-    for task in (learning, measuring):
+    for task in (learning, *measuring):
         graders |= task.grader.graders if isinstance(task.grader, MixGrader) else {task.name: task.grader}
     return Questions(MixGrader(graders), learnt, tested)
 
 
+def _loaded(section: str, task: Task, split: str) -> Sequence[Problem]:
+    try:
+        problems = task.load(split)
+    except TaskError as error:
+        raise TaskError(f"{section}: {error}") from error
+    if not problems:
+        raise TaskError(f"{section}: task {task.name} has no problems in its split {split!r}")
+    return problems
+
+
 def training_problems(config: TrainConfig, questions: Questions, *, after: int = 0) -> list[Problem]:
-    """``rollout.questions`` problems an iteration; those of the ``after`` iterations before are not drawn again."""
-    iterations, each = config.rollout.iterations, config.rollout.questions
+    """Each iteration's problems, in order; those of the ``after`` iterations before are not drawn again.
+
+    An iteration has ``rollout.questions`` problems; half as many in recursion, where each has two rounds.
+    """
+    iterations, each = config.rollout.iterations, config.rollout.questions // config.rollout.rounds
     if questions.learnt:
         return _shuffled(config, questions.learnt, config.data.split, iterations * each)
     return [
@@ -104,11 +108,13 @@ def training_problems(config: TrainConfig, questions: Questions, *, after: int =
 
 
 def held_out_problems(config: TrainConfig, questions: Questions) -> list[Problem]:
-    """``held_out.questions`` problems that no training sees; all there are where a task has fewer."""
-    count = config.held_out.questions
-    if questions.held_out:
-        return _shuffled(config, questions.held_out, config.held_out.split, min(count, len(questions.held_out)))
-    return [question.problem() for question in draw_questions("test", count, seed=HELD_OUT_SEED)]
+    """``held_out.questions`` problems that no training sees, an equal share of each task; all where there are fewer."""
+    count, tasks = config.held_out.questions, questions.held_out
+    if not tasks:
+        return [question.problem() for question in draw_questions("test", count, seed=HELD_OUT_SEED)]
+    split, share = config.held_out.split, -(-count // len(tasks))
+    chosen = [_shuffled(config, problems, split, min(share, len(problems))) for problems in tasks]
+    return [problem for problems in chosen for problem in problems][:count]
 
 
 def _shuffled(config: TrainConfig, problems: Sequence[Problem], split: str, count: int) -> list[Problem]:

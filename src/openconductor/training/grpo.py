@@ -1,52 +1,74 @@
-"""GRPO through TRL, with the workflow's reward.
+"""GRPO through TRL, with the workflow's reward, from one process to several machines.
 
-In: a model, rows and the reward of one completion. Out: a trained model, checkpoints, a curve. The trainer is TRL's
-own; what is added here is a KL term that fades, the two controls that must not learn, and the curve.
+In: a model, problems and a scorer. Out: a trained model, checkpoints, a curve. The trainer is TRL's own; what is added
+here: the first process scores for all, two rounds of one question (recursion), a KL term that fades, the two controls
+that must not learn, and the curve.
 """
 
 from __future__ import annotations
 
-import asyncio
-import atexit
 import random
 import shutil
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, TypeVar, cast
 
 import torch
+from accelerate.utils import broadcast_object_list, gather_object
 from datasets import Dataset
-from transformers import PreTrainedModel, PreTrainedTokenizerBase, TrainerState
+from transformers import PreTrainedModel, PreTrainedTokenizerBase
 from transformers.trainer_callback import PrinterCallback
 from trl import GRPOConfig, GRPOTrainer
-from trl.trainer.grpo_trainer import RewardFunc
-from trl.trainer.utils import shutdown_event_loop_in_daemon
 
-from openconductor.errors import JournalError
-from openconductor.training.checkpoint import COMPLETE, storing
+from openconductor.errors import ConfigError, JournalError
+from openconductor.reward import Scored
+from openconductor.training.checkpoint import COMPLETE, adapters, end_ids, storing
 from openconductor.training.curves import Curve, measure
 from openconductor.training.examples import Setup
-from openconductor.training.rollout import completion_of, render_chat, score_all
+from openconductor.training.rollout import completion_of, render_chat
+from openconductor.training.scoring import Sampled, check_masked
 from openconductor.training.train_config import TrainConfig
-from openconductor.types import Problem
+from openconductor.types import Problem, Round
+
+T = TypeVar("T")
+_REPORT_EVERY = 10  # iterations
+PATIENCE_S = 24 * 3600  # how long the other processes wait for the first one, which waits for the workers
 
 
-def grpo_arguments(config: TrainConfig, folder: Path, *, cpu: bool) -> GRPOConfig:
-    """The recipe in TRL's words (TRL 1.16; ``warmup_steps`` below 1 is a share of the steps)."""
+def grpo_arguments(config: TrainConfig, folder: Path, *, cpu: bool, processes: int = 1) -> GRPOConfig:
+    """The recipe in TRL's words (TRL 1.16; ``warmup_steps`` below 1 is a share of the steps).
+
+    Raises:
+        ConfigError: an iteration cannot be shared out evenly among the processes.
+    """
     rollout, optim = config.rollout, config.optim
+    share = rollout.questions * rollout.completions // processes
+    micro = min(optim.micro_batch, share)
+    whole = rollout.completions * rollout.rounds if rollout.rounds > 1 else 1  # both rounds of a question together
+    if rollout.questions * rollout.completions % (micro * processes) or share % whole:
+        raise ConfigError(
+            f"rollout.questions x rollout.completions: got {rollout.questions} x {rollout.completions} over "
+            f"{processes} processes with optim.micro_batch {optim.micro_batch}, expected a whole number of micro "
+            f"batches{' and of questions with both rounds' if whole > 1 else ''} in each process"
+        )
     return GRPOConfig(
         output_dir=str(folder),
         seed=config.seed,
         data_seed=config.seed,
         max_steps=rollout.iterations,
         num_generations=rollout.completions,
-        per_device_train_batch_size=config.micro_batch,
-        gradient_accumulation_steps=rollout.batch // config.micro_batch,
-        generation_batch_size=rollout.batch,
+        per_device_train_batch_size=micro,
+        gradient_accumulation_steps=share // micro,
+        generation_batch_size=rollout.questions * rollout.completions,
         max_completion_length=rollout.max_tokens,
         temperature=rollout.temperature,
+        use_vllm=rollout.engine != "transformers",
+        vllm_mode="server" if rollout.engine == "vllm_server" else "colocate",
+        vllm_server_base_url=rollout.vllm_url if rollout.engine == "vllm_server" else None,
+        vllm_gpu_memory_utilization=rollout.vllm_memory,
+        vllm_enable_sleep_mode=rollout.engine == "vllm",
         learning_rate=optim.learning_rate,
         adam_beta1=0.9,
         adam_beta2=0.999,
@@ -60,64 +82,70 @@ def grpo_arguments(config: TrainConfig, folder: Path, *, cpu: bool) -> GRPOConfi
         shuffle_dataset=False,
         remove_unused_columns=False,
         bf16=optim.bf16 and not cpu,
-        gradient_checkpointing=not cpu,
+        gradient_checkpointing=optim.checkpointing,
         use_cpu=cpu,
+        ddp_timeout=PATIENCE_S,
+        ddp_find_unused_parameters=False,
         dataloader_pin_memory=not cpu,
         save_strategy="steps",
         save_steps=config.save_every,
         save_total_limit=2,
         logging_steps=1,
-        report_to=[],
+        report_to=list(config.trackers) or [],
         disable_tqdm=True,
     )
 
 
-_REPORT_EVERY = 10  # iterations
+def rows_of(problems: Sequence[Problem], setup: Setup) -> list[dict[str, Any]]:
+    """The data set: what is asked, the problem's place in the list, the workers on offer and the round.
+
+    A row holds nothing of the reference, so that a reference may be of any type.
+    """
+    config, pool = setup.config, setup.pool
+    rows: list[dict[str, Any]] = []
+    for index, problem in enumerate(problems):
+        offered = pool.ordinals
+        if config.rollout.offered:
+            rng = random.Random(f"offered/{config.seed}/{index}")
+            fewest, most = (min(one, len(offered)) for one in config.rollout.offered)
+            offered = tuple(sorted(rng.sample(list(offered), rng.randint(fewest, most))))
+        prompt = render_chat(problem.question, config, offered)
+        rows += [
+            {"prompt": prompt, "problem": index, "offered": list(offered), "round": number}
+            for number in range(config.rollout.rounds)
+        ]
+    return rows
 
 
 @dataclass(slots=True)
-class WorkflowReward:
-    """TRL's async reward function over a whole batch; every completion's workflow runs at the same time.
-
-    A failure of infrastructure is None (masked), never a number. Into the trainer only what stops a run is raised: a
-    wrong key, a wrong setting, a failing disk.
+class Rewards:
+    """Scores an iteration's completions, in the first process.
 
     Attributes:
         setup: of the run; its recipe is the act's.
         problems: what the rows' ``problem`` is an index into.
-        curve: what each batch's record is appended to.
-        end: the id of the token that ends a completion.
+        curve: what each iteration's record is appended to.
     """
 
     setup: Setup
     problems: Sequence[Problem]
     curve: Curve
-    end: int
     clock: float = field(default_factory=time.perf_counter)
-    __name__ = "workflow"
 
-    async def __call__(
-        self,
-        prompts: Sequence[object],
-        completions: Sequence[Sequence[dict[str, str]]],
-        completion_ids: Sequence[Sequence[int]],
-        *,
-        problem: Sequence[int],
-        trainer_state: TrainerState,
-        **_: object,
-    ) -> list[float | None]:
-        """One reward a completion, in order: the true ones, but for the two controls."""
+    def score(self, sampled: Sequence[Sampled], iteration: int, *, phase: str = "") -> list[Scored]:
+        """Score completions of an iteration; each round of it once."""
+        assert self.setup.scorer is not None
+        return self.setup.scorer.score(sampled, phase=f"iteration {iteration}{phase}")
+
+    def finish(self, scored: Sequence[Scored], problems: Sequence[Problem], iteration: int) -> list[float | None]:
+        """Record an iteration, and return its rewards: the true ones, but for the two controls.
+
+        Raises:
+            TrainingStopped: too many are masked.
+        """
         config, say = self.setup.config, self.setup.say
-        iteration, group = self.curve.after + int(trainer_state.global_step), config.rollout.completions
-        asked = [self.problems[index] for index in problem]
-        said = [
-            completion_of(completion[0]["content"], ids, self.end)
-            for completion, ids in zip(completions, completion_ids, strict=True)
-        ]
-        samples = [iteration * group + index % group for index in range(len(asked))]
-        scored = await score_all(self.setup.score, zip(asked, said, samples, strict=True))
         now = time.perf_counter()
-        measured = measure(asked, scored, self.setup.pool, group=group)
+        measured = measure(problems, scored, self.setup.pool, group=config.rollout.completions)
         record = {"iteration": iteration, "seconds": now - self.clock, **measured}
         self.clock = now
         for warning in self.curve.append(record):
@@ -128,6 +156,7 @@ class WorkflowReward:
                 f"{record['accuracy']:.3f}, validity {record['validity']:.3f}, routing entropy "
                 f"{record['routing_entropy_bits']:.2f} bits"
             )
+        check_masked(scored)
         rewards = [one.reward for one in scored]
         if config.reward.control == "flipped":
             return [None if reward is None else 1.0 - reward for reward in rewards]
@@ -137,69 +166,197 @@ class WorkflowReward:
 
 
 class ConductorTrainer(GRPOTrainer):
-    """TRL's trainer with a KL term that fades, checkpoints that are whole or not there, and an end that leaves nothing.
+    """TRL's trainer with rewards of the first process, a KL term that fades, and checkpoints that are whole or absent.
 
     TRL keeps its ``beta`` constant; here it falls in a straight line (explore near the start, then go where the reward
-    leads), and at 0 TRL skips the reference model's forward pass.
+    leads), and at 0 TRL skips the reference model's forward pass. TRL calls a reward function in every process; here
+    one process scores the completions of all, which keeps limits, budget and journal in one place.
     """
 
-    def __init__(self, config: TrainConfig, **options: Any) -> None:
-        super().__init__(**options)
-        self._kl = config.optim.kl
+    def __init__(self, rewards: Rewards, **options: Any) -> None:
+        config = rewards.setup.config
+        super().__init__(
+            reward_funcs=_unused, rollout_func=_two_rounds if config.rollout.rounds > 1 else None, **options
+        )
+        self.rewards, self.config = rewards, config
+        self._ends = end_ids(cast("PreTrainedModel", self.accelerator.unwrap_model(self.model)))
         self._fades = max(config.optim.kl_until * config.rollout.iterations, 1e-9)
+        self.rows: list[dict[str, Any]] = []
+        self.first: list[Scored] = []
         self.remove_callback(PrinterCallback)  # the curve says it all
+
+    @property
+    def iteration(self) -> int:
+        """The iteration under way, those of an act before counted."""
+        return self.rewards.curve.after + self.state.global_step
 
     def training_step(self, *args: Any, **options: Any) -> Any:
         """TRL's, with the weight that the KL term has in this iteration."""
-        self.beta = self._kl * max(0.0, 1 - self.state.global_step / self._fades)
+        self.beta = self.config.optim.kl * max(0.0, 1 - self.state.global_step / self._fades)
         return super().training_step(*args, **options)
 
-    def train(self, *args: Any, **options: Any) -> Any:
-        """Train, and close the event loop that the rewards ran on, with the workers' connections.
+    def on_first(self, what: Any) -> Any:
+        """What a function returns in the first process, in every process; an error there is raised in each."""
+        box: list[Any] = [None]
+        if self.accelerator.is_main_process:
+            try:
+                box = [what()]
+            except BaseException as error:
+                if self.accelerator.num_processes > 1:
+                    broadcast_object_list([error])
+                raise
+        if self.accelerator.num_processes > 1:
+            broadcast_object_list(box)
+        if isinstance(box[0], BaseException):
+            raise box[0]
+        return box[0]
 
-        TRL leaves its loop to the end of the process, where the connections on it can no longer be closed.
-        """
-        try:
-            return super().train(*args, **options)
-        finally:
-            loop, thread = self.async_loop, self.async_loop_thread
-            if not loop.is_closed():
-                asyncio.run_coroutine_threadsafe(loop.shutdown_asyncgens(), loop).result()
-                atexit.unregister(shutdown_event_loop_in_daemon)
-                shutdown_event_loop_in_daemon(thread, loop)
-                loop.close()
+    def gathered(self, local: list[T]) -> list[T]:
+        """The items of all processes, in the order of the batch."""
+        return cast("list[T]", gather_object(local)) if self.accelerator.num_processes > 1 else local
+
+    def sampled(self, rows: Sequence[dict[str, Any]], ids: Sequence[Sequence[int]], place: int) -> list[Sampled]:
+        """Rows and what was sampled for them, in the scorer's words; ``place`` is the first row's in its batch."""
+        group = self.config.rollout.completions
+        texts = cast("list[str]", self.processing_class.batch_decode(list(ids), skip_special_tokens=True))
+        return [
+            Sampled(
+                self.rewards.problems[row["problem"]],
+                completion_of(text, tokens, self._ends),
+                self.iteration * group + (place + index) % group,
+                tuple(row["offered"]) if self.config.rollout.offered else (),
+            )
+            for index, (row, text, tokens) in enumerate(zip(rows, texts, ids, strict=True))
+        ]
+
+    def _generate_and_score_completions(self, inputs: list[dict[str, Any]]) -> dict[str, Any]:
+        self.rows = inputs
+        made = super()._generate_and_score_completions(inputs)
+        if self.config.rollout.rounds > 1:
+            weights = [self.config.rollout.first_round if row["round"] == 0 else 1.0 for row in inputs]
+            made["advantages"] = made["advantages"] * torch.tensor(weights, device=made["advantages"].device)
+        return made
+
+    def _generate_single_turn(self, prompt_ids: Any, images: Any, fields: Any, num_generations: int, *more: Any) -> Any:
+        """TRL's, a few rows at a time without vLLM, so that the memory of sampling does not grow with the batch."""
+        size = self.config.rollout.sample_batch
+        if self.use_vllm or len(prompt_ids) <= size:
+            return super()._generate_single_turn(prompt_ids, images, fields, num_generations, *more)
+        ids: list[list[int]] = []
+        for start in range(0, len(prompt_ids), size):
+            part = prompt_ids[start : start + size]
+            ids += super()._generate_single_turn(part, images, fields, num_generations, *more)[0]
+        return ids, None
+
+    def _calculate_rewards(
+        self, inputs: list[dict[str, Any]], prompts: Any, completions: Any, completion_ids_list: list[list[int]]
+    ) -> torch.Tensor:
+        """The rewards of all processes' completions [B, 1]; NaN is masked."""
+        start = self.accelerator.process_index * len(inputs)
+        mine = self.sampled(inputs, completion_ids_list, start)
+        everything = self.gathered(list(zip(mine, [row["round"] for row in inputs], strict=True)))
+
+        def score() -> list[float | None]:
+            if self.config.rollout.rounds == 1:
+                scored = self.rewards.score([one for one, _ in everything], self.iteration)
+            else:
+                scored = self._score_second(everything)
+            return self.rewards.finish(scored, [one.problem for one, _ in everything], self.iteration)
+
+        rewards = self.on_first(score)
+        values = [[float("nan") if reward is None else reward] for reward in rewards]
+        return torch.tensor(values, dtype=torch.float32, device=self.accelerator.device)
+
+    def _score_second(self, everything: Sequence[tuple[Sampled, int]]) -> list[Scored]:
+        """The scores of both rounds in the batch's order; those of the first are known."""
+        firsts = iter(self.first)
+        seconds = [
+            Sampled(one.problem, one.completion, one.sample, one.offered, previous)
+            for (one, number), previous in zip(
+                (pair for pair in everything if pair[1] == 1), _rounds(self.first), strict=True
+            )
+        ]
+        scored = iter(self.rewards.score(seconds, self.iteration, phase=", round 1"))
+        return [next(scored) if number else next(firsts) for _, number in everything]
 
     def _save_checkpoint(self, model: Any, trial: Any) -> None:
         path = Path(self._get_output_dir(trial=trial)) / f"checkpoint-{self.state.global_step}"
         try:
             with storing(path):
                 super()._save_checkpoint(model, trial)
-                (path / COMPLETE).write_text("", encoding="utf-8")
+                self.accelerator.wait_for_everyone()
+                if self.accelerator.is_main_process:
+                    (path / COMPLETE).write_text("", encoding="utf-8")
         except JournalError:
             shutil.rmtree(path, ignore_errors=True)
             raise
 
 
+def _unused(**_: object) -> list[float]:
+    """TRL wants a reward function; ``ConductorTrainer`` computes the rewards in its place."""
+    raise NotImplementedError
+
+
+def _rounds(scored: Sequence[Scored]) -> list[Round]:
+    return [one.episode.rounds[-1] for one in scored]
+
+
+def _two_rounds(prompts: list[Any], trainer: GRPOTrainer) -> dict[str, Any]:
+    """Sample the first rounds, play them, and sample a second round of each, which is shown the first.
+
+    TRL's ``rollout_func``. The rows of a process are whole questions: G first rounds, then G second ones.
+    """
+    assert isinstance(trainer, ConductorTrainer)
+    rows, group = trainer.rows, trainer.config.rollout.completions
+    first = [place for place, row in enumerate(rows) if row["round"] == 0]
+    asked = trainer._tokenize_prompts([prompts[place] for place in first])[0]
+    said = trainer._generate_single_turn(asked, None, {}, group)
+    start = trainer.accelerator.process_index * len(first)
+    everything = trainer.gathered(trainer.sampled([rows[place] for place in first], said[0], start))
+    trainer.first = trainer.on_first(lambda: trainer.rewards.score(everything, trainer.iteration, phase=", round 0"))
+    played = _rounds(trainer.first)[start : start + len(first)]
+    again = [
+        render_chat(
+            trainer.rewards.problems[rows[place]["problem"]].question, trainer.config, rows[place]["offered"], one
+        )
+        for place, one in zip(first, played, strict=True)
+    ]
+    asked_again = trainer._tokenize_prompts(again)[0]
+    said_again = trainer._generate_single_turn(asked_again, None, {}, 1)
+
+    def merged(ones: Sequence[T], others: Sequence[T]) -> list[T]:
+        by_place = dict(zip(first, ones, strict=True)) | {
+            place + group: other for place, other in zip(first, others, strict=True)
+        }
+        return [by_place[place] for place in range(len(rows))]
+
+    logprobs = None if said[1] is None else merged(said[1], said_again[1])
+    return {
+        "prompt_ids": merged(asked, asked_again),
+        "completion_ids": merged(said[0], said_again[0]),
+        "logprobs": logprobs,
+    }
+
+
 def run_grpo(
     model: PreTrainedModel,
     tokenizer: PreTrainedTokenizerBase,
-    reward: WorkflowReward,
+    rewards: Rewards,
     folder: Path,
     *,
     checkpoint: Path | None,
-) -> None:
-    """Train the model in place on the reward's problems, from a checkpoint in the folder on."""
-    config, pool = reward.setup.config, reward.setup.pool
-    rows = [
-        {"prompt": render_chat(problem.question, config, pool), "problem": index}
-        for index, problem in enumerate(reward.problems)
-    ]
+    processes: int = 1,
+) -> ConductorTrainer:
+    """Train the model in place on the problems, from a checkpoint in the folder on."""
+    config = rewards.setup.config
+    cpu = not torch.cuda.is_available()
     trainer = ConductorTrainer(
-        config,
+        rewards,
         model=model,
-        reward_funcs=cast("RewardFunc", reward),
-        args=grpo_arguments(config, folder, cpu=not torch.cuda.is_available()),
-        train_dataset=Dataset.from_list(rows),
+        args=grpo_arguments(config, folder, cpu=cpu, processes=processes),
+        train_dataset=Dataset.from_list(rows_of(rewards.problems, rewards.setup)),
         processing_class=tokenizer,
+        peft_config=adapters(config.model) if config.model.lora_rank else None,
     )
     trainer.train(resume_from_checkpoint=None if checkpoint is None else str(checkpoint))
+    return trainer

@@ -7,40 +7,40 @@ what a user runs goes through a Provider and ``Conductor.ask``.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Sequence
-from typing import Any, cast
+from collections.abc import Awaitable, Iterable, Sequence
+from typing import Any, TypeVar, cast
 
 import torch
 from transformers import GenerationConfig, PreTrainedModel, PreTrainedTokenizerBase
 
 from openconductor.pool import WorkerPool
 from openconductor.prompt import render_prompt
-from openconductor.reward import RewardFunction, Scored
-from openconductor.training.checkpoint import end_id, pad_id
+from openconductor.training.checkpoint import end_ids
 from openconductor.training.train_config import TrainConfig
-from openconductor.types import Completion, Problem, Question, Usage
+from openconductor.types import Completion, Question, Round, Usage
 
-_BATCH = 100
+T = TypeVar("T")
 
 
-def render_chat(question: Question, config: TrainConfig, pool: WorkerPool) -> list[dict[str, str]]:
-    """The Conductor's prompt as the plain dictionaries of a chat template."""
-    options = config.prompt.options()
-    messages = render_prompt(question, pool.ordinals, options=options, max_steps=config.rollout.max_steps)
+def render_chat(
+    question: Question, config: TrainConfig, ordinals: Sequence[int], previous: Round | None = None
+) -> list[dict[str, str]]:
+    """The Conductor's prompt as the plain dictionaries of a chat template; ``previous`` is the round before, if any."""
+    options, max_steps = config.prompt.options(), config.rollout.max_steps
+    messages = render_prompt(question, ordinals, options=options, max_steps=max_steps, previous=previous)
     return [{"role": message.role, "content": message.content} for message in messages]
 
 
 def write_prompt(tokenizer: PreTrainedTokenizerBase, question: Question, config: TrainConfig, pool: WorkerPool) -> str:
     """The Conductor's prompt as the text that the model completes."""
-    chat = render_chat(question, config, pool)
+    chat = render_chat(question, config, pool.ordinals)
     return cast("str", tokenizer.apply_chat_template(chat, tokenize=False, add_generation_prompt=True))
 
 
-def completion_of(text: str, ids: Sequence[int], end: int) -> Completion:
+def completion_of(text: str, ids: Sequence[int], ends: frozenset[int]) -> Completion:
     """What a model completed, the end's token among its ids where it came to one."""
-    return Completion(
-        text, usage=Usage(output_tokens=len(ids)), finish_reason="stop" if ids[-1:] == [end] else "length"
-    )
+    ended = bool(ids) and ids[-1] in ends
+    return Completion(text, usage=Usage(output_tokens=len(ids)), finish_reason="stop" if ended else "length")
 
 
 def complete(
@@ -48,46 +48,51 @@ def complete(
     tokenizer: PreTrainedTokenizerBase,
     prompts: Sequence[str],
     *,
-    max_tokens: int,
+    config: TrainConfig,
     temperature: float | None,
     seed: int,
 ) -> list[Completion]:
-    """Complete prompts in batches; ``temperature`` None is greedy."""
+    """Complete prompts in batches; ``temperature`` None is greedy. The model's own sampling settings do not count."""
     torch.manual_seed(seed)
-    end = end_id(tokenizer)
+    ends, size = end_ids(model), config.rollout.sample_batch
     settings = GenerationConfig(
-        max_new_tokens=max_tokens,
+        max_new_tokens=config.rollout.max_tokens,
         do_sample=temperature is not None,
         temperature=temperature,
         top_k=0 if temperature is not None else None,
-        eos_token_id=end,
-        pad_token_id=pad_id(tokenizer),
+        eos_token_id=sorted(ends),
+        pad_token_id=cast("int", tokenizer.pad_token_id),
     )
     training = model.training
     model.eval()
     completions: list[Completion] = []
-    for start in range(0, len(prompts), _BATCH):
-        batch = tokenizer(list(prompts[start : start + _BATCH]), return_tensors="pt", padding=True, padding_side="left")
+    half = config.optim.bf16 and model.device.type == "cuda"
+    for start in range(0, len(prompts), size):
+        batch = tokenizer(
+            list(prompts[start : start + size]),
+            return_tensors="pt",
+            padding=True,
+            padding_side="left",
+            add_special_tokens=False,  # the chat template has written them
+        )
         batch.pop("token_type_ids", None)
-        with torch.no_grad():
+        with torch.no_grad(), torch.autocast(model.device.type, torch.bfloat16, enabled=half):
             ids = cast("Any", model).generate(**batch.to(model.device), generation_config=settings)
         for row in ids[:, batch["input_ids"].shape[1] :].tolist():
-            kept = row[: row.index(end) + 1] if end in row else row
+            end = next((place for place, token in enumerate(row) if token in ends), len(row))
+            kept = row[: end + 1]
             text = cast("str", tokenizer.decode(kept, skip_special_tokens=True))
-            completions.append(completion_of(text, kept, end))
+            completions.append(completion_of(text, kept, ends))
     model.train(training)
     return completions
 
 
-async def score_all(score: RewardFunction, asked: Iterable[tuple[Problem, Completion, int]]) -> list[Scored]:
-    """Play and judge completions at the same time; each comes with its problem and its sample's number.
-
-    Where one raises, which stops a run, the others are ended: nothing may continue after it.
-    """
-    played = [asyncio.ensure_future(score(problem, said, sample=sample)) for problem, said, sample in asked]
+async def gather_or_end(played: Iterable[Awaitable[T]]) -> list[T]:
+    """All results, in order. Where one raises, which stops a run, the others are ended: nothing may go on after it."""
+    tasks = [asyncio.ensure_future(one) for one in played]
     try:
-        return await asyncio.gather(*played)
+        return await asyncio.gather(*tasks)
     finally:
-        for one in played:
-            one.cancel()
-        await asyncio.gather(*played, return_exceptions=True)
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)

@@ -1,64 +1,63 @@
 """One training from recipe to checkpoint, in a folder that can be resumed at any moment.
 
-In: a TrainConfig and a folder. Out: in that folder ``config.toml``, ``environment.json``, ``cold_start/``,
-``checkpoints/``, ``curves.jsonl``, ``conductor/`` (what ``Conductor`` loads) and ``results.json``; of a second act
-``widened/`` and ``checkpoints_widened/``. Every file appears whole or not at all; a checkpoint counts only when its
-mark of completeness is there. Over a pool file, what the workers said and cost is in ``journal.sqlite``.
+In: a TrainConfig and a folder. Out: in that folder ``config.toml``, ``environment.json``, ``start.json``,
+``cold_start/``, ``checkpoints/``, ``curves.jsonl``, ``journal.sqlite`` (every completion with its reward, and what the
+workers said and cost), ``conductor/`` (what ``Conductor`` loads) and ``results.json``; of a second act ``widened/`` and
+``checkpoints_widened/``. Every file appears whole or not at all; a checkpoint counts only when its mark of completeness
+is there. Started by ``accelerate launch`` or ``torchrun``, the processes learn together, and the first one alone
+writes, measures and pays.
 """
 
 from __future__ import annotations
 
-import asyncio
 import hashlib
 import json
+import os
 import platform
-import random
 import time
 import warnings
-from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
-from contextlib import contextmanager, nullcontext, suppress
+from collections.abc import Callable, Generator
+from contextlib import ExitStack, contextmanager
 from dataclasses import replace
+from datetime import timedelta
 from importlib.metadata import distributions
 from pathlib import Path
-from typing import cast
 
 import torch
-from transformers import PreTrainedModel, PreTrainedTokenizerBase, PreTrainedTokenizerFast, Qwen2ForCausalLM
+from accelerate import PartialState
+from transformers import PreTrainedModel, PreTrainedTokenizerBase, Trainer
 from transformers.utils import logging
 
 import openconductor
-from openconductor.errors import ConfigError, WorkflowError
-from openconductor.gym.questions import KINDS, GymQuestion, draw_question
-from openconductor.gym.sampling import random_workflow, write_thought
+from openconductor.errors import ConfigError, TrainingStopped, WorkflowError
 from openconductor.gym.workers import gym_pool
-from openconductor.gym.world import COMPARE
 from openconductor.journal import Journal
 from openconductor.parser import parse_workflow
 from openconductor.policies import LONG_PATIENCE_S, patient
 from openconductor.pool import WorkerPool
-from openconductor.prompt import render_workflow
-from openconductor.reward import RewardFunction, Scored
 from openconductor.storage import write_whole
 from openconductor.training.checkpoint import (
     build_model,
     build_tokenizer,
-    end_id,
+    check_base,
     is_complete,
     is_tiny,
     last_checkpoint,
-    load_base_model,
     load_model,
-    pad_id,
     save_conductor,
+    whole_weights,
 )
 from openconductor.training.curves import Curve, Record, measure
 from openconductor.training.examples import Setup, held_out_problems, load_questions, training_problems
-from openconductor.training.grpo import WorkflowReward, run_grpo
-from openconductor.training.rollout import complete, score_all, write_prompt
+from openconductor.training.grpo import PATIENCE_S, Rewards, run_grpo
+from openconductor.training.rollout import complete, write_prompt
+from openconductor.training.scoring import Sampled, Scorer
+from openconductor.training.supervised import cold_start, widen
 from openconductor.training.train_config import TrainConfig, differences, dump_train_config, load_train_config
-from openconductor.types import Step, Workflow
+from openconductor.types import Completion
 
-_PACKAGES = ("openconductor", "torch", "transformers", "trl", "accelerate", "tokenizers", "datasets")
+_PACKAGES = ("openconductor", "torch", "transformers", "trl", "accelerate", "tokenizers", "datasets", "peft", "vllm")
+_SHOWN = 3  # completions of a start that writes too few valid workflows
 
 
 def train(
@@ -70,65 +69,75 @@ def train(
         config: the recipe.
         folder: where the run is written; it must be new or empty, unless ``resume``.
         resume: continue from the last whole checkpoint; the curve is the one of an uninterrupted run, and no call that
-            the run's journal holds is paid for again.
-        on_progress: gets lines for people.
+            the run's journal holds is paid for again. A run that is finished returns its results.
+        on_progress: gets lines for people, from the first process.
 
     Returns:
-        The results: the cold start, the trained Conductor at temperature 1 and greedy, each measured on held-out
+        The results: the start, and the trained Conductor at temperature 1 and greedy, each measured on held-out
         questions, with seconds of work.
 
     Raises:
-        ConfigError: the folder is in use, or its run has another recipe.
+        ConfigError: the folder is in use, its run has another recipe, or there is no such base model.
         TaskError: data are absent, or a question is both learnt from and held out.
+        TrainingStopped: the model writes too few valid workflows to begin with, or too many rewards are masked.
+        BudgetExceeded: the training's budget is spent; a larger one resumes it.
         JournalError: the disk failed; what was written before stays.
     """
     folder = Path(folder)
+    state = PartialState(cpu=not torch.cuda.is_available(), timeout=timedelta(seconds=PATIENCE_S))
+    say = on_progress if on_progress is not None and state.is_main_process else keep_quiet
     questions = load_questions(config)
-    say = on_progress or keep_quiet
-    if changed := _open_folder(config, folder, resume=resume):
-        say(changed)
     tiny = not config.model.base or is_tiny(config.model.base)
     if tiny:
         torch.set_num_threads(1)  # a tiny model is up to four times slower on several threads
-    # The journal holds what was paid for: a resumed run does not make its calls again. The gym's workers cost nothing
-    # and answer a repeated call alike, so nothing is written of them.
-    keeping = nullcontext() if config.pool == "gym" else Journal(folder / "journal.sqlite")
-    with keeping as journal, patient(LONG_PATIENCE_S):
-        pool = gym_pool(config.seed) if journal is None else WorkerPool.from_toml(config.pool).replaying(journal)
-        score = RewardFunction(
-            pool,
-            questions.grader,
-            prompt=config.prompt.options(),
-            max_steps=config.rollout.max_steps,
-            grade_timeout_s=config.reward.grade_timeout_s,
-            on_event=journal,
-        )
-        return _run(Setup(config, folder, pool, questions, score, say), tiny=tiny)
+    with quiet_libraries(bars=not tiny), ExitStack() as opened:  # a large model may have to be downloaded
+        if config.model.base:
+            check_base(config.model.base)
+        if state.is_main_process and (changed := _open_folder(config, folder, resume=resume)):
+            say(changed)
+        state.wait_for_everyone()
+        results = folder / "results.json"
+        if results.is_file():
+            say(f"the run in {folder} is finished; these are its results")
+            return json.loads(results.read_text(encoding="utf-8"))
+        pool = gym_pool(config.seed) if config.pool == "gym" else WorkerPool.from_toml(config.pool)
+        scorer: Scorer | None = None
+        if state.is_main_process:
+            journal = opened.enter_context(Journal(folder / "journal.sqlite"))
+            opened.enter_context(patient(LONG_PATIENCE_S))
+            pool = pool if config.pool == "gym" else pool.replaying(journal)
+            scorer = Scorer(config, pool, questions.grader, journal)
+            opened.callback(scorer.close)
+        _run(Setup(config, folder, pool, questions, scorer, say), state)
+        state.wait_for_everyone()
+        return json.loads(results.read_text(encoding="utf-8"))
 
 
-def _run(setup: Setup, *, tiny: bool) -> Record:
-    config, folder = setup.config, setup.folder
+def _run(setup: Setup, state: PartialState) -> None:
+    config, folder, say = setup.config, setup.folder, setup.say
     begun = time.perf_counter()
-    with quiet_libraries(bars=not tiny):  # a large model may have to be downloaded
-        model, tokenizer = _starting_point(setup)
-    with quiet_libraries():
-        started = time.perf_counter()
-        before = _measure(setup, model, tokenizer, temperature=1.0, repeats=config.held_out.start_repeats)
-        setup.say(f"start: accuracy {before['accuracy']:.3f}, validity {before['validity']:.3f}")
-        model = _learn(setup, model, tokenizer)
-        learnt = time.perf_counter()
-        save_conductor(model, tokenizer, config, folder / "conductor")
-        results: Record = {
-            "name": config.name,
-            "seed": config.seed,
-            "control": config.reward.control,
-            "start": before,
-            "sampled": _measure(setup, model, tokenizer, temperature=1.0),
-            "greedy": _measure(setup, model, tokenizer, temperature=None),
-            "seconds": {"start": started - begun, "learning": learnt - started},
-        }
+    model, tokenizer = _starting_point(setup, state)
+    started = time.perf_counter()
+    if state.is_main_process:
+        start = _measure_start(setup, model.to(state.device), tokenizer)
+        say(f"start: accuracy {start['accuracy']:.3f}, validity {start['format']['validity']:.3f}")
+    state.wait_for_everyone()
+    _learn(setup, model, tokenizer, state)
+    learnt = time.perf_counter()
+    if not state.is_main_process:
+        return
+    model, tokenizer = load_model(folder / "conductor")
+    model.to(state.device)
+    results: Record = {
+        "name": config.name,
+        "seed": config.seed,
+        "control": config.reward.control,
+        "start": json.loads((folder / "start.json").read_text(encoding="utf-8")),
+        "sampled": _measure(setup, model, tokenizer, temperature=1.0),
+        "greedy": _measure(setup, model, tokenizer, temperature=None),
+        "seconds": {"start": started - begun, "learning": learnt - started},
+    }
     write_whole(folder / "results.json", json.dumps(results, indent=2) + "\n")
-    return results
 
 
 def keep_quiet(line: str) -> None:
@@ -142,6 +151,7 @@ def quiet_libraries(*, bars: bool = False) -> Generator[None]:
     Their other warnings and their errors are shown, as ours are.
     """
     shown = logging.is_progress_bar_enabled()
+    os.environ.setdefault("TRL_EXPERIMENTAL_SILENCE", "1")
     with warnings.catch_warnings():
         libraries = r"(torch|transformers|trl|accelerate|datasets)(\.|$)"
         warnings.filterwarnings("ignore", category=FutureWarning, module=libraries)
@@ -204,177 +214,143 @@ def source_hash() -> str:
     return hashlib.sha256(b"\0".join((*files, b""))).hexdigest()
 
 
-def _starting_point(setup: Setup) -> tuple[PreTrainedModel, PreTrainedTokenizerBase]:
-    """The model that GRPO starts from: a base model or Conductor, or a fresh tiny one after its cold start."""
+def _starting_point(setup: Setup, state: PartialState) -> tuple[PreTrainedModel, PreTrainedTokenizerBase]:
+    """The model that GRPO starts from: a base model or Conductor, or what a cold start has made of it."""
     config, folder = setup.config, setup.folder / "cold_start"
-    if config.model.base:
-        return load_base_model(config.model.base)
-    if is_complete(folder):
-        return load_model(folder)
-    tokenizer = build_tokenizer()
-    model = build_model(config.model, tokenizer, seed=config.seed)
-    cold_start(model, tokenizer, setup)
-    save_conductor(model, tokenizer, config, folder)
+    if not config.cold_start.steps:
+        return load_model(config.model.base)
+    if not is_complete(folder):
+        if config.model.base:
+            model, tokenizer = load_model(config.model.base)
+        else:
+            tokenizer = build_tokenizer()
+            model = build_model(config.model, tokenizer, seed=config.seed)
+        trainer = cold_start(model, tokenizer, setup, setup.folder / "cold_start_checkpoints")
+        _save(trainer, tokenizer, setup, folder, state)
     return load_model(folder)  # from the folder, where TRL finds the reference model of a KL term
 
 
-def _learn(setup: Setup, model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) -> PreTrainedModel:
-    """GRPO, in one act or two, from the last whole checkpoint to the last iteration."""
+def _save(
+    trainer: Trainer, tokenizer: PreTrainedTokenizerBase, setup: Setup, folder: Path, state: PartialState
+) -> None:
+    """Save what a trainer has learnt; every process must call it."""
+    model, weights = whole_weights(trainer)
+    if state.is_main_process:
+        save_conductor(model, tokenizer, setup.config, folder, weights=weights)
+    state.wait_for_everyone()
+
+
+def _learn(setup: Setup, model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, state: PartialState) -> None:
+    """GRPO, in one act or two, from the last whole checkpoint to the last iteration, and into ``conductor/``."""
     config, folder = setup.config, setup.folder
-    if not config.widen.steps:
-        return _act(setup, model, tokenizer, folder / "checkpoints")
-    widened = folder / "widened"
-    if not is_complete(widened):
-        model = _act(setup, model, tokenizer, folder / "checkpoints")
-        setup.say("the second act: the plans are varied")
-        widen(cast("Qwen2ForCausalLM", model), cast("PreTrainedTokenizerFast", tokenizer), setup)
-        save_conductor(model, tokenizer, config, widened)
-    second = config.model_copy(
-        update={
-            "rollout": config.rollout.model_copy(update={"iterations": config.widen.iterations}),
-            "data": config.data.model_copy(update={"easy": config.widen.easy, "curriculum": 1.0}),
-        }
-    )
-    model, tokenizer = load_model(widened)
-    after = config.rollout.iterations
-    return _act(replace(setup, config=second), model, tokenizer, folder / "checkpoints_widened", after=after)
+    conductor = folder / "conductor"
+    if is_complete(conductor):
+        return
+    if config.widen.steps:
+        widened = folder / "widened"
+        if not is_complete(widened):
+            trainer = _act(setup, model, tokenizer, folder / "checkpoints", state)
+            setup.say("the second act: the plans are varied")
+            trainer = widen(model, tokenizer, setup, folder / "widen_checkpoints") or trainer
+            _save(trainer, tokenizer, setup, widened, state)
+        model, tokenizer = load_model(widened)
+        second = config.model_copy(
+            update={
+                "rollout": config.rollout.model_copy(update={"iterations": config.widen.iterations}),
+                "data": config.data.model_copy(update={"easy": config.widen.easy, "curriculum": 1.0}),
+            }
+        )
+        trainer = _act(
+            replace(setup, config=second),
+            model,
+            tokenizer,
+            folder / "checkpoints_widened",
+            state,
+            after=config.rollout.iterations,
+        )
+    else:
+        trainer = _act(setup, model, tokenizer, folder / "checkpoints", state)
+    _save(trainer, tokenizer, setup, conductor, state)
 
 
 def _act(
-    setup: Setup, model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, folder: Path, *, after: int = 0
-) -> PreTrainedModel:
-    """One act; ``after`` counts the iterations of the one before. The model is trained in place, and returned."""
-    checkpoint, done = last_checkpoint(folder)
-    problems = training_problems(setup.config, setup.questions, after=after)
-    curve = Curve.open(setup.folder / "curves.jsonl", after=after, done=done)
-    run_grpo(model, tokenizer, WorkflowReward(setup, problems, curve, end_id(tokenizer)), folder, checkpoint=checkpoint)
-    return model
-
-
-def _measure(
     setup: Setup,
     model: PreTrainedModel,
     tokenizer: PreTrainedTokenizerBase,
+    folder: Path,
+    state: PartialState,
     *,
-    temperature: float | None,
-    repeats: int = 1,
-) -> Record:
-    """Let the model orchestrate held-out questions, ``repeats`` times each."""
-    config = setup.config
-    problems = held_out_problems(config, setup.questions)
-    prompts = [write_prompt(tokenizer, problem.question, config, setup.pool) for problem in problems]
-    scored: list[Scored] = []
-    for seed in range(repeats):
-        completions = complete(
-            model, tokenizer, prompts, max_tokens=config.rollout.max_tokens, temperature=temperature, seed=seed
-        )
-        asked = [(problem, said, seed) for problem, said in zip(problems, completions, strict=True)]
-        scored += asyncio.run(score_all(setup.score, asked))
-    return measure(problems * repeats, scored, setup.pool)
+    after: int = 0,
+) -> Trainer:
+    """One act, which trains the model in place; ``after`` counts the iterations of the one before."""
+    checkpoint, done = last_checkpoint(folder)
+    problems = training_problems(setup.config, setup.questions, after=after)
+    path = setup.folder / "curves.jsonl"
+    curve = Curve.open(path, after=after, done=done) if state.is_main_process else Curve(path, after=after)
+    state.wait_for_everyone()
+    rewards = Rewards(setup, problems, curve)
+    return run_grpo(model, tokenizer, rewards, folder, checkpoint=checkpoint, processes=state.num_processes)
 
 
-KEPT = 0.3
-"""Share of the Conductor's own workflows that stay as they are."""
-_WARMUP = 50  # steps
-_SPARE = 20  # one more question in this many, for plans that cannot be read
-_IGNORED = -100  # the label of a token that is not learnt
+def _measure_start(setup: Setup, model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) -> Record:
+    """How the model does before it learns from rewards; measured once, and kept.
 
-Row = tuple[list[int], list[int]]
-"""The token ids of a prompt and of its completion, the end included."""
-
-
-# ── supervised: the cold start, and widening between the acts ────────────────────────────────────────────────────────
-def cold_start(model: Qwen2ForCausalLM, tokenizer: PreTrainedTokenizerFast, setup: Setup) -> None:
-    """Train the model in place, and say how it goes."""
-    config, settings, pool = setup.config, setup.config.cold_start, setup.pool
-    rng = random.Random(f"cold-start/{config.seed}")
-
-    def row(index: int) -> Row:
-        question = draw_question("train", KINDS[index % len(KINDS)], rng)
-        workflow = random_workflow(rng, question, pool.ordinals, max_steps=config.rollout.max_steps)
-        return _row(tokenizer, write_prompt(tokenizer, question.text, config, pool), workflow, question)
-
-    rates = [
-        settings.learning_rate * min((step + 1) / _WARMUP, 1.0) * max(0.02, 1 - step / settings.steps)
-        for step in range(settings.steps)
-    ]
-    batches = ([row(index) for index in range(settings.batch)] for _ in rates)
-    every = max(1, settings.steps // 10)
-    for step, loss in enumerate(_imitate(model, batches, rates, pad=pad_id(tokenizer), decay=0.01)):
-        if step % every == 0:
-            setup.say(f"cold start: step {step} of {settings.steps}, loss {loss:.3f} nats a token")
-
-
-def widen(model: Qwen2ForCausalLM, tokenizer: PreTrainedTokenizerFast, setup: Setup) -> None:
-    """Train the model in place on its own workflows, most of them varied; what it cannot plan is left out."""
-    config, pool = setup.config, setup.pool
-    settings, max_steps = config.widen, config.rollout.max_steps
-    rng = random.Random(f"widen/{config.seed}")
-    count = settings.steps * settings.batch
-    questions = [draw_question("train", KINDS[index % len(KINDS)], rng) for index in range(count + count // _SPARE)]
-    prompts = [write_prompt(tokenizer, question.text, config, pool) for question in questions]
-    completions = complete(
-        model, tokenizer, prompts, max_tokens=config.rollout.max_tokens, temperature=1.0, seed=config.seed
-    )
-    rows: list[Row] = []
-    for question, prompt, completion in zip(questions, prompts, completions, strict=True):
-        with suppress(WorkflowError):
-            plan = parse_workflow(completion.text, pool.ordinals, max_steps=max_steps)
-            if rng.random() >= KEPT:
-                plan = vary(plan, rng, pool.ordinals, max_steps=max_steps)
-            rows.append(_row(tokenizer, prompt, plan, question))
-    rates = [
-        settings.learning_rate * max(0.05, 1 - step / settings.steps)
-        for step in range(min(settings.steps, len(rows) // settings.batch))
-    ]
-    batches = (rows[step * settings.batch : (step + 1) * settings.batch] for step in range(len(rates)))
-    for _ in _imitate(model, batches, rates, pad=pad_id(tokenizer), decay=0.0):
-        pass
-
-
-def vary(plan: Workflow, rng: random.Random, ordinals: Sequence[int], *, max_steps: int) -> Workflow:
-    """The plan in a random number of independent attempts, then a comparison by a random worker.
-
-    A plan that has no room for a comparison stays as it is.
+    Raises:
+        TrainingStopped: it writes too few valid workflows.
     """
-    room = (max_steps - 1) // len(plan)
-    if room < 1:
-        return plan
-    steps: list[Step] = []
-    for attempt in range(rng.randint(1, room)):
-        start = attempt * len(plan)
-        steps += [
-            Step(step.worker, step.subtask, tuple(start + seen for seen in plan.visible(index)))
-            for index, step in enumerate(plan)
+    path, settings = setup.folder / "start.json", setup.config.start
+    if path.is_file():
+        return json.loads(path.read_text(encoding="utf-8"))
+    problems = held_out_problems(setup.config, setup.questions)
+    count = max(settings.prompts, settings.workflows)
+    asked = [problems[index % len(problems)] for index in range(count)]
+    prompts = [write_prompt(tokenizer, problem.question, setup.config, setup.pool) for problem in asked]
+    completions = complete(model, tokenizer, prompts, config=setup.config, temperature=1.0, seed=0)
+    reasons = [_unreadable(completion, setup) for completion in completions]
+    validity = reasons.count("") / count
+    if validity < settings.validity:
+        shown = [
+            f"--- completion {index + 1}: {reasons[index]}\n{completions[index].text[:1000]}"
+            for index in [place for place, reason in enumerate(reasons) if reason][:_SHOWN]
         ]
-    return Workflow((*steps, Step(rng.choice(list(ordinals)), rng.choice(COMPARE), "all")))
+        for line in shown:
+            setup.say(line)
+        raise TrainingStopped(
+            f"the start: {reasons.count('')} of {count} completions are valid workflows, expected a share of "
+            f"{settings.validity} (start.validity); no worker was paid. Teach the form first (cold_start.steps), take "
+            "another model.base, or a shorter prompt"
+        )
+    sampled = [
+        Sampled(problem, completion, index // len(problems))
+        for index, (problem, completion) in enumerate(zip(asked, completions, strict=True))
+    ][: settings.workflows]
+    assert setup.scorer is not None
+    scored = setup.scorer.score(sampled, phase="start")
+    record = measure([one.problem for one in sampled], scored, setup.pool)
+    record["format"] = {"prompts": count, "validity": validity}
+    write_whole(path, json.dumps(record, indent=2) + "\n")
+    return record
 
 
-def _row(tokenizer: PreTrainedTokenizerFast, prompt: str, workflow: Workflow, question: GymQuestion) -> Row:
-    completion = render_workflow(workflow, write_thought(workflow, question))
-    return tokenizer.encode(prompt), [*tokenizer.encode(completion), end_id(tokenizer)]
+def _unreadable(completion: Completion, setup: Setup) -> str:
+    """Why a completion is not a workflow; "" where it is one."""
+    if completion.finish_reason == "length":
+        return f"truncated: no end within {setup.config.rollout.max_tokens} tokens"
+    try:
+        parse_workflow(completion.text, setup.pool.ordinals, max_steps=setup.config.rollout.max_steps)
+    except WorkflowError as error:
+        return f"{error.reason}: {error}"
+    return ""
 
 
-def _imitate(
-    model: Qwen2ForCausalLM, batches: Iterable[list[Row]], rates: Sequence[float], *, pad: int, decay: float
-) -> Iterator[float]:
-    """One step of supervised learning a batch, at its rate, on the completions alone; yields each step's loss."""
-    optimizer = torch.optim.AdamW(model.parameters(), lr=1.0, betas=(0.9, 0.98), weight_decay=decay)
-    model.train()
-    for rate, rows in zip(rates, batches, strict=True):
-        for group in optimizer.param_groups:
-            group["lr"] = rate
-        longest = max(len(prompt) + len(completion) for prompt, completion in rows)
-        ids = torch.full((len(rows), longest), pad)
-        labels = torch.full((len(rows), longest), _IGNORED)
-        for index, (prompt, completion) in enumerate(rows):
-            end = len(prompt) + len(completion)
-            ids[index, :end] = torch.tensor(prompt + completion)
-            labels[index, len(prompt) : end] = torch.tensor(completion)
-        mask = (ids != pad).long()
-        loss = model(input_ids=ids, labels=labels, attention_mask=mask).loss
-        optimizer.zero_grad()
-        loss.backward()
-        torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
-        optimizer.step()
-        yield float(loss.item())
+def _measure(
+    setup: Setup, model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, *, temperature: float | None
+) -> Record:
+    """Let the model orchestrate the held-out questions, once each."""
+    problems = held_out_problems(setup.config, setup.questions)
+    prompts = [write_prompt(tokenizer, problem.question, setup.config, setup.pool) for problem in problems]
+    completions = complete(model, tokenizer, prompts, config=setup.config, temperature=temperature, seed=0)
+    sampled = [Sampled(problem, said, 0) for problem, said in zip(problems, completions, strict=True)]
+    assert setup.scorer is not None
+    scored = setup.scorer.score(sampled, phase="greedy" if temperature is None else "sampled")
+    return measure(problems, scored, setup.pool)

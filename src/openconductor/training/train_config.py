@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from decimal import Decimal
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -42,7 +43,7 @@ class DataConfig(_Section):
         easy: weights of the kinds, easy to hard, at the start of the curriculum.
     """
 
-    task: str = "gym"
+    task: str = "paper_mix"
     path: str = ""
     split: str = "train"
     seed: Seed = 0
@@ -54,12 +55,16 @@ class ModelConfig(_Section):
     """The Conductor's language model: a checkpoint to start from, or the sizes of a fresh tiny one.
 
     Attributes:
-        base: a checkpoint folder or hub name; an empty one builds a fresh tiny model, which needs a cold start.
+        base: a folder or hub name; an empty one builds a fresh tiny model, which needs a cold start.
+        lora_rank: learn adapters of this rank and leave the base's weights alone; 0 learns all weights.
+        lora_targets: the linear layers that get adapters, by the ends of their names; empty is all of them.
         hidden, intermediate, layers, heads, positions: sizes of the fresh model, in units, blocks and tokens.
         initializer_range: standard deviation of the fresh weights.
     """
 
     base: str = "Qwen/Qwen2.5-7B-Instruct"
+    lora_rank: NonNegative = 0
+    lora_targets: tuple[str, ...] = ()
     hidden: Positive = 64
     intermediate: Positive = 192
     layers: Positive = 2
@@ -69,25 +74,47 @@ class ModelConfig(_Section):
 
 
 class ColdStartConfig(_Section):
-    """Supervised learning of syntax and copying on random workflows, for a fresh model; a base model needs none."""
+    """Supervised learning of the form on random workflows, which say nothing about who is good at what.
 
-    steps: NonNegative = 0
-    batch: Positive = 64
-    learning_rate: Rate = 4e-3
-
-
-class WidenConfig(_Section):
-    """A second act, for a tiny Conductor in the gym: its plans are varied at random, then GRPO continues from there.
+    A fresh model needs it, a base model only where it writes too few valid workflows by itself.
 
     Attributes:
-        steps: supervised steps on its own plans, most of them varied (0: there is no second act).
+        steps: of the optimiser (0: none).
         batch: workflows a step.
-        iterations: of GRPO, with ``rollout``, ``reward`` and ``optim`` as in the first act.
-        easy: weights of the kinds at the beginning; they move to even until the end.
+        micro_batch: of them in a backward pass, at most.
+        learning_rate: after a warm-up; it falls in a straight line.
     """
 
     steps: NonNegative = 0
     batch: Positive = 64
+    micro_batch: Positive = 64
+    learning_rate: Rate = 4e-3
+
+
+class StartConfig(_Section):
+    """A look at the model before it learns from rewards; none of its questions is learnt from.
+
+    Attributes:
+        prompts: completions that are sampled and read.
+        validity: the least share of valid workflows with which the training goes on; below it, it stops before any
+            worker is paid.
+        workflows: of the completions that are also executed and graded, at most.
+    """
+
+    prompts: Positive = 100
+    validity: Fraction = 0.05
+    workflows: NonNegative = 64
+
+
+class WidenConfig(ColdStartConfig):
+    """A second act, for a tiny Conductor in the gym: its plans are varied at random, then GRPO continues from there.
+
+    Attributes:
+        steps, batch, micro_batch, learning_rate: of supervised learning on its own plans, most of them varied.
+        iterations: of GRPO, with ``rollout``, ``reward`` and ``optim`` as in the first act.
+        easy: weights of the kinds at the beginning; they move to even until the end.
+    """
+
     learning_rate: Rate = 1e-3
     iterations: Positive = 200
     easy: Weights = ()
@@ -106,7 +133,23 @@ class PromptConfig(_Section):
 
 
 class RolloutConfig(_Section):
-    """How completions are sampled: ``questions`` x ``completions`` an iteration."""
+    """How completions are sampled: ``questions`` x ``completions`` an iteration.
+
+    Attributes:
+        iterations: of GRPO.
+        questions, completions: how many questions an iteration, and completions of each (a group).
+        temperature: of sampling; top_p, top_k and penalties are off, whatever the model's own settings are.
+        max_tokens: of a completion.
+        max_steps: of a workflow.
+        sample_batch: completions that one process samples at once, at most (without vLLM).
+        engine: what samples: transformers, vLLM in the training's processes, or a vLLM server at ``vllm_url``.
+        vllm_memory: the share of a GPU's memory that vLLM takes in the training's processes.
+        vllm_url: the server's address.
+        offered: (fewest, most) workers that a question offers, drawn anew for each; () offers the whole pool.
+        rounds: 2 is recursion: half of an iteration's completions are second rounds, each of which is shown a first
+            round of the same question.
+        first_round: the weight of the first rounds' advantages, which are normalised apart from the second rounds'.
+    """
 
     iterations: Positive = 200
     questions: Positive = 4
@@ -114,6 +157,13 @@ class RolloutConfig(_Section):
     temperature: Annotated[float, Field(gt=0.0)] = 1.0
     max_tokens: Positive = 1024
     max_steps: Positive = 5
+    sample_batch: Positive = 64
+    engine: Literal["transformers", "vllm", "vllm_server"] = "transformers"
+    vllm_memory: Annotated[float, Field(gt=0.0, lt=1.0)] = 0.3
+    vllm_url: str = "http://127.0.0.1:8000"
+    offered: tuple[()] | tuple[Positive, Positive] = ()
+    rounds: Literal[1, 2] = 1
+    first_round: Fraction = 0.25
 
     @property
     def batch(self) -> int:
@@ -126,11 +176,23 @@ class RewardConfig(_Section):
 
     Attributes:
         control: ``shuffled`` deals each iteration's rewards out at random, ``flipped`` trains towards wrong answers.
-        grade_timeout_s: seconds after which a verdict counts as undecided (masked).
+        grade_timeout_s: seconds after which a verdict counts as undecided.
+        undecided: what an answer is worth that its grader cannot decide: 0.5 (``wrong``), or nothing (``masked``). A
+            grader that fails always masks.
+        judge: the name of a worker of the pool that decides free-form answers which the rules cannot; "" is none.
     """
 
     control: Literal["none", "shuffled", "flipped"] = "none"
     grade_timeout_s: float = 60.0
+    undecided: Literal["wrong", "masked"] = "wrong"
+    judge: str = ""
+
+
+class BudgetConfig(_Section):
+    """What the workers of a whole training may cost, resumed parts included; None is no limit."""
+
+    dollars: Decimal | None = None
+    calls: NonNegative | None = None
 
 
 class OptimConfig(_Section):
@@ -145,6 +207,8 @@ class OptimConfig(_Section):
         scale: divide advantages by the standard deviation of their group (``group``), or not (``none``).
         micro_batch: completions a backward pass at most (gradients add up to the whole batch).
         grad_clip: the largest norm of a gradient.
+        bf16: compute in bfloat16 on a GPU; the weights that learn are float32 always.
+        checkpointing: compute activations twice to hold fewer of them.
     """
 
     learning_rate: Rate = 1e-6
@@ -157,24 +221,28 @@ class OptimConfig(_Section):
     micro_batch: Positive = 4
     grad_clip: Rate = 1.0
     bf16: bool = True
+    checkpointing: bool = True
 
 
 class HeldOutConfig(_Section):
     """What a run is measured on before and after it learns; none of these questions may be learnt from.
 
     Attributes:
-        task: the task; "" is the one that is learnt from.
+        task: the task, or several; "" is the one that is learnt from.
         path: as in ``data``; "" is the same path for the same task, else where the task is published.
-        split: of which split.
-        questions: at most this many; all where the task has fewer.
-        start_repeats: workflows a question of the start, which is right so seldom that one of each says little.
+        split: of which split, of each task.
+        questions: at most this many, an equal share of each task; all where there are fewer.
     """
 
-    task: str = ""
+    task: str | tuple[str, ...] = ""
     path: str = ""
     split: str = "test"
     questions: Positive = 400
-    start_repeats: Positive = 8
+
+    @property
+    def tasks(self) -> tuple[str, ...]:
+        """The names of the tasks; none is the one that is learnt from."""
+        return (self.task,) * bool(self.task) if isinstance(self.task, str) else self.task
 
 
 class TrainConfig(_Section):
@@ -182,42 +250,49 @@ class TrainConfig(_Section):
 
     name: str = "conductor"
     seed: Seed = 0
-    pool: str = "gym"
+    pool: str = "pool.toml"
     save_every: Positive = 20
+    trackers: tuple[Literal["tensorboard", "wandb", "trackio"], ...] = ()
     data: DataConfig = DataConfig()
     model: ModelConfig = ModelConfig()
     cold_start: ColdStartConfig = ColdStartConfig()
+    start: StartConfig = StartConfig()
     widen: WidenConfig = WidenConfig()
     prompt: PromptConfig = PromptConfig()
     rollout: RolloutConfig = RolloutConfig()
     reward: RewardConfig = RewardConfig()
+    budget: BudgetConfig = BudgetConfig()
     optim: OptimConfig = OptimConfig()
     held_out: HeldOutConfig = HeldOutConfig()
-
-    @property
-    def micro_batch(self) -> int:
-        """The completions of a backward pass: ``optim.micro_batch``, or the whole batch where that is smaller."""
-        return min(self.optim.micro_batch, self.rollout.batch)
 
     @model_validator(mode="after")
     def _fits_together(self) -> TrainConfig:
         """Refuse what cannot go together; the gym draws its questions, and goes with itself alone."""
-        data, model, held_out, widened = self.data, self.model, self.held_out, self.widen.steps
-        fresh, steps = not model.base, self.cold_start.steps
-        tested, learnt_gym = held_out.task or data.task, data.task == "gym"
-        gym = learnt_gym or tested == "gym"
+        data, model, held_out, rollout = self.data, self.model, self.held_out, self.rollout
+        fresh, cold, widened = not model.base, self.cold_start, self.widen.steps
+        learnt_gym = data.task == "gym"
+        gym = learnt_gym or "gym" in held_out.tasks
         weights = f"{len(KINDS)} weights, one for each of {list(KINDS)}"
         drawn = "none: the gym's questions are drawn"
-        sizes = f"a divisor of rollout.questions x rollout.completions = {self.rollout.batch}"
-        too_long = fresh and self.rollout.max_tokens >= model.positions
+        too_long = fresh and rollout.max_tokens >= model.positions
         wrong = (
-            ("optim.micro_batch", sizes, self.rollout.batch % self.micro_batch),
             ("model.heads", f"a divisor of hidden = {model.hidden}", fresh and model.hidden % model.heads),
+            ("model.lora_rank", "0 for a fresh model", fresh and model.lora_rank),
             ("rollout.max_tokens", f"less than model.positions = {model.positions}", too_long),
-            ("cold_start.steps", "0 beside model.base: only a fresh model needs a cold start", steps and not fresh),
-            ("cold_start.steps", "more without model.base: a fresh model writes nothing", fresh and not steps),
+            (
+                "rollout.questions",
+                "an even number with rollout.rounds = 2",
+                rollout.rounds > 1 and rollout.questions % 2,
+            ),
+            ("rollout.offered", "the fewest first", rollout.offered and rollout.offered[0] > rollout.offered[1]),
+            ("cold_start.steps", "more without model.base: a fresh model writes nothing", fresh and not cold.steps),
+            ("cold_start.micro_batch", f"a divisor of {cold.batch}", cold.batch % min(cold.batch, cold.micro_batch)),
             ("widen.steps", f"0 with task {data.task!r}: only the gym has a second act", widened and not learnt_gym),
-            ("held_out.task", f"the gym for both, beside data.task {data.task!r}", gym and data.task != tested),
+            (
+                "held_out.task",
+                f"the gym for both, beside data.task {data.task!r}",
+                gym and set(held_out.tasks or (data.task,)) != {data.task},
+            ),
             ("data.path", drawn, gym and data.path),
             ("held_out.path", drawn, gym and held_out.path),
             ("data.split", "'train' for the gym", gym and data.split != "train"),
@@ -260,7 +335,7 @@ def differences(there: TrainConfig, here: TrainConfig) -> str:
 
 def _values(config: TrainConfig) -> dict[str, str]:
     """Every value of a recipe by its dotted key, as TOML, which spells such values as JSON does."""
-    values = config.model_dump()
+    values = config.model_dump(mode="json")
     tables = {name: table for name, table in values.items() if isinstance(table, dict)}
     return {key: json.dumps(value) for key, value in values.items() if key not in tables} | {
         f"{name}.{key}": json.dumps(value) for name, table in tables.items() for key, value in table.items()
@@ -268,5 +343,5 @@ def _values(config: TrainConfig) -> dict[str, str]:
 
 
 def dump_train_config(config: TrainConfig) -> str:
-    """The whole recipe, defaults included, as TOML that loads to the same."""
-    return dump_toml(config.model_dump())
+    """The whole recipe, defaults included, as TOML that loads to the same; what has no limit is left out."""
+    return dump_toml(config.model_dump(mode="json", exclude_none=True))
