@@ -259,6 +259,22 @@ def last_checkpoint(folder: Path) -> tuple[Path | None, int]:
     return best
 
 
+class WholeCheckpoints(Trainer):
+    """A trainer whose checkpoints are whole or not there."""
+
+    def _save_checkpoint(self, model: Any, trial: Any) -> None:
+        path = Path(self._get_output_dir(trial=trial)) / f"checkpoint-{self.state.global_step}"
+        try:
+            with storing(path):
+                super()._save_checkpoint(model, trial)
+                self.accelerator.wait_for_everyone()
+                if self.accelerator.is_main_process:
+                    (path / COMPLETE).write_text("", encoding="utf-8")
+        except JournalError:
+            shutil.rmtree(path, ignore_errors=True)
+            raise
+
+
 def save_conductor(
     model: PreTrainedModel,
     tokenizer: PreTrainedTokenizerBase,

@@ -63,8 +63,10 @@ def load_questions(config: TrainConfig) -> Questions:
     learning = load_task(data.task, path=data.path or None)
     if data.task == "gym":
         return Questions(learning.grader)
-    same_path = held_out.path or data.path if held_out.tasks in ((), (data.task,)) else held_out.path
-    measuring = [load_task(name, path=same_path or None) for name in held_out.tasks or (data.task,)]
+    measuring = [
+        load_task(name, path=held_out.path or (data.path if name == data.task else "") or None)
+        for name in held_out.tasks or (data.task,)
+    ]
     learnt = _loaded("data", learning, data.split)
     known = {problem.question for problem in learnt}
     tested = [_loaded("held_out", task, held_out.split) for task in measuring]

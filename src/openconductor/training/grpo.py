@@ -8,7 +8,6 @@ that must not learn, and the curve.
 from __future__ import annotations
 
 import random
-import shutil
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -22,9 +21,9 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase
 from transformers.trainer_callback import PrinterCallback
 from trl import GRPOConfig, GRPOTrainer
 
-from openconductor.errors import ConfigError, JournalError
+from openconductor.errors import ConfigError
 from openconductor.reward import Scored
-from openconductor.training.checkpoint import COMPLETE, adapters, end_ids, storing
+from openconductor.training.checkpoint import WholeCheckpoints, adapters, end_ids
 from openconductor.training.curves import Curve, measure
 from openconductor.training.examples import Setup
 from openconductor.training.rollout import completion_of, render_chat
@@ -165,7 +164,7 @@ class Rewards:
         return rewards
 
 
-class ConductorTrainer(GRPOTrainer):
+class ConductorTrainer(WholeCheckpoints, GRPOTrainer):
     """TRL's trainer with rewards of the first process, a KL term that fades, and checkpoints that are whole or absent.
 
     TRL keeps its ``beta`` constant; here it falls in a straight line (explore near the start, then go where the reward
@@ -278,18 +277,6 @@ class ConductorTrainer(GRPOTrainer):
         ]
         scored = iter(self.rewards.score(seconds, self.iteration, phase=", round 1"))
         return [next(scored) if number else next(firsts) for _, number in everything]
-
-    def _save_checkpoint(self, model: Any, trial: Any) -> None:
-        path = Path(self._get_output_dir(trial=trial)) / f"checkpoint-{self.state.global_step}"
-        try:
-            with storing(path):
-                super()._save_checkpoint(model, trial)
-                self.accelerator.wait_for_everyone()
-                if self.accelerator.is_main_process:
-                    (path / COMPLETE).write_text("", encoding="utf-8")
-        except JournalError:
-            shutil.rmtree(path, ignore_errors=True)
-            raise
 
 
 def _unused(**_: object) -> list[float]:

@@ -33,7 +33,7 @@ from openconductor.gym.sampling import random_workflow, write_thought
 from openconductor.gym.world import COMPARE
 from openconductor.parser import parse_workflow
 from openconductor.prompt import render_workflow
-from openconductor.training.checkpoint import last_checkpoint, storing, with_adapters
+from openconductor.training.checkpoint import WholeCheckpoints, last_checkpoint, with_adapters
 from openconductor.training.examples import Setup, training_problems
 from openconductor.training.rollout import complete, write_prompt
 from openconductor.training.train_config import ColdStartConfig, TrainConfig
@@ -201,7 +201,7 @@ def imitate(
     """``settings.steps`` steps of supervised learning on the completions of rows 0, 1, …; resumes in the folder."""
     config, cpu = setup.config, not torch.cuda.is_available()
     micro = min(settings.micro_batch, settings.batch)
-    trainer = Trainer(
+    trainer = WholeCheckpoints(
         model=with_adapters(model, config.model),
         args=TrainingArguments(
             output_dir=str(folder),
@@ -233,8 +233,7 @@ def imitate(
     )
     trainer.remove_callback(PrinterCallback)
     checkpoint, _ = last_checkpoint(folder)
-    with storing(folder):
-        trainer.train(resume_from_checkpoint=None if checkpoint is None else str(checkpoint))
+    trainer.train(resume_from_checkpoint=None if checkpoint is None else str(checkpoint))
     shutil.rmtree(folder, ignore_errors=True)
     return trainer
 

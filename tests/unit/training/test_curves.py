@@ -77,7 +77,6 @@ NOTHING = {"validity": 0.0, "accuracy_given_valid": None}
         (NOTHING, {}, ""),
         ({}, NOTHING, ""),
         ({}, {"routing_entropy_bits": 0.1}, "collapsing"),
-        ({}, {"masked": 8}, "masked"),
         ({}, {"groups_without_spread": 0.95}, "no spread"),
         ({}, {}, ""),
     ],

@@ -79,6 +79,9 @@ def test_another_task_may_be_held_out_and_each_has_its_own_grader(folder: Path) 
     assert set(questions.grader.graders) == {"gsm8k", "math500"}
     assert {kind_of(problem) for problem in held_out_problems(config, questions)} == {"math500"}
     assert {kind_of(problem) for problem in training_problems(config, questions)} == {"gsm8k"}
+    both = recipe(folder, task=["math500", "gsm8k"], path=str(folder / "other"), questions=4)
+    held_out = held_out_problems(both, load_questions(both))
+    assert [kind_of(problem) for problem in held_out] == ["math500"] * 2 + ["gsm8k"] * 2, "an equal share of each"
 
 
 def test_absent_data_say_which_of_the_two_they_are(folder: Path) -> None:
@@ -92,13 +95,16 @@ def test_absent_data_say_which_of_the_two_they_are(folder: Path) -> None:
 @pytest.mark.parametrize(
     ("values", "said"),
     [
-        ({"data": {"path": "rows.jsonl"}}, r"data\.path: got 'rows\.jsonl', expected none"),
-        ({"held_out": {"path": "rows.jsonl"}}, r"held_out\.path: got 'rows\.jsonl', expected none"),
-        ({"held_out": {"task": "gsm8k"}}, r"held_out\.task: got 'gsm8k', expected the gym"),
+        ({"data": {"task": "gym", "path": "rows.jsonl"}}, r"data\.path: got 'rows\.jsonl', expected none"),
+        (
+            {"data": {"task": "gym"}, "held_out": {"path": "rows.jsonl"}},
+            r"held_out\.path: got 'rows\.jsonl', expected none",
+        ),
+        ({"data": {"task": "gym"}, "held_out": {"task": "gsm8k"}}, r"held_out\.task: got 'gsm8k', expected the gym"),
         ({"data": {"task": "gsm8k"}, "held_out": {"task": "gym"}}, r"held_out\.task: got 'gym', expected"),
         ({"data": {"task": "gsm8k"}, "widen": {"steps": 1}}, r"widen\.steps: got 1, expected 0 with task 'gsm8k'"),
-        ({"data": {"split": "test"}}, r"data\.split: got 'test', expected 'train'"),
-        ({"held_out": {"split": "train"}}, r"held_out\.split: got 'train', expected 'test'"),
+        ({"data": {"task": "gym", "split": "test"}}, r"data\.split: got 'test', expected 'train'"),
+        ({"data": {"task": "gym"}, "held_out": {"split": "train"}}, r"held_out\.split: got 'train', expected 'test'"),
     ],
 )
 def test_the_gym_goes_with_itself_alone(values: dict[str, object], said: str) -> None:

@@ -1,70 +1,230 @@
-"""What TRL is told, and what it is told of a completion."""
+"""What TRL is given, and what is made of an iteration's completions."""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
+from decimal import Decimal
 from pathlib import Path
-from types import SimpleNamespace
-from typing import Any
 
 import pytest
 
+import openconductor as oc
+from openconductor.errors import BudgetExceeded, ConfigError, GradingError, TrainingStopped, WorkerError
+from openconductor.graders.freeform import FreeFormAnswer, FreeFormGrader
 from openconductor.gym.workers import gym_pool
+from openconductor.journal import Journal
+from openconductor.protocols import Grader
 from openconductor.reward import Scored
 from openconductor.training.curves import Curve
-from openconductor.training.examples import Setup
-from openconductor.training.grpo import WorkflowReward, grpo_arguments
+from openconductor.training.examples import Questions, Setup
+from openconductor.training.grpo import Rewards, grpo_arguments, rows_of
+from openconductor.training.scoring import Sampled, Scorer, check_masked
 from openconductor.training.train_config import TrainConfig, load_train_config
 from openconductor.types import Completion, Episode, Grade, Problem, Usage
 
+pytestmark = pytest.mark.train
+
 RECIPE = Path(__file__).parents[3] / "recipes" / "gym.toml"
+PLAN = 'model_id = [0]\nsubtasks = ["Answer."]\naccess_list = [[]]'
 
 
 @pytest.mark.parametrize(
-    ("overrides", "micro", "steps"),
+    ("overrides", "processes", "micro", "steps"),
     [
-        ([], 256, 1),
-        (["optim.micro_batch=64"], 64, 4),
-        (["rollout.questions=4", "rollout.completions=4"], 16, 1),  # fewer than the recipe's micro batch of 256
+        ([], 1, 256, 1),
+        (["optim.micro_batch=64"], 1, 64, 4),
+        (["optim.micro_batch=64"], 2, 64, 2),
+        (["rollout.questions=4", "rollout.completions=4"], 1, 16, 1),  # fewer than the recipe's micro batch of 256
+        (["rollout.questions=4", "rollout.completions=4"], 2, 8, 1),
     ],
 )
-def test_a_backward_pass_takes_the_micro_batch_or_all_there_is(
-    overrides: list[str], micro: int, steps: int, tmp_path: Path
+def test_an_update_sees_the_whole_batch_whatever_the_number_of_processes(
+    overrides: list[str], processes: int, micro: int, steps: int, tmp_path: Path
 ) -> None:
     config = load_train_config(RECIPE, overrides)
-    told = grpo_arguments(config, tmp_path, cpu=True)
-    assert (told.per_device_train_batch_size, told.gradient_accumulation_steps) == (micro, steps)
-    assert micro * steps == told.generation_batch_size == config.rollout.batch
-
-
-@pytest.mark.parametrize(("control", "expected"), [("none", [1.0, 0.5, None, 0.0]), ("flipped", [0.0, 0.5, None, 1.0])])
-async def test_each_completion_is_scored_on_its_own_problem_and_what_is_undecided_stays_masked(
-    control: str, expected: list[float | None], tmp_path: Path
-) -> None:
-    # Of a mix: a problem keeps the task that it is of, which says who grades it.
-    problems = [Problem("1", "What is 1 + 1?", "2", "math500"), Problem("1", "Which one?", "B", "mmlu")]
-    rewards = iter((1.0, 0.5, None, 0.0))
-    seen: list[tuple[Problem, str, int]] = []
-
-    async def score(problem: Problem, completion: Completion, *, sample: int) -> Scored:
-        seen.append((problem, completion.finish_reason, sample))
-        given = next(rewards)
-        grade = None if given is None else Grade(given == 1.0, "2")
-        return Scored(given, Episode(problem.question, (), "2", None, Usage(), 0.0), grade)
-
-    config = TrainConfig.model_validate(
-        {"data": {"task": "paper_mix"}, "rollout": {"completions": 2, "questions": 2}, "reward": {"control": control}}
+    given = grpo_arguments(config, tmp_path, cpu=True, processes=processes)
+    assert (given.per_device_train_batch_size, given.gradient_accumulation_steps) == (micro, steps)
+    assert (
+        micro * steps * processes
+        == given.generation_batch_size
+        == config.rollout.questions * config.rollout.completions
     )
+
+
+@pytest.mark.parametrize("overrides", [["optim.micro_batch=100"], ["rollout.rounds=2", "rollout.questions=2"]])
+def test_a_batch_that_cannot_be_shared_out_is_refused(overrides: list[str], tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"rollout\.questions x rollout\.completions: got .* over 3 processes"):
+        grpo_arguments(load_train_config(RECIPE, overrides), tmp_path, cpu=True, processes=3)
+
+
+def test_the_engine_that_samples_reaches_trl(tmp_path: Path) -> None:
+    wanted = ["rollout.engine=vllm_server", 'rollout.vllm_url="http://10.0.0.5:8000"', 'trackers=["tensorboard"]']
+    given = grpo_arguments(load_train_config(RECIPE, wanted), tmp_path, cpu=True)
+    assert (given.use_vllm, given.vllm_mode, given.vllm_server_base_url) == (True, "server", "http://10.0.0.5:8000")
+    assert given.report_to == ["tensorboard"]
+    given = grpo_arguments(
+        load_train_config(RECIPE, ["rollout.engine=vllm", "rollout.vllm_memory=0.4"]), tmp_path, cpu=True
+    )
+    assert (given.vllm_mode, given.vllm_gpu_memory_utilization) == ("colocate", 0.4)
+
+
+# ── the data set ─────────────────────────────────────────────────────────────────────────────────────────────────────
+def setup_of(
+    tmp_path: Path, scorer: Scorer | None = None, said: Callable[[str], None] = print, **values: object
+) -> Setup:
+    sizes = {"questions": 2, "completions": 2}
+    given = {"pool": "gym", "data": {"task": "gym"}, **values}
+    given["rollout"] = {**sizes, **given.get("rollout", {})}  # type: ignore[dict-item]
+    config = TrainConfig.model_validate(given)
+    return Setup(config, tmp_path, gym_pool(), Questions(FreeFormGrader()), scorer, said)
+
+
+def test_a_reference_of_any_type_is_learnt_from_because_no_row_holds_it(tmp_path: Path) -> None:
+    from datasets import Dataset
+
+    problems = [
+        Problem("1", "What is 1 + 1?", FreeFormAnswer("2"), "rlpr"),
+        Problem("2", "Print 7.", object(), "livecodebench"),
+    ]
+    rows = Dataset.from_list(rows_of(problems, setup_of(tmp_path)))
+    assert [(row["problem"], row["round"]) for row in rows] == [(0, 0), (1, 0)]
+
+
+def test_a_question_offers_a_drawn_subset_of_the_workers_whose_ordinals_stay(tmp_path: Path) -> None:
+    problems = [Problem(str(index), f"What is {index}?", "1", "gym") for index in range(50)]
+    setup = setup_of(tmp_path, rollout={"offered": [2, 3]})
+    rows = rows_of(problems, setup)
+    assert rows == rows_of(problems, setup), "a resumed run offers the same"
+    assert {len(row["offered"]) for row in rows} == {2, 3}
+    assert {ordinal for row in rows for ordinal in row["offered"]} == set(range(8))
+    shown = rows[0]["prompt"][0]["content"]
+    assert [f"Model {ordinal}\n" in shown for ordinal in range(8)] == [n in rows[0]["offered"] for n in range(8)]
+
+
+def test_in_recursion_each_question_has_two_rows(tmp_path: Path) -> None:
+    problems = [Problem("1", "What?", "1", "gym"), Problem("2", "Why?", "2", "gym")]
+    rows = rows_of(problems, setup_of(tmp_path, rollout={"rounds": 2}))
+    assert [(row["problem"], row["round"]) for row in rows] == [(0, 0), (0, 1), (1, 0), (1, 1)]
+
+
+# ── scores ───────────────────────────────────────────────────────────────────────────────────────────────────────────
+@pytest.mark.parametrize(("control", "expected"), [("none", [1.0, 0.5, 0.5, 0.0]), ("flipped", [0.0, 0.5, 0.5, 1.0])])
+def test_the_controls_break_the_rewards_and_nothing_else(control: str, expected: list[float], tmp_path: Path) -> None:
     said: list[str] = []
-    curve = Curve(tmp_path / "curves.jsonl", after=10)
-    setup = Setup(config, tmp_path, gym_pool(), None, score, said.append)  # type: ignore[arg-type]
-    reward = WorkflowReward(setup, problems, curve, end=9)
-    options: dict[str, Any] = {"trainer_state": SimpleNamespace(global_step=0)}
-    completions = [[{"role": "assistant", "content": "text"}]] * 4
-    given = await reward([], completions, [[1, 9], [1, 1], [9], [9]], problem=[0, 0, 1, 1], advantage=[], **options)
-    assert given == expected
-    assert [one[0] for one in seen] == [problems[0]] * 2 + [problems[1]] * 2
-    assert [one[1] for one in seen] == ["stop", "length", "stop", "stop"]
-    assert [one[2] for one in seen] == [20, 21, 20, 21], "the workers' luck differs within a group, and by iteration"
-    (record,) = curve.records
-    assert (record["iteration"], record["masked"], set(record["accuracy_by_kind"])) == (10, 1, {"math500", "mmlu"})
-    assert said[0].startswith("iteration 10 of 210: accuracy 0.333")
+    setup = setup_of(tmp_path, said=said.append, reward={"control": control})
+    problems = [Problem("1", "What is 1 + 1?", "2", "math500"), Problem("1", "Which one?", "B", "mmlu")]
+    rewards = Rewards(setup, problems, Curve(tmp_path / "curves.jsonl", after=10))
+    scored = [scored_as(reward) for reward in (1.0, 0.5, 0.5, 0.0)]
+    assert rewards.finish(scored, [problems[0]] * 2 + [problems[1]] * 2, 10) == expected
+    (record,) = rewards.curve.records
+    assert (record["iteration"], record["accuracy"], set(record["accuracy_by_kind"])) == (10, 0.25, {"math500", "mmlu"})
+    assert said[0].startswith("iteration 10 of 210: accuracy 0.250")
+
+
+def scored_as(reward: float | None, note: str = "") -> Scored:
+    grade = Grade(None if reward is None else reward == 1.0, "2", note)
+    return Scored(reward, Episode("What?", (), "2", None, Usage(), 0.0), grade)
+
+
+def test_an_iteration_that_is_mostly_masked_stops_the_run_and_says_why() -> None:
+    check_masked([scored_as(1.0)] * 8 + [scored_as(None)] * 2)
+    with pytest.raises(TrainingStopped, match=r"3 of 10 rewards .* reason \(3 times\): no verdict within 60 s"):
+        check_masked([scored_as(1.0)] * 7 + [scored_as(None, "no verdict within 60 s")] * 3)
+
+
+@pytest.fixture
+def scorer(tmp_path: Path) -> Iterator[Callable[..., Scorer]]:
+    made: list[Scorer] = []
+    journals: list[Journal] = []
+
+    def make(worker: Callable[..., str], *, grader: Grader | None = None, **values: object) -> Scorer:
+        price = oc.Price(Decimal(1), Decimal(1))
+        pool = oc.WorkerPool([oc.Worker(worker, name="one", price=price), oc.Worker(judge, name="judge", price=price)])
+        journal = Journal(tmp_path / f"journal-{len(journals)}.sqlite")
+        journals.append(journal)
+        config = TrainConfig.model_validate(values)
+        made.append(Scorer(config, pool.replaying(journal), grader or FreeFormGrader(), journal))
+        return made[-1]
+
+    yield make
+    for one in made:
+        one.close()
+    for journal in journals:
+        journal.close()
+
+
+def judge(messages: list[oc.Message]) -> str:
+    return "Verdict: right" if "a fast car" in messages[-1].content else "Verdict: wrong"
+
+
+FREE = Problem("1", "What is it?", FreeFormAnswer("a quick automobile", "text"), "rlpr")
+
+
+@pytest.mark.parametrize(
+    ("reward", "answer", "expected"),
+    [
+        ({}, "a fast car", (0.5, False)),
+        ({"undecided": "masked"}, "a fast car", (None, None)),
+        ({"judge": "judge"}, "a fast car", (1.0, True)),
+        ({"judge": "judge"}, "a slow car", (0.5, False)),
+        ({}, "a quick automobile", (1.0, True)),
+    ],
+)
+def test_what_the_rules_cannot_decide_is_wrong_masked_or_judged_as_the_recipe_says(
+    reward: dict[str, object], answer: str, expected: tuple[object, object], scorer: Callable[..., Scorer]
+) -> None:
+    (scored,) = scorer(lambda _: rf"\boxed{{{answer}}}", reward=reward).score(
+        [Sampled(FREE, Completion(PLAN), 0)], phase="x"
+    )
+    assert (scored.reward, scored.correct) == expected
+
+
+def test_a_grader_that_fails_masks_whatever_the_recipe_says(scorer: Callable[..., Scorer]) -> None:
+    class Failing:
+        async def grade(self, problem: Problem, answer: str) -> Grade:
+            raise GradingError("the sandbox is gone")
+
+    (scored,) = scorer(lambda _: "42", grader=Failing()).score([Sampled(FREE, Completion(PLAN), 0)], phase="x")
+    assert scored.reward is None
+
+
+def test_a_judge_must_be_a_worker_of_the_pool(scorer: Callable[..., Scorer]) -> None:
+    with pytest.raises(ConfigError, match="nobody"):
+        scorer(lambda _: "42", reward={"judge": "nobody"})
+
+
+def test_the_budget_of_a_training_stops_it_and_calls_of_the_journal_are_not_paid_again(
+    scorer: Callable[..., Scorer],
+) -> None:
+    calls: list[object] = []
+
+    def work(messages: object) -> str:
+        calls.append(messages)
+        return r"\boxed{a fast car}"
+
+    made = scorer(work, budget={"calls": 6})
+    sampled = [Sampled(FREE, Completion(PLAN), index) for index in range(10)]
+    made.score(sampled[:3], phase="x")
+    assert [one.reward for one in made.score(sampled[:3], phase="x")] == [0.5] * 3
+    assert len(calls) == 3
+    with pytest.raises(BudgetExceeded, match="6 allowed"):
+        made.score(sampled[3:], phase="y")
+    assert len(calls) == 6
+
+
+def test_every_completion_stands_in_the_journal_with_why_it_is_no_workflow(
+    scorer: Callable[..., Scorer], tmp_path: Path
+) -> None:
+    def fail(_: object) -> str:
+        raise WorkerError("away", retryable=False)
+
+    scorer(fail).score([Sampled(FREE, Completion(text), 0) for text in (PLAN, "no plan")], phase="iteration 4")
+    with Journal.reading(tmp_path / "journal-0.sqlite") as journal:
+        first, second = (outcome.record for outcome in journal.outcomes())
+    assert (first["training"], first["completion"], first["invalid"], first["reward"]) == (
+        "iteration 4",
+        PLAN,
+        None,
+        None,
+    )
+    assert (second["invalid"], second["reward"]) == ("missing_list", 0.0)

@@ -47,12 +47,18 @@ def test_a_run_that_fails_ends_the_study_with_what_it_said(tmp_path: Path, monke
     monkeypatch.setattr(sys, "executable", str(program))
     said: list[str] = []
     with pytest.raises(OpenConductorError, match=r"seed-1: exit 3: no room left"):
-        study(TrainConfig(), tmp_path / "study", seeds=[1, 2, 3], controls=False, on_progress=said.append)
+        study(
+            TrainConfig.model_validate(RECIPE),
+            tmp_path / "study",
+            seeds=[1, 2, 3],
+            controls=False,
+            on_progress=said.append,
+        )
     assert said == ["seed-1: started", "seed-2: started"], "and seed 2 has been ended"
     assert not (tmp_path / "study" / "study.json").exists()
 
 
-RECIPE = {"rollout": {"max_tokens": 72}, "held_out": {"questions": 3}}
+RECIPE = {"pool": "gym", "data": {"task": "gym"}, "rollout": {"max_tokens": 72}, "held_out": {"questions": 3}}
 
 
 def _finished(folder: Path, config: TrainConfig) -> None:

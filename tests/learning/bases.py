@@ -1,0 +1,63 @@
+"""Small language models as a hub has them: BPE tokenizers, chat templates, bf16 weights, sampling settings."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Literal
+
+import torch
+from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
+from transformers import (
+    GenerationConfig,
+    LlamaConfig,
+    LlamaForCausalLM,
+    PreTrainedTokenizerFast,
+    Qwen2Config,
+    Qwen2ForCausalLM,
+)
+
+from openconductor.prompt import PromptOptions, render_prompt
+from openconductor.training.supervised import FIRST, LATER, THOUGHTS
+
+CHAT = (
+    "{% for message in messages %}<|im_start|>{{ message['role'] }}\n{{ message['content'] }}<|im_end|>\n{% endfor %}"
+    "{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"
+)
+SPECIAL = ("<|endoftext|>", "<|im_start|>", "<|im_end|>")
+LISTS = 'model_id = [0, 1]\nsubtasks = ["", ""]\naccess_list = [[], "all"]\n'
+
+
+def save_base(folder: Path, family: Literal["qwen2", "llama"], *, hidden: int = 32, positions: int = 4096) -> Path:
+    """A random base model; its tokenizer was trained on our prompts, as a large one has seen much text."""
+    backend = Tokenizer(models.BPE())
+    backend.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    backend.decoder = decoders.ByteLevel()
+    prompt = "\n".join(message.content for message in render_prompt("What?", range(7), options=PromptOptions()))
+    trainer = trainers.BpeTrainer(
+        vocab_size=3000, special_tokens=list(SPECIAL), initial_alphabet=pre_tokenizers.ByteLevel.alphabet()
+    )
+    backend.train_from_iterator([prompt, *FIRST, *LATER, *THOUGHTS, LISTS] * 3, trainer)
+    tokenizer = PreTrainedTokenizerFast(
+        tokenizer_object=backend, eos_token="<|im_end|>", pad_token="<|endoftext|>", padding_side="left"
+    )
+    tokenizer.chat_template = CHAT
+    sizes = {
+        "vocab_size": len(tokenizer),
+        "hidden_size": hidden,
+        "intermediate_size": 2 * hidden,
+        "num_hidden_layers": 2,
+        "num_attention_heads": 4,
+        "num_key_value_heads": 2,
+        "max_position_embeddings": positions,
+        "tie_word_embeddings": True,
+        "initializer_range": 0.05,
+    }
+    torch.manual_seed(0)
+    model = Qwen2ForCausalLM(Qwen2Config(**sizes)) if family == "qwen2" else LlamaForCausalLM(LlamaConfig(**sizes))
+    ends = [tokenizer.convert_tokens_to_ids("<|im_end|>"), tokenizer.convert_tokens_to_ids("<|endoftext|>")]
+    model.generation_config = GenerationConfig(
+        eos_token_id=ends, pad_token_id=ends[1], do_sample=True, top_p=0.8, top_k=20, repetition_penalty=1.05
+    )
+    model.bfloat16().save_pretrained(folder)
+    tokenizer.save_pretrained(folder)
+    return folder
