@@ -1,7 +1,7 @@
 """A trained Conductor as a folder that vLLM, ``transformers serve`` and a hub take, with its model card.
 
-In: a run's folder. Out: weights in one dtype, tokenizer with chat template, generation settings, ``conductor.json``, and
-a ``README.md`` that says how it was trained, what it reached and how to ask it.
+In: a run's folder. Out: weights in one dtype, tokenizer with chat template, generation settings, ``conductor.json``,
+and a ``README.md`` that says how it was trained, what it reached and how to ask it.
 """
 
 from __future__ import annotations
@@ -83,8 +83,8 @@ One seed proves little: compare several before you rely on a figure.
 ## How to ask it
 
 `openconductor ask --conductor FOLDER --pool POOL.toml "…"` loads this folder in process. Served by
-`vllm serve FOLDER` or `transformers serve`, it is a provider: `openai_compatible:NAME` with the server's `base_url`, and
-the prompt that it was trained with:
+`vllm serve FOLDER` or `transformers serve`, it is a provider: `openai_compatible:NAME` with the server's `base_url`,
+and the prompt that it was trained with:
 
 ```json
 {json.dumps(told["prompt"], indent=2)}
