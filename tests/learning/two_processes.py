@@ -1,0 +1,92 @@
+"""A training in which the completions are given, not sampled: run by torchrun with one process or two.
+
+In: a base folder and a folder for results. Out: in it ``rewards.json`` and ``update.pt``, of the first process.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+from accelerate import PartialState
+from trl import GRPOTrainer
+
+from openconductor.gym.questions import draw_questions
+from openconductor.gym.workers import gym_pool
+from openconductor.journal import Journal
+from openconductor.prompt import render_workflow
+from openconductor.tasks import load_task
+from openconductor.training.checkpoint import load_model, whole_weights
+from openconductor.training.curves import Curve
+from openconductor.training.examples import Questions, Setup
+from openconductor.training.grpo import ConductorTrainer, Rewards, run_grpo
+from openconductor.training.scoring import Scorer
+from openconductor.training.train_config import TrainConfig
+from openconductor.types import Step, Workflow
+
+TEXTS = [
+    render_workflow(Workflow([Step(worker, subtask)]))
+    for worker in range(4)
+    for subtask in ("Solve it.", "sort the list", "double every number")
+] + ["no plan at all"]
+
+
+def stored(trainer: ConductorTrainer, prompt_ids: Sequence[Any], *_: Any) -> tuple[list[list[int]], None]:
+    """The stored completions of the rows that this process holds."""
+    start = trainer.accelerator.process_index * len(prompt_ids)
+    tokenizer: Any = trainer.processing_class
+    texts = [TEXTS[(7 * (start + index)) % len(TEXTS)] for index in range(len(prompt_ids))]
+    return [[*tokenizer.encode(text), tokenizer.eos_token_id] for text in texts], None
+
+
+def main(base: str, folder: Path) -> None:
+    state = PartialState(cpu=True)
+    config = TrainConfig.model_validate(
+        {
+            "pool": "gym",
+            "data": {"task": "gym"},
+            "model": {"base": base},
+            "prompt": {"template": "compact", "access": "index"},
+            "rollout": {"iterations": 2, "questions": 2, "completions": 8, "max_tokens": 64},
+            "optim": {"learning_rate": 1e-4, "schedule": "constant", "warmup": 0.0, "micro_batch": 4, "bf16": False},
+        }
+    )
+    folder.mkdir(parents=True, exist_ok=True)
+    pool, grader = gym_pool(0), load_task("gym").grader
+    journal = Journal(folder / "journal.sqlite") if state.is_main_process else None
+    scorer = Scorer(config, pool, grader, journal) if journal is not None else None
+    setup = Setup(config, folder, pool, Questions(grader), scorer, lambda _: None)
+    problems = [question.problem() for question in draw_questions("train", 4, seed=1)]
+    curve = Curve(folder / "curves.jsonl")
+    advantages: list[list[float]] = []
+    scored = GRPOTrainer._generate_and_score_completions
+
+    def told(trainer: Any, inputs: Any) -> Any:
+        made = scored(trainer, inputs)
+        advantages.append(trainer.gathered(made["advantages"].tolist()))
+        return made
+
+    GRPOTrainer._generate_and_score_completions = told
+    ConductorTrainer._generate_single_turn = stored
+    model, tokenizer = load_model(base)
+    before = {name: one.detach().clone() for name, one in model.named_parameters()}
+    trainer = run_grpo(
+        model, tokenizer, Rewards(setup, problems, curve), folder / "c", checkpoint=None, processes=state.num_processes
+    )
+    learnt, _ = whole_weights(trainer)
+    if state.is_main_process:
+        moved = {name: one.detach() - before[name] for name, one in learnt.named_parameters()}
+        torch.save(moved, folder / "update.pt")
+        rewards = [record["reward"] for record in curve.records]
+        (folder / "rewards.json").write_text(json.dumps({"rewards": rewards, "advantages": advantages}))
+    if scorer is not None and journal is not None:
+        scorer.close()
+        journal.close()
+
+
+if __name__ == "__main__":
+    main(sys.argv[1], Path(sys.argv[2]))
