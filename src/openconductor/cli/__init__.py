@@ -27,6 +27,7 @@ VERBS = {
     "train": "Train a Conductor by a recipe (needs the extra train).",
     "eval": "Evaluate systems on tasks, with intervals and costs; resumable.",
     "report": "Say whether orchestrating gained anything, with a page and plots.",
+    "export": "Write a trained Conductor as a folder that vLLM and transformers serve.",
     "doctor": "Say what works, and what would install the rest.",
 }
 """What ``--help`` lists. The module of a verb holds a function or a Typer of its name."""

@@ -6,6 +6,7 @@ In: a recipe and ``key=value`` overrides. Out: a run folder; the results on stdo
 from __future__ import annotations
 
 import os
+import shlex
 from collections.abc import Callable
 from datetime import date
 from importlib import import_module
@@ -17,6 +18,7 @@ import typer
 from openconductor.cli import console
 from openconductor.cli.options import AsJson
 from openconductor.errors import ConfigError
+from openconductor.journal import Journal
 from openconductor.training.train_config import TrainConfig, load_train_config
 
 SEEDS = "1,2,3,4,5"
@@ -37,10 +39,16 @@ def train(
         bool | None, typer.Option("--controls/--no-controls", help="Shuffled and flipped rewards (default).")
     ] = None,
     jobs: Annotated[int | None, typer.Option("--jobs", min=1, help=f"Runs at once (default: {JOBS}).")] = None,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Check everything, and estimate memory, calls, dollars and hours.")
+    ] = False,
     as_json: AsJson = False,
 ) -> None:
     """Train a Conductor by a recipe (needs the extra train)."""
     config = load_train_config(recipe, overrides or ())
+    if dry_run:
+        _show_estimate(config, as_json=as_json)
+        return
     if study is not None:
         if out is not None or resume:
             raise ConfigError("--study: got --out or --resume beside it; a study goes on by itself with what is there")
@@ -54,7 +62,11 @@ def train(
         if resume and out is None:
             raise ConfigError("--resume: expected --out with the folder of the run to resume")
         folder = out or Path("runs") / f"{date.today():%Y-%m-%d}-{config.name}"
-        results = _run("run", "train", config, folder, resume=resume)
+        try:
+            results = _run("run", "train", config, folder, resume=resume)
+        except KeyboardInterrupt:
+            _say_what_was_spent(folder, f"openconductor train {shlex.join((str(recipe), *(overrides or ())))}")
+            raise
     if os.environ.get("RANK", "0") != "0":  # of the processes of one training, the first one speaks
         return
     if as_json:
@@ -67,16 +79,41 @@ def train(
 
 def _run(module: str, name: str, config: TrainConfig, folder: Path, **options: object) -> _Record:
     """Call ``training.<module>.<name>``; what the training libraries print goes to stderr."""
-    try:
-        run = cast("Callable[..., _Record]", getattr(import_module(f"openconductor.training.{module}"), name))
-    except ImportError as error:
-        if (error.name or "").startswith("openconductor"):
-            raise
-        raise ConfigError(f"train: {error}; expected the extra 'train' to be installed: {INSTALL}") from error
+    run = _of_training(module, name)
     if os.environ.get("RANK", "0") == "0":
         console.say(f"{module} folder: {folder}")
     with console.only_results_on_stdout():
         return run(config, folder, on_progress=console.say, **options)
+
+
+def _of_training(module: str, name: str) -> Callable[..., Any]:
+    try:
+        return cast("Callable[..., Any]", getattr(import_module(f"openconductor.training.{module}"), name))
+    except ImportError as error:
+        if (error.name or "").startswith("openconductor"):
+            raise
+        raise ConfigError(f"train: {error}; expected the extra 'train' to be installed: {INSTALL}") from error
+
+
+def _show_estimate(config: TrainConfig, *, as_json: bool) -> None:
+    with console.only_results_on_stdout():
+        found = _of_training("estimate", "estimate")(config)
+    if as_json:
+        console.show_json(found)
+    else:
+        console.show(*_of_training("estimate", "described")(config, found))
+
+
+def _say_what_was_spent(folder: Path, command: str) -> None:
+    """After Ctrl-C: what the workers cost until now, and how to go on."""
+    if os.environ.get("RANK", "0") != "0" or not (folder / "config.toml").is_file():
+        return
+    journal = folder / "journal.sqlite"
+    if journal.is_file():
+        with Journal.reading(journal) as reading:
+            spent = reading.totals().spent
+        console.say(f"interrupted: {spent.calls} calls of workers paid, ${spent.usage.dollars}; none is paid again")
+    console.say(f"go on with: {command} --out {shlex.quote(str(folder))} --resume")
 
 
 def _seeds(text: str) -> tuple[int, ...]:

@@ -1,0 +1,41 @@
+"""``openconductor export``: a finished training becomes a folder that vLLM, ``transformers serve`` and a hub take.
+
+In: a run's folder. Out: the new folder, with a model card; its path on stdout.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Literal
+
+import typer
+
+from openconductor.cli import console
+from openconductor.cli.options import AsJson
+from openconductor.errors import ConfigError
+
+INSTALL = 'pip install "openconductor[train]"'
+
+
+def export(
+    run: Annotated[Path, typer.Argument(help="The folder of a finished training.", show_default=False)],
+    out: Annotated[Path | None, typer.Option("--out", help="The new folder (default: RUN/export).")] = None,
+    dtype: Annotated[
+        Literal["bfloat16", "float16", "float32"], typer.Option("--dtype", help="Of the weights.")
+    ] = "bfloat16",
+    as_json: AsJson = False,
+) -> None:
+    """Write a trained Conductor as a folder that vLLM and transformers serve, with a model card."""
+    try:
+        from openconductor.training.export import export as write
+    except ImportError as error:
+        if (error.name or "").startswith("openconductor"):
+            raise
+        raise ConfigError(f"export: {error}; expected the extra 'train' to be installed: {INSTALL}") from error
+    with console.only_results_on_stdout():
+        folder = write(run, out or run / "export", dtype=dtype)
+    if as_json:
+        console.show_json({"folder": str(folder), "dtype": dtype})
+    else:
+        console.show(str(folder))
+        console.say(f"serve it with: vllm serve {folder}   or: transformers serve {folder}")
