@@ -121,13 +121,10 @@ def _from_text(text: str | Path, seconds: Mapping[str, float | None]) -> Provide
 
 
 def _from_folder(folder: Path) -> Provider:
-    if not any((folder / name).is_file() for name in ("model.safetensors", "model.onnx")):
-        found = sorted(entry.name for entry in folder.iterdir())
-        shown = ", ".join(found[:5]) + (", …" if len(found) > 5 else "") if found else "nothing"
-        raise ConfigError(
-            f"checkpoint folder {str(folder)!r}: holds {shown}; expected model.safetensors (a trained one)"
-        )
-    return create("tiny", str(folder))
+    """A trained Conductor; what reads it depends on how it was trained to be asked."""
+    from openconductor.providers.conductor_file import read_conductor_file
+
+    return create("tiny" if read_conductor_file(folder).chat == "plain" else "transformers", str(folder))
 
 
 def _names() -> list[str]:

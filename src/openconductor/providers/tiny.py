@@ -26,6 +26,7 @@ from openconductor.config import shorten, validate
 from openconductor.errors import ConfigError
 from openconductor.prompt import PromptOptions
 from openconductor.providers.batching import BatchingProvider, BatchRow
+from openconductor.providers.conductor_file import ConductorFile, read_conductor_file
 from openconductor.types import Sampling
 
 WEIGHTS = "model.safetensors"
@@ -42,16 +43,6 @@ Cache = list[Floats]
 
 
 # ── the model ────────────────────────────────────────────────────────────────────────────────────────────────────────
-@dataclass(frozen=True, slots=True)
-class Described:
-    """What ``conductor.json`` says."""
-
-    prompt: PromptOptions
-    max_tokens: PositiveInt
-    max_steps: PositiveInt = 5
-    chat: Literal["plain"] = "plain"
-
-
 @dataclass(frozen=True, slots=True)
 class Architecture:
     """What ``config.json`` says of how to compute; the rest of it is not looked at."""
@@ -77,7 +68,7 @@ class Architecture:
 class Checkpoint:
     """A language model with its tokenizer; ``weights`` by their names in the file, float32, linear ones [out, in]."""
 
-    described: Described
+    described: ConductorFile
     shape: Architecture
     tokenizer: Tokenizer
     weights: dict[str, Floats]
@@ -89,8 +80,7 @@ class Checkpoint:
         Raises:
             ConfigError: a file is missing, malformed, or does not fit the others; the message names it.
         """
-        where = folder / "conductor.json"
-        described = validate(_read(where, _json, "a JSON object"), Described, where=str(where))
+        described = read_conductor_file(folder)
         where = folder / "config.json"
         config = _read(where, _json, "a JSON object")
         config |= cast("dict[str, object]", config.get("rope_parameters") or {})

@@ -23,7 +23,10 @@ import transformers as hf
 from jinja2 import TemplateError
 
 from openconductor.errors import ConfigError, Rejected
+from openconductor.prompt import PromptOptions
 from openconductor.providers.batching import BatchingProvider, BatchRow
+from openconductor.providers.conductor_file import NAME as CONDUCTOR_FILE
+from openconductor.providers.conductor_file import read_conductor_file
 from openconductor.types import Sampling
 
 MAX_BATCH = 16
@@ -48,11 +51,16 @@ class TransformersProvider(BatchingProvider):
 
     Attributes:
         model: as given.
+        prompt_options, sampling, max_steps: how a trained Conductor wants to be asked; None of any other model.
         identity: what stands behind a worker's name.
 
     Raises:
         ConfigError: it cannot be loaded, has no chat template, or the device or the dtype is none.
     """
+
+    prompt_options: PromptOptions | None = None
+    sampling: Sampling | None = None
+    max_steps: int | None = None
 
     def __init__(self, model: str | Path, *, device: str | None = None, dtype: str = "auto") -> None:
         self.model = str(model)
@@ -64,6 +72,10 @@ class TransformersProvider(BatchingProvider):
         given = cast("int | list[int] | None", getattr(own, "eos_token_id", None))
         ends = [given] if isinstance(given, int) else given or [self._tokenizer.eos_token_id]
         positions = cast("int | None", getattr(config.get_text_config(), "max_position_embeddings", None))
+        if (Path(model) / CONDUCTOR_FILE).is_file():
+            said = read_conductor_file(Path(model))
+            self.prompt_options, self.max_steps = said.prompt, said.max_steps
+            self.sampling = Sampling(max_tokens=said.max_tokens)
         super().__init__(
             f"transformers-{self.model}-{self._device}",
             positions=positions or sys.maxsize,
