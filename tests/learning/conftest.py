@@ -16,6 +16,8 @@ def tiny() -> TrainConfig:
         {
             "name": "tiny",
             "seed": 3,
+            "pool": "gym",
+            "data": {"task": "gym"},
             "save_every": 2,
             "model": {"base": "", "hidden": 32, "intermediate": 64, "layers": 1, "heads": 2},
             "cold_start": {"steps": 12, "batch": 8},
@@ -23,6 +25,7 @@ def tiny() -> TrainConfig:
             "prompt": {"template": "compact", "access": "index"},
             "rollout": {"iterations": 6, "questions": 4, "completions": 4, "max_tokens": 24},
             "optim": {"learning_rate": 1e-3, "kl": 0.1, "micro_batch": 16, "bf16": False},
-            "held_out": {"questions": 20, "start_repeats": 1},
+            "start": {"validity": 0.0, "prompts": 20, "workflows": 20},
+            "held_out": {"questions": 20},
         }
     )

@@ -88,11 +88,13 @@ def over_http(server: Server, tmp_path: Path) -> TrainConfig:
         {
             "pool": str(tmp_path / "pool.toml"),
             "save_every": 1,
+            "data": {"task": "gym"},
+            "start": {"prompts": 6, "workflows": 6},
             "model": {"base": str(bundled_folder())},
             "prompt": {"template": "compact", "access": "index"},
             "rollout": {"iterations": 3, "questions": 2, "completions": 4, "max_tokens": 72},
             "optim": {"learning_rate": 1e-4, "micro_batch": 8, "bf16": False},
-            "held_out": {"questions": 6, "start_repeats": 1},
+            "held_out": {"questions": 6},
         }
     )
 
@@ -131,7 +133,7 @@ def test_a_benchmark_in_local_files_is_learnt_from_and_another_part_of_it_measur
         (tmp_path / f"{split}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows), "utf-8")
     data = over_http.data.model_copy(update={"task": "gsm8k", "path": str(tmp_path)})
     results = run.train(over_http.model_copy(update={"data": data}), tmp_path / "run")
-    for measured in (results["start"], results["sampled"], results["greedy"]):
+    for measured in (results["sampled"], results["greedy"]):
         assert measured["rollouts"] == 4, "all that are held out, each once"
         assert set(measured["accuracy_by_kind"]) == {"gsm8k"}
     curve = [json.loads(line) for line in (tmp_path / "run" / "curves.jsonl").read_text("utf-8").splitlines()]

@@ -179,8 +179,9 @@ path = "mix"
 [model]
 base = "{qwen.as_posix()}"
 [cold_start]
-steps = 300
-batch = 8
+steps = 150
+batch = 4
+micro_batch = 4
 learning_rate = 1e-2
 [start]
 prompts = 8

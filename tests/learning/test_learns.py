@@ -35,7 +35,8 @@ def _short(control: str, iterations: int) -> TrainConfig:
             "optim.schedule=constant",
             "save_every=1000",
             "held_out.questions=8",  # these tests read the curve alone
-            "held_out.start_repeats=1",
+            "start.prompts=8",
+            "start.workflows=8",
             f"reward.control={control}",
         ],
     )

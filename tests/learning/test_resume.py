@@ -68,13 +68,16 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Future[
     config = TrainConfig.model_validate(
         {
             "seed": 3,
+            "pool": "gym",
+            "data": {"task": "gym"},
             "save_every": 2,
             "model": {"base": str(bundled_folder() / "cold_start")},  # its workflows are valid, their rewards differ
             "widen": {"steps": 2, "batch": 8, "iterations": 6},
             "prompt": {"template": "compact", "access": "index"},
             "rollout": {"iterations": 6, "questions": 4, "completions": 4, "max_tokens": 72},
             "optim": {"learning_rate": 1e-3, "kl": 0.1, "micro_batch": 16, "bf16": False},
-            "held_out": {"questions": 40, "start_repeats": 1},
+            "start": {"prompts": 20, "workflows": 20},
+            "held_out": {"questions": 40},
         }
     )
     recipe = tmp_path_factory.mktemp("runs") / "short.toml"
@@ -116,7 +119,7 @@ def test_a_cold_start_that_was_saved_is_not_made_again(
         raise InterruptedError
 
     with monkeypatch.context() as patched:
-        patched.setattr(run, "_measure", stop)  # what comes right behind the cold start
+        patched.setattr(run, "_measure_start", stop)  # what comes right behind the cold start
         with pytest.raises(InterruptedError):
             run.train(tiny, tmp_path / "run")
     saved = (tmp_path / "run" / "cold_start" / "model.safetensors").read_bytes()

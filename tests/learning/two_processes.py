@@ -24,7 +24,7 @@ from openconductor.training.checkpoint import load_model, whole_weights
 from openconductor.training.curves import Curve
 from openconductor.training.examples import Questions, Setup
 from openconductor.training.grpo import ConductorTrainer, Rewards, run_grpo
-from openconductor.training.scoring import Scorer
+from openconductor.training.rollout import Scorer
 from openconductor.training.train_config import TrainConfig
 from openconductor.types import Step, Workflow
 

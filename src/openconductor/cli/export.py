@@ -27,7 +27,7 @@ def export(
 ) -> None:
     """Write a trained Conductor as a folder that vLLM and transformers serve, with a model card."""
     try:
-        from openconductor.training.export import export as write
+        from openconductor.training.run import export as write
     except ImportError as error:
         if (error.name or "").startswith("openconductor"):
             raise

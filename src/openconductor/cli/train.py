@@ -54,7 +54,7 @@ def train(
             raise ConfigError("--study: got --out or --resume beside it; a study goes on by itself with what is there")
         several = _seeds(SEEDS if seeds is None else seeds)
         options = {"seeds": several, "controls": controls is not False, "jobs": jobs or JOBS}
-        results = _run("study", "study", config, study, **options)
+        results = _run("curves", "study", config, study, **options)
     else:
         given = {"--seeds": seeds, "--controls or --no-controls": controls, "--jobs": jobs}
         if names := [name for name, value in given.items() if value is not None]:
@@ -81,7 +81,7 @@ def _run(module: str, name: str, config: TrainConfig, folder: Path, **options: o
     """Call ``training.<module>.<name>``; what the training libraries print goes to stderr."""
     run = _of_training(module, name)
     if os.environ.get("RANK", "0") == "0":
-        console.say(f"{module} folder: {folder}")
+        console.say(f"{'run' if name == 'train' else name} folder: {folder}")
     with console.only_results_on_stdout():
         return run(config, folder, on_progress=console.say, **options)
 

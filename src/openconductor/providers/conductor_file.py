@@ -40,11 +40,17 @@ def read_conductor_file(folder: Path) -> ConductorFile:
         ConfigError: it is not there, or malformed.
     """
     where = folder / NAME
+    if not where.is_file():
+        found = sorted(entry.name for entry in folder.iterdir()) if folder.is_dir() else []
+        shown = ", ".join(found[:5]) + (", …" if len(found) > 5 else "") if found else "nothing"
+        raise ConfigError(
+            f"checkpoint folder {str(folder)!r}: holds {shown}; expected {NAME}, which a training writes into its folder "
+            f"`conductor`; a model that is only prompted is transformers:{folder}"
+        )
     try:
         said = json.loads(where.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
-        wanted = "the folder `conductor` of a training run, or transformers:FOLDER for a model that is only prompted"
-        raise ConfigError(f"{where}: cannot be read: {error}; expected {wanted}") from error
+        raise ConfigError(f"{where}: cannot be read: {error}; expected a JSON object") from error
     if not isinstance(said, dict):
         raise ConfigError(f"{where}: got {type(said).__name__}, expected a JSON object")
     return validate(said, ConductorFile, where=str(where))

@@ -38,7 +38,7 @@ _READ = 16  # prompts that are measured
 
 
 @dataclass(frozen=True, slots=True)
-class Estimate:
+class TrainingNeeds:
     """What a training would need.
 
     Attributes:
@@ -66,7 +66,7 @@ class Estimate:
     missing_keys: tuple[str, ...]
 
 
-def estimate(config: TrainConfig) -> Estimate:
+def estimate(config: TrainConfig) -> TrainingNeeds:
     """Check a recipe whole and estimate what it needs; nothing is written, paid for or loaded but the tokenizer.
 
     Raises:
@@ -95,7 +95,7 @@ def estimate(config: TrainConfig) -> Estimate:
     usage = Usage(input_tokens=CALL_TOKENS[0], output_tokens=CALL_TOKENS[1])
     prices = [worker.price.dollars(usage) for worker in workers if worker.price is not None]
     keys = sorted({key for worker in workers if (key := getattr(worker.provider, "api_key_env", None))})
-    return Estimate(
+    return TrainingNeeds(
         parameters=parameters,
         learnt=learnt,
         prompt_tokens=prompt,
@@ -153,7 +153,7 @@ def _hours(config: TrainConfig, parameters: int, prompt: float, completions: int
     return (sampling + learning + waiting) / 3600
 
 
-def described(config: TrainConfig, found: Estimate) -> list[str]:
+def described(config: TrainConfig, found: TrainingNeeds) -> list[str]:
     """The estimate in lines for people, with its arithmetic."""
     rollout = config.rollout
     steps = min(STEPS, rollout.max_steps)

@@ -18,7 +18,7 @@ from openconductor.pool import WorkerPool
 from openconductor.protocols import Grader, Task
 from openconductor.tasks import load_task
 from openconductor.tasks.paper_mix import MixGrader
-from openconductor.training.scoring import Scorer
+from openconductor.training.rollout import Scorer
 from openconductor.training.train_config import TrainConfig
 from openconductor.types import Problem
 

@@ -26,8 +26,7 @@ from openconductor.reward import Scored
 from openconductor.training.checkpoint import WholeCheckpoints, adapters, end_ids
 from openconductor.training.curves import Curve, measure
 from openconductor.training.examples import Setup
-from openconductor.training.rollout import completion_of, render_chat
-from openconductor.training.scoring import Sampled, check_masked
+from openconductor.training.rollout import Sampled, check_masked, completion_of, render_chat
 from openconductor.training.train_config import TrainConfig
 from openconductor.types import Problem, Round
 

@@ -1,27 +1,43 @@
-"""A language model asked many questions at once, in process: how training looks at what it has learnt.
+"""Sampling and scoring: what a model completes, many prompts at once, and what each completion is worth.
 
-In: a model and problems. Out: completions, and what each is worth. This is the trainer's own view (torch, batched);
-what a user runs goes through a Provider and ``Conductor.ask``.
+In: a model and problems. Out: completions, and a Scored each. This is the training's own view (torch, batched); what a
+user runs goes through a Provider and ``Conductor.ask``. The first of a training's processes scores for all of them: it
+holds the journal, the budget and the workers' limits, so nothing is paid for twice and no limit counts per process.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Iterable, Sequence
+from collections.abc import Awaitable, Coroutine, Iterable, Sequence
+from contextlib import nullcontext
+from dataclasses import dataclass, replace
 from typing import Any, TypeVar, cast
 
 import torch
 from transformers import GenerationConfig, PreTrainedModel, PreTrainedTokenizerBase
 
+from openconductor.baselines.single import SingleWorker
+from openconductor.budget import BudgetMeter, PaidCall
+from openconductor.errors import TrainingStopped, WorkerError, WorkflowError
+from openconductor.evaluation.grid import give_back, open_purse
+from openconductor.events import CallEnded, Event
+from openconductor.graders.freeform import FreeFormGrader
+from openconductor.journal import Journal
 from openconductor.pool import WorkerPool
 from openconductor.prompt import render_prompt
+from openconductor.protocols import CallContext, Grader, OnEvent
+from openconductor.reward import RewardFunction, Scored
+from openconductor.tasks.paper_mix import MixGrader
 from openconductor.training.checkpoint import end_ids
 from openconductor.training.train_config import TrainConfig
-from openconductor.types import Completion, Question, Round, Usage
+from openconductor.types import Budget, Completion, Grade, Message, Problem, Question, Round, Usage
 
 T = TypeVar("T")
+MASKED = 0.2
+"""The largest share of an iteration's rewards that may be masked."""
 
 
+# ── sampling ──────────────────────────────────────────────────────────────────────────────────────────────────────────
 def render_chat(
     question: Question, config: TrainConfig, ordinals: Sequence[int], previous: Round | None = None
 ) -> list[dict[str, str]]:
@@ -96,3 +112,172 @@ async def gather_or_end(played: Iterable[Awaitable[T]]) -> list[T]:
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
+
+
+# ── scoring ───────────────────────────────────────────────────────────────────────────────────────────────────────────
+@dataclass(frozen=True, slots=True)
+class Sampled:
+    """One completion to score.
+
+    Attributes:
+        problem: what was asked.
+        completion: what the model wrote.
+        sample: tells repeats of a question apart.
+        offered: the ordinals on offer; none is the whole pool.
+        previous: the round before, in recursion.
+    """
+
+    problem: Problem
+    completion: Completion
+    sample: int
+    offered: tuple[int, ...] = ()
+    previous: Round | None = None
+
+
+class Scorer:
+    """Plays, grades and rewards completions, under the budget of the whole training.
+
+    Args:
+        config: the recipe.
+        pool: the workers.
+        grader: the judge of the final answers.
+        journal: gets a record of each completion, and of the workers' calls where they cost anything.
+    """
+
+    def __init__(self, config: TrainConfig, pool: WorkerPool, grader: Grader, journal: Journal) -> None:
+        self._pool, self._journal = pool, journal
+        limits = Budget(dollars=config.budget.dollars, calls=config.budget.calls)
+        self._purse = None if limits == Budget() else open_purse(limits, journal.totals().spent)
+        hearing = _Hearing(journal, self._purse)
+        paid = config.pool != "gym"  # the gym's workers cost nothing and answer a repeated call alike
+        self._score = RewardFunction(
+            pool,
+            _Deciding(_judged(grader, config, pool, hearing), config.reward.undecided == "wrong"),
+            prompt=config.prompt.options(),
+            max_steps=config.rollout.max_steps,
+            grade_timeout_s=config.reward.grade_timeout_s,
+            on_event=hearing if paid else None,
+        )
+        self._runner = asyncio.Runner()  # one loop for the whole run: connections stay open between iterations
+
+    def score(self, sampled: Sequence[Sampled], *, phase: str) -> list[Scored]:
+        """Score completions at the same time; ``phase`` names them in the journal.
+
+        Raises:
+            BudgetExceeded: the training's budget is spent.
+            ConfigError, AuthFailed, TaskError, JournalError: nothing that follows can succeed.
+        """
+        scored = self._run(gather_or_end(self._one(one) for one in sampled))
+        for place, (one, worth) in enumerate(zip(sampled, scored, strict=True)):
+            self._journal.put_outcome(f"{phase}/{place}", _record(one, worth, phase))
+        self._journal.flush()
+        return scored
+
+    def close(self) -> None:
+        """Close the workers' connections."""
+        self._run(self._pool.aclose())
+        self._runner.close()
+
+    def _run(self, what: Coroutine[Any, Any, T]) -> T:
+        return self._runner.run(what)
+
+    async def _one(self, one: Sampled) -> Scored:
+        offered = self._pool.subset(list(one.offered)) if one.offered else self._pool
+        with nullcontext() if self._purse is None else PaidCall(self._purse):
+            return await self._score(
+                one.problem, one.completion, sample=one.sample, pool=offered, previous=one.previous
+            )
+
+
+def check_masked(scored: Sequence[Scored]) -> None:
+    """Stop where too little of an iteration could be decided.
+
+    Raises:
+        TrainingStopped: more than ``MASKED`` of the rewards are masked; the message says why.
+    """
+    masked = [one for one in scored if one.reward is None]
+    if len(masked) <= MASKED * len(scored):
+        return
+    reasons: dict[str, int] = {}
+    for one in masked:
+        why = str(one.episode.error or (one.grade.note if one.grade else "")) or "no reason was given"
+        reasons[why] = reasons.get(why, 0) + 1
+    most = max(reasons, key=lambda why: reasons[why])
+    raise TrainingStopped(
+        f"{len(masked)} of {len(scored)} rewards of an iteration are masked, expected at most {MASKED:.0%}; the most "
+        f"frequent reason ({reasons[most]} times): {most}. Mend it, then go on with --resume"
+    )
+
+
+def _record(one: Sampled, worth: Scored, phase: str) -> dict[str, object]:
+    error = worth.episode.error
+    return {
+        "training": phase,
+        "problem": one.problem.id,
+        "round": len(worth.episode.rounds) - 1,
+        "offered": list(one.offered),
+        "completion": one.completion.text,
+        "invalid": error.reason.value if isinstance(error, WorkflowError) else None,
+        "error": None if error is None else str(error),
+        "answer": worth.episode.answer,
+        "undecided": is_undecided(worth),
+        "reward": worth.reward,
+    }
+
+
+class _Deciding:
+    """A grader that takes an undecided answer for a wrong one; one that fails still decides nothing."""
+
+    def __init__(self, inner: Grader, decides: bool) -> None:
+        self._inner, self._decides = inner, decides
+
+    async def grade(self, problem: Problem, answer: str) -> Grade:
+        grade = await self._inner.grade(problem, answer)
+        return replace(grade, correct=False) if grade.correct is None and self._decides else grade
+
+
+def _judged(grader: Grader, config: TrainConfig, pool: WorkerPool, on_event: OnEvent) -> Grader:
+    """The grader, with the recipe's judge where its rules for free-form answers cannot decide."""
+    if not config.reward.judge:
+        return grader
+    if isinstance(grader, MixGrader):
+        return MixGrader({name: _judged(one, config, pool, on_event) for name, one in grader.graders.items()})
+    if not isinstance(grader, FreeFormGrader):
+        return grader
+    return FreeFormGrader(judge=_Judge(SingleWorker(pool, config.reward.judge), on_event))
+
+
+class _Judge:
+    """A worker as a judge, whose calls are billed, journaled and found again as those of the workflows are."""
+
+    def __init__(self, worker: SingleWorker, on_event: OnEvent) -> None:
+        self._worker, self._on_event = worker, on_event
+
+    async def complete(self, messages: Sequence[Message], *, call: CallContext) -> Completion:
+        episode = await self._worker.ask(messages, on_event=self._on_event)
+        if episode.answer is None:
+            raise episode.error or WorkerError("the judge gave no answer")
+        return Completion(episode.answer)
+
+
+@dataclass(frozen=True, slots=True)
+class _Hearing:
+    """The episodes' sink: the journal, and a purse that gets back what the journal answered."""
+
+    journal: Journal
+    purse: BudgetMeter | None
+    wants_text = False
+
+    def __call__(self, event: Event) -> None:
+        self.journal(event)
+        if isinstance(event, CallEnded):
+            give_back(self.purse, event.call)
+
+    async def wait_durable(self) -> None:
+        """Wait until all that was heard is on the disk."""
+        await self.journal.wait_durable()
+
+
+def is_undecided(one: Scored) -> bool:
+    """Whether the grader could not decide, whatever the recipe then counts that as."""
+    return one.grade is not None and one.grade.note.startswith("undecided")

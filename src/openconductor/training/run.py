@@ -14,6 +14,7 @@ import hashlib
 import json
 import os
 import platform
+import shutil
 import time
 import warnings
 from collections.abc import Callable, Generator
@@ -22,6 +23,7 @@ from dataclasses import replace
 from datetime import timedelta
 from importlib.metadata import distributions
 from pathlib import Path
+from typing import Literal, cast
 
 import torch
 from accelerate import PartialState
@@ -41,17 +43,18 @@ from openconductor.training.checkpoint import (
     build_tokenizer,
     check_base,
     is_complete,
+    is_conductor,
     is_tiny,
     last_checkpoint,
     load_model,
     save_conductor,
+    storing,
     whole_weights,
 )
-from openconductor.training.curves import Curve, Record, measure
+from openconductor.training.curves import Curve, Record, keep_quiet, measure, model_card
 from openconductor.training.examples import Setup, held_out_problems, load_questions, training_problems
 from openconductor.training.grpo import PATIENCE_S, Rewards, run_grpo
-from openconductor.training.rollout import complete, write_prompt
-from openconductor.training.scoring import Sampled, Scorer
+from openconductor.training.rollout import Sampled, Scorer, complete, write_prompt
 from openconductor.training.supervised import cold_start, widen
 from openconductor.training.train_config import TrainConfig, differences, dump_train_config, load_train_config
 from openconductor.types import Completion
@@ -138,10 +141,6 @@ def _run(setup: Setup, state: PartialState) -> None:
         "seconds": {"start": started - begun, "learning": learnt - started},
     }
     write_whole(folder / "results.json", json.dumps(results, indent=2) + "\n")
-
-
-def keep_quiet(line: str) -> None:
-    """What hears progress where nobody listens."""
 
 
 @contextmanager
@@ -354,3 +353,33 @@ def _measure(
     assert setup.scorer is not None
     scored = setup.scorer.score(sampled, phase="greedy" if temperature is None else "sampled")
     return measure(problems, scored, setup.pool)
+
+
+def export(run: Path, folder: Path, *, dtype: Literal["bfloat16", "float16", "float32"] = "bfloat16") -> Path:
+    """Write a finished run's Conductor into a new folder, which is returned.
+
+    Args:
+        run: the folder of the training.
+        folder: where to write; it must not be there yet.
+        dtype: of the weights.
+
+    Raises:
+        ConfigError: the run is not finished, or the folder is there.
+        JournalError: the disk failed.
+    """
+    conductor = run / "conductor"
+    if not is_conductor(str(conductor)) or not (run / "results.json").is_file():
+        raise ConfigError(f"export: {run} holds no finished training, expected conductor/ and results.json in it")
+    if folder.exists():
+        raise ConfigError(f"export: {folder} is there already, expected a new folder")
+    model, tokenizer = load_model(conductor, dtype=cast("torch.dtype", getattr(torch, dtype)))
+    part = folder.with_name(folder.name + ".part")
+    shutil.rmtree(part, ignore_errors=True)
+    with storing(folder):
+        model.save_pretrained(part)
+        tokenizer.save_pretrained(part)
+        shutil.copy(conductor / "conductor.json", part)
+        results = cast("Record", json.loads((run / "results.json").read_text(encoding="utf-8")))
+        (part / "README.md").write_text(model_card(run, results), encoding="utf-8")
+        part.replace(folder)
+    return folder

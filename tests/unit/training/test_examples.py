@@ -10,9 +10,8 @@ import pytest
 
 from openconductor.errors import ConfigError, TaskError
 from openconductor.tasks.paper_mix import MixGrader
-from openconductor.training.curves import kind_of
+from openconductor.training.curves import kind_of, study
 from openconductor.training.examples import held_out_problems, load_questions, training_problems
-from openconductor.training.study import study
 from openconductor.training.train_config import TrainConfig
 from openconductor.types import Problem
 

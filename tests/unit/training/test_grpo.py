@@ -18,7 +18,7 @@ from openconductor.reward import Scored
 from openconductor.training.curves import Curve
 from openconductor.training.examples import Questions, Setup
 from openconductor.training.grpo import Rewards, grpo_arguments, rows_of
-from openconductor.training.scoring import Sampled, Scorer, check_masked
+from openconductor.training.rollout import Sampled, Scorer, check_masked
 from openconductor.training.train_config import TrainConfig, load_train_config
 from openconductor.types import Completion, Episode, Grade, Problem, Usage
 

@@ -11,8 +11,8 @@ import pytest
 from openconductor.errors import ConfigError, OpenConductorError
 from openconductor.gym.levels import reference_levels
 from openconductor.gym.questions import draw_questions
+from openconductor.training.curves import study, summarise
 from openconductor.training.examples import HELD_OUT_SEED
-from openconductor.training.study import study, summarise
 from openconductor.training.train_config import TrainConfig, dump_train_config
 
 LEVELS = {"random": 0.05, "best_worker": 0.2, "oracle": 0.8}
