@@ -44,8 +44,8 @@ def read_conductor_file(folder: Path) -> ConductorFile:
         found = sorted(entry.name for entry in folder.iterdir()) if folder.is_dir() else []
         shown = ", ".join(found[:5]) + (", …" if len(found) > 5 else "") if found else "nothing"
         raise ConfigError(
-            f"checkpoint folder {str(folder)!r}: holds {shown}; expected {NAME}, which a training writes into its folder "
-            f"`conductor`; a model that is only prompted is transformers:{folder}"
+            f"checkpoint folder {str(folder)!r}: holds {shown}; expected {NAME}, which a training writes into its "
+            f"folder `conductor`; a model that is only prompted is transformers:{folder}"
         )
     try:
         said = json.loads(where.read_text(encoding="utf-8"))
