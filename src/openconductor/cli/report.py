@@ -23,8 +23,9 @@ from openconductor.evaluation.eval_config import GYM, load_eval_config
 from openconductor.evaluation.records import Results
 from openconductor.report.figures import Section, heading, sections
 from openconductor.report.page import write_report
-from openconductor.report.report import chosen, make_report, replayed, same_questions
+from openconductor.report.report import chosen, completions, make_report, replayed, same_questions, training
 
+CURVE = "curves.jsonl"
 FREE = 200
 """Of this many questions plans are replayed where that is free, if nothing else is said: in the gym."""
 REPLAYS = f"""Replay the plans of N questions with one thing taken away at a time; earlier calls are free
@@ -34,7 +35,9 @@ HIDDEN = ("Patterns", "What was counted")
 
 
 def report(
-    source: Annotated[Path, typer.Argument(help="The folder of an evaluation, or a recipe (TOML) to evaluate first.")],
+    source: Annotated[
+        Path, typer.Argument(help="The folder of an evaluation or a training, or a recipe (TOML) to evaluate first.")
+    ],
     system: Annotated[str | None, typer.Option("--system", help="Which system (default: conductor).")] = None,
     before: Annotated[Path | None, typer.Option("--before", help="The same evaluation of the untrained one.")] = None,
     training: Annotated[Path | None, typer.Option("--training", help="A training's folder, for its curve.")] = None,
@@ -47,6 +50,9 @@ def report(
 
     Of a recipe everything is done by this one command: it evaluates (or continues with what is in --out), then reports.
     """
+    if (source / CURVE).is_file():
+        show_training(source, as_json=as_json)
+        return
     if source.is_dir():
         folder, results = source, Results.load(source)
     elif source.is_file():
@@ -77,6 +83,31 @@ def report(
     if files["page"] is None:
         console.say("no page and no figures; expected the extra: pip install 'openconductor[plots]'")
     console.say(f"wrote {files['page'] or 'no page'}, {files['report']} and {len(files['figures'])} figures")
+
+
+def show_training(folder: Path, *, as_json: bool) -> None:
+    """Print how a training went: its curve from the beginning to the end, and what the Conductor wrote."""
+    found = training(folder)
+    ends = {"first": range(found.window), "last": range(found.iterations - found.window, found.iterations)}
+    wrote = {name: completions(folder, iterations=iterations) for name, iterations in ends.items()}
+    if as_json:
+        console.show_json({"training": found, "completions": wrote})
+        return
+    console.show(f"{found.iterations} iterations; the first and the last {found.window}:")
+    rows: list[list[str]] = []
+    for name in ("validity", "accuracy", "given_valid", "routing_entropy"):
+        course = getattr(found, name)
+        levels = ("–" if one is None else f"{one.value:.3f}" for one in (course.begin, course.end))
+        rows.append([name.replace("_", " "), *levels])
+    console.show_table(("", "first", "last"), rows)
+    for name, part in wrote.items():
+        reasons = ", ".join(f"{reason} {count}" for reason, count in part.invalid) or "none"
+        console.show(f"Not workflows among the {name} {part.sampled} completions: {reasons}.")
+    for example in wrote["last"].examples:
+        console.show("", f"{example['training']}, problem {example['problem']}, reward {example['reward']}:")
+        console.show(Text(console.printable(str(example["completion"]))))
+        if example["error"]:
+            console.show(Text(console.printable(f"({example['error']})")))
 
 
 def show_sections(parts: Iterable[Section]) -> None:

@@ -8,7 +8,8 @@ another seed gives the same ids to other questions. So what the folders say of t
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import asdict, dataclass
 from decimal import Decimal
@@ -206,6 +207,40 @@ def training(folder: Path) -> Training:
         diversity=diversity(plans),
         patterns=first_patterns(plans),
     )
+
+
+@dataclass(frozen=True, slots=True)
+class Completions:
+    """What a training's journal holds of the completions of some iterations.
+
+    Attributes:
+        sampled: how many.
+        invalid: why those that are not workflows are none, with how often, the most frequent first.
+        examples: the last one right, the last one wrong, and the last one of each reason, as they were kept.
+    """
+
+    sampled: int
+    invalid: tuple[tuple[str, int], ...]
+    examples: tuple[Mapping[str, Any], ...]
+
+
+def completions(folder: Path, *, iterations: range) -> Completions:
+    """What the Conductor wrote in some iterations of the training in ``folder``.
+
+    Raises:
+        JournalError: its journal is not there or cannot be read.
+    """
+    names = {f"iteration {number}" for number in iterations}
+    invalid: Counter[str] = Counter()
+    last: dict[str, Mapping[str, Any]] = {}
+    with JournalReader(folder / JOURNAL) as journal:
+        kept = (outcome.record for outcome in journal.outcomes())
+        of_these = [one for one in kept if str(one.get("training")).partition(",")[0] in names]
+    for one in of_these:
+        reason = one["invalid"]
+        invalid.update([reason] if reason else [])
+        last[reason or {1.0: "right", 0.5: "wrong"}.get(one["reward"], "masked")] = one
+    return Completions(len(of_these), tuple(invalid.most_common()), tuple(last.values()))
 
 
 def _level(values: Sequence[float | None]) -> Estimate | None:

@@ -13,7 +13,7 @@ from openconductor.errors import ConfigError
 if TYPE_CHECKING:
     from openconductor.training.run import train as train
 
-_NEEDED = ("torch", "transformers", "trl", "datasets")
+_NEEDED = ("torch", "transformers", "trl", "datasets", "peft")
 
 
 def __getattr__(name: str) -> object:
