@@ -89,7 +89,7 @@ def over_http(server: Server, tmp_path: Path) -> TrainConfig:
             "pool": str(tmp_path / "pool.toml"),
             "save_every": 1,
             "data": {"task": "gym"},
-            "start": {"prompts": 6, "workflows": 6},
+            "start": {"prompts": 6, "workflows": 6, "validity": 0.0},
             "model": {"base": str(bundled_folder())},
             "prompt": {"template": "compact", "access": "index"},
             "rollout": {"iterations": 3, "questions": 2, "completions": 4, "max_tokens": 72},
