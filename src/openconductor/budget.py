@@ -10,9 +10,10 @@ call's own bill is then lessened by it, so that nothing counts twice.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager, suppress
 from contextvars import ContextVar, Token
+from copy import copy
 from dataclasses import fields
 from decimal import Decimal
 from typing import TYPE_CHECKING, Literal
@@ -43,9 +44,11 @@ class BudgetMeter:
         budget: the limits.
         now: the event loop's time at which the seconds begin.
         parent: the call that this question works for.
+        purse: it pays for many questions, and not for calls that a journal answers: an earlier run has. The budget of
+            a question counts these, so that its end comes where it came before.
     """
 
-    def __init__(self, budget: Budget, *, now: float, parent: PaidCall | None = None) -> None:
+    def __init__(self, budget: Budget, *, now: float, parent: PaidCall | None = None, purse: bool = False) -> None:
         for field in fields(budget):
             value, good = getattr(budget, field.name), False
             with suppress(TypeError, ArithmeticError):  # a text; a Decimal that is not a number cannot be compared
@@ -56,6 +59,7 @@ class BudgetMeter:
         self._budget = budget
         self._started = now
         self._parent = parent
+        self._purse = purse
         self._meters: tuple[BudgetMeter, ...] = (self,) if parent is None else (*parent.meter._meters, self)
         self._used: dict[Limit, Amount] = {"calls": 0, "tokens": 0, "dollars": Decimal(0)}
         self._held: dict[Limit, Amount] = {"tokens": 0, "dollars": Decimal(0)}
@@ -68,21 +72,34 @@ class BudgetMeter:
         """Whether one of these is limited, here or by a budget that pays for this one."""
         return any(getattr(meter._budget, name) is not None for meter in self._meters for name in names)
 
-    async def call(self, most: Usage = _NOTHING) -> PaidCall:
+    async def call(self, most: Usage = _NOTHING, *, known: Callable[[], bool] = lambda: False) -> PaidCall:
         """Count one call, and reserve for it; waits where nothing but what calls in flight hold is in its way.
 
         Args:
             most: the tokens and dollars that the call is known to be able to use.
+            known: whether a journal answers it.
 
         Raises:
             BudgetExceeded: a limit is used up, or what is left is less than ``most``.
         """
-        while crowded := [meter for meter in self._meters if meter._is_crowded(most)]:
+        while True:
+            paying = self._paying(known())  # after each wait anew: the call may have been made meanwhile
+            crowded = [meter for meter in paying._meters if meter._is_crowded(most)]
+            if not crowded:
+                break
             waiter = asyncio.Event()
             crowded[0]._waiters.append((asyncio.get_running_loop(), waiter))
             await waiter.wait()
-        self.count_call(most)
-        return PaidCall(self, most)
+        paying.count_call(most)
+        return PaidCall(paying, most)
+
+    def _paying(self, known: bool) -> BudgetMeter:
+        """The same meter, without the purses above it where the call is known."""
+        if not known:
+            return self
+        other = copy(self)  # what is used and held stays one
+        other._meters = tuple(meter for meter in self._meters if not meter._purse)
+        return other
 
     def count_call(self, most: Usage = _NOTHING) -> None:
         """Count one call, or one more attempt at a call that has its reservation.

@@ -260,7 +260,10 @@ class Stage:
         What the sink raises on the way comes out of here.
         """
         meter, here, step = self.meter, self._context, now.step
-        paid = await meter.call(worker.most(now.messages)) if meter is not None else None
+        paid: PaidCall | None = None
+        if meter is not None:
+            known = partial(worker.knows, now.messages, replace(here, step=step))
+            paid = await meter.call(worker.most(now.messages), known=known)
         on_event = partial(self._hear, now.calls, paid)
         context = CallContext(
             here.episode, here.round, step, 0, here.sample, here.depth, here.deadline, here.origin, on_event

@@ -73,6 +73,7 @@ class Worker:
     tpm: int | None = None
     _chain: Provider = field(init=False, repr=False)
     _circuit: Circuit = field(init=False, repr=False)
+    _journal: CompletionStore | None = field(init=False, repr=False, default=None)
 
     def __post_init__(self) -> None:
         if not isinstance(cast(object, self.name), str) or not self.name.strip():
@@ -172,7 +173,17 @@ class Worker:
 
         A call of a worker that is an orchestrator is replayed as a whole; one that had not ended is made again.
         """
-        return self.wrapped(lambda chain: Replay(chain, journal, self))
+        other = self.wrapped(lambda chain: Replay(chain, journal, self))
+        object.__setattr__(other, "_journal", journal)
+        return other
+
+    def knows(self, messages: Sequence[Message], call: CallContext) -> bool:
+        """Whether a journal answers this call, so that it costs nothing.
+
+        Raises:
+            JournalError: the journal cannot be read.
+        """
+        return self._journal is not None and _find(self._journal, self, messages, self.sampling, call) is not None
 
 
 class CompletionStore(Protocol):
@@ -206,10 +217,8 @@ class Replay:
             JournalError: the journal cannot be read.
             WorkerError: as the worker raises it.
         """
-        from openconductor.journal import call_key
-
         worker = self._worker
-        said = self._journal.find_completion(call_key(worker.name, worker.identity, messages, sampling, call))
+        said = _find(self._journal, worker, messages, sampling, call)
         if said is None:
             return await self._chain.complete(messages, sampling, call=call, on_text=on_text)
         if call.on_event is not None:
@@ -222,6 +231,14 @@ class Replay:
         if on_text is not None and said.text:
             on_text(said.text)
         return said
+
+
+def _find(
+    journal: CompletionStore, worker: Worker, messages: Sequence[Message], sampling: Sampling, call: CallContext
+) -> Completion | None:
+    from openconductor.journal import call_key
+
+    return journal.find_completion(call_key(worker.name, worker.identity, messages, sampling, call))
 
 
 _states: WeakValueDictionary[tuple[object, ...], object] = WeakValueDictionary()

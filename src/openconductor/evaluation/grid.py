@@ -47,7 +47,7 @@ from openconductor.policies import LONG_PATIENCE_S, patient
 from openconductor.reward import grade_answer
 from openconductor.serialisation import plain
 from openconductor.storage import make_folder, write_whole
-from openconductor.types import Budget, Call, Episode, Problem
+from openconductor.types import Budget, Episode, Problem
 
 SETTLING = 3
 """Episodes that may wait for the disk and their graders, for each that asks workers."""
@@ -179,15 +179,9 @@ def _keep(journal: Journal, record: Record) -> None:
 
 def open_purse(budget: Budget, spent: Spending) -> BudgetMeter:
     """What all runs of an evaluation may still spend; what was ``spent`` before counts."""
-    purse = BudgetMeter(budget, now=0.0)
+    purse = BudgetMeter(budget, now=0.0, purse=True)
     purse.add(calls=spent.calls, dollars=spent.usage.dollars)
     return purse
-
-
-def give_back(purse: BudgetMeter | None, call: Call) -> None:
-    """Count a call that a journal answered as not made: it was paid for by an earlier one."""
-    if purse is not None and call.replayed:
-        purse.add(calls=-1, dollars=-call.usage.dollars)
 
 
 class _Run:
@@ -296,10 +290,8 @@ class _Sink:
 
     def __call__(self, event: Event) -> None:
         self._run.journal(event)
-        if isinstance(event, CallEnded):
-            give_back(self._run.purse, event.call)
-            if not event.call.replayed:
-                self._run.spent += Spending(1, event.call.usage)
+        if isinstance(event, CallEnded) and not event.call.replayed:
+            self._run.spent += Spending(1, event.call.usage)
 
     def leave(self) -> None:
         """Give the cell's place to the next one, once."""

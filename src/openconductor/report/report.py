@@ -18,7 +18,7 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any, cast
 
-from openconductor.budget import BudgetMeter, PaidCall
+from openconductor.budget import PaidCall
 from openconductor.errors import ConfigError
 from openconductor.evaluation.counterfactual import (
     Counterfactuals,
@@ -27,13 +27,13 @@ from openconductor.evaluation.counterfactual import (
     pool_replay,
 )
 from openconductor.evaluation.eval_config import CONDUCTOR, GYM
-from openconductor.evaluation.grid import give_back, open_purse
+from openconductor.evaluation.grid import open_purse
 from openconductor.evaluation.headroom import Headroom, headroom
 from openconductor.evaluation.records import JOURNAL, Record, Results, read_folder, sample_number
 from openconductor.evaluation.statistics import Estimate, mean_interval
 from openconductor.evaluation.strategies import Diversity, Pattern, diversity, first_patterns, journaled_plans
 from openconductor.evaluation.systems import load_pool, load_sheets
-from openconductor.events import CallEnded, Event
+from openconductor.events import Event
 from openconductor.journal import Journal, JournalReader
 from openconductor.plots.iterations import read_curve, window_of
 from openconductor.plots.material import Material
@@ -333,7 +333,7 @@ async def replayed(
     named = {id(problem): name for (name, _), problem in problems.items()}
     with JournalReader(folder / JOURNAL) as run, Journal(folder / REPLAYS) as journal:
         purse = None if dollars is None else open_purse(Budget(dollars=dollars), journal.totals().spent)
-        calls, pool = _Replays(journal, run, purse), load_pool(config)
+        calls, pool = _Replays(journal, run), load_pool(config)
         replay = pool_replay(
             pool.replaying(calls),
             lambda problem: sheets[named[id(problem)]].grader,
@@ -365,11 +365,10 @@ def _some(records: tuple[Record, ...], limit: int | None) -> list[Record]:
 
 @dataclass(frozen=True, slots=True)
 class _Replays:
-    """The replays' own journal over the run's, with a purse that gets back what was paid for before."""
+    """The replays' own journal over the run's."""
 
     journal: Journal
     run: JournalReader
-    purse: BudgetMeter | None
     wants_text = False
 
     def find_completion(self, key: str) -> Completion | None:
@@ -378,8 +377,6 @@ class _Replays:
 
     def __call__(self, event: Event) -> None:
         self.journal(event)
-        if isinstance(event, CallEnded):
-            give_back(self.purse, event.call)
 
     async def wait_durable(self) -> None:
         """Wait until all that was heard is on the disk."""

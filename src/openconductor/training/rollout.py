@@ -17,10 +17,9 @@ import torch
 from transformers import GenerationConfig, PreTrainedModel, PreTrainedTokenizerBase
 
 from openconductor.baselines.single import SingleWorker
-from openconductor.budget import BudgetMeter, PaidCall
+from openconductor.budget import PaidCall, check_price
 from openconductor.errors import TrainingStopped, WorkerError, WorkflowError
-from openconductor.evaluation.grid import give_back, open_purse
-from openconductor.events import CallEnded, Event
+from openconductor.evaluation.grid import open_purse
 from openconductor.graders.freeform import FreeFormGrader
 from openconductor.journal import Journal
 from openconductor.pool import WorkerPool
@@ -148,15 +147,16 @@ class Scorer:
         self._pool, self._journal = pool, journal
         limits = Budget(dollars=config.budget.dollars, calls=config.budget.calls)
         self._purse = None if limits == Budget() else open_purse(limits, journal.totals().spent)
-        hearing = _Hearing(journal, self._purse)
+        for _, worker in pool:
+            check_price(self._purse, worker)
         paid = config.pool != "gym"  # the gym's workers cost nothing and answer a repeated call alike
         self._score = RewardFunction(
             pool,
-            _Deciding(_judged(grader, config, pool, hearing), config.reward.undecided == "wrong"),
+            _Deciding(_judged(grader, config, pool, journal), config.reward.undecided == "wrong"),
             prompt=config.prompt.options(),
             max_steps=config.rollout.max_steps,
             grade_timeout_s=config.reward.grade_timeout_s,
-            on_event=hearing if paid else None,
+            on_event=journal if paid else None,
         )
         self._runner = asyncio.Runner()  # one loop for the whole run: connections stay open between iterations
 
@@ -258,24 +258,6 @@ class _Judge:
         if episode.answer is None:
             raise episode.error or WorkerError("the judge gave no answer")
         return Completion(episode.answer)
-
-
-@dataclass(frozen=True, slots=True)
-class _Hearing:
-    """The episodes' sink: the journal, and a purse that gets back what the journal answered."""
-
-    journal: Journal
-    purse: BudgetMeter | None
-    wants_text = False
-
-    def __call__(self, event: Event) -> None:
-        self.journal(event)
-        if isinstance(event, CallEnded):
-            give_back(self.purse, event.call)
-
-    async def wait_durable(self) -> None:
-        """Wait until all that was heard is on the disk."""
-        await self.journal.wait_durable()
 
 
 def is_undecided(one: Scored) -> bool:

@@ -210,6 +210,14 @@ def test_the_budget_of_a_training_stops_it_and_calls_of_the_journal_are_not_paid
     with pytest.raises(BudgetExceeded, match="6 allowed"):
         made.score(sampled[3:], phase="y")
     assert len(calls) == 6
+    assert [one.reward for one in made.score(sampled[:3], phase="x")] == [0.5] * 3, "what was paid needs no more budget"
+    assert len(calls) == 6
+
+
+def test_a_worker_without_a_price_is_refused_under_a_budget_of_dollars_before_anything_is_asked(tmp_path: Path) -> None:
+    pool = oc.WorkerPool([oc.Worker(judge, name="one")])
+    with Journal(tmp_path / "journal.sqlite") as journal, pytest.raises(ConfigError, match="'one' has no price"):
+        Scorer(TrainConfig.model_validate({"budget": {"dollars": 1}}), pool, FreeFormGrader(), journal)
 
 
 def test_every_completion_stands_in_the_journal_with_why_it_is_no_workflow(
