@@ -134,7 +134,6 @@ def load_model(
     """
     try:
         loaded = AutoModelForCausalLM.from_pretrained(name, dtype=dtype, output_loading_info=True)
-        tokenizer = _tokenizer_class(name).from_pretrained(name)
     except (OSError, ValueError, KeyError, RuntimeError) as error:
         raise _not_loaded(name, error) from error
     model, found = cast("tuple[PreTrainedModel, dict[str, object]]", loaded)
@@ -142,14 +141,28 @@ def load_model(
     checked = found if is_conductor(str(name)) else {key: found[key] for key in ("missing_keys", "mismatched_keys")}
     if wrong := {what.replace("_", " "): keys for what, keys in checked.items() if keys}:
         raise ConfigError(f"checkpoint {name}: got {wrong} in its weights, expected none")
-    if not tokenizer.chat_template:
-        raise ConfigError(f"model {name}: its tokenizer has no chat template, expected an instruction-tuned model")
-    if tokenizer.pad_token_id is None:
-        tokenizer.pad_token = tokenizer.eos_token
+    tokenizer = load_tokenizer(name)
     model.generation_config = GenerationConfig(
         eos_token_id=sorted(_declared_ends(model) | {tokenizer.eos_token_id}), pad_token_id=tokenizer.pad_token_id
     )
     return model, tokenizer
+
+
+def load_tokenizer(name: str | Path) -> PreTrainedTokenizerBase:
+    """Load the tokenizer of a Conductor or a base model.
+
+    Raises:
+        ConfigError: it cannot be loaded, or has no chat template.
+    """
+    try:
+        tokenizer = cast("PreTrainedTokenizerBase", _tokenizer_class(name).from_pretrained(name))
+    except (OSError, ValueError, KeyError, RuntimeError) as error:
+        raise _not_loaded(name, error) from error
+    if not tokenizer.chat_template:
+        raise ConfigError(f"model {name}: its tokenizer has no chat template, expected an instruction-tuned model")
+    if tokenizer.pad_token_id is None:
+        tokenizer.pad_token = tokenizer.eos_token
+    return tokenizer
 
 
 def end_ids(model: PreTrainedModel) -> frozenset[int]:

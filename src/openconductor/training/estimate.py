@@ -11,18 +11,19 @@ from dataclasses import dataclass
 from decimal import Decimal
 from pathlib import Path
 from statistics import fmean
-from typing import Any, cast
+from typing import Any
 
 import torch
-from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer, PreTrainedTokenizerBase
+from transformers import AutoConfig, AutoModelForCausalLM
 
 from openconductor.errors import ConfigError
 from openconductor.gym.workers import gym_pool
 from openconductor.pool import WorkerPool
-from openconductor.training.checkpoint import check_base
+from openconductor.training.checkpoint import check_base, load_tokenizer
 from openconductor.training.examples import held_out_problems, load_questions, training_problems
 from openconductor.training.grpo import grpo_arguments
 from openconductor.training.rollout import write_prompt
+from openconductor.training.run import quiet_libraries
 from openconductor.training.train_config import TrainConfig
 from openconductor.types import Usage
 
@@ -66,6 +67,7 @@ class TrainingNeeds:
     missing_keys: tuple[str, ...]
 
 
+@quiet_libraries()
 def estimate(config: TrainConfig) -> TrainingNeeds:
     """Check a recipe whole and estimate what it needs; nothing is written, paid for or loaded but the tokenizer.
 
@@ -82,7 +84,7 @@ def estimate(config: TrainConfig) -> TrainingNeeds:
     described = AutoConfig.from_pretrained(config.model.base).get_text_config()
     with torch.device("meta"):
         model = AutoModelForCausalLM.from_config(described)
-    tokenizer = cast("PreTrainedTokenizerBase", AutoTokenizer.from_pretrained(config.model.base))
+    tokenizer = load_tokenizer(config.model.base)
     problems = training_problems(config, questions)
     prompts = [write_prompt(tokenizer, problem.question, config, pool) for problem in problems[:_READ]]
     prompt = fmean(len(tokenizer.encode(text, add_special_tokens=False)) for text in prompts)
@@ -123,10 +125,10 @@ def _adapted(model: Any, config: TrainConfig) -> int:
 def _memory(
     config: TrainConfig, shape: Any, parameters: int, learnt: int, prompt: float, cards: int
 ) -> dict[str, float]:
-    """GiB a card: weights, gradients and Adam in float32 (frozen weights in bfloat16), activations, and sampling."""
+    """GiB a card: weights, gradients and Adam in float32 (of frozen ones the weights), activations, and sampling."""
     length = prompt + config.rollout.max_tokens
     frozen = parameters - learnt if config.model.lora_rank else 0
-    states = (16 * learnt + 2 * frozen) / cards
+    states = (16 * learnt + 4 * frozen) / cards
     layers, hidden = int(shape.num_hidden_layers), int(shape.hidden_size)
     kept = 2 * hidden * layers if config.optim.checkpointing else 34 * hidden * layers
     micro = min(config.optim.micro_batch, config.rollout.questions * config.rollout.completions // cards or 1)
@@ -135,7 +137,9 @@ def _memory(
     units = int(getattr(shape, "head_dim", None) or hidden // int(shape.num_attention_heads))
     rows = min(config.rollout.sample_batch, config.rollout.questions * config.rollout.completions // cards or 1)
     cache = rows * length * 2 * 2 * layers * heads * units
-    sampling = cache + (2 * parameters if cards > 1 else 0)  # where they are sharded, the weights are gathered
+    engine = config.rollout.engine  # sharded weights are gathered to sample, and vLLM has a copy of its own
+    copied = 2 * parameters if cards > 1 or engine == "vllm" else 0
+    sampling = 0 if engine == "vllm_server" else cache + copied
     return {
         "weights, gradients, Adam": states / GIB,
         "activations": activations / GIB,
