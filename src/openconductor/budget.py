@@ -165,6 +165,7 @@ class BudgetMeter:
             used = f"{asyncio.get_running_loop().time() - self._started:.3f}"
         allowed: object = getattr(self._budget, limit)
         whose = "the question's budget" if allowed is not None else "the budget of the question above"
+        whose = "the run's budget" if self._purse else whose
         message = f"{whose} is spent: {used} {limit[:-1] if used == 1 else limit} used"
         message += f", {allowed} allowed" if allowed is not None else ""
         message += f"; the next call may use {wanted} {limit}" if wanted else ""

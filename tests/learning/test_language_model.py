@@ -102,6 +102,27 @@ def test_a_base_that_is_not_there_leaves_no_folder(tmp_path: Path) -> None:
     assert not (tmp_path / "run").exists()
 
 
+def test_what_samples_and_what_tracks_must_be_there_before_anything_is_written(qwen: Path, tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"rollout\.engine: vllm not installed"):
+        train(recipe(qwen, rollout={"engine": "vllm"}), tmp_path / "run")
+    assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.slow
+def test_adapters_that_were_cut_off_resume_to_the_same_weights(qwen: Path, tmp_path: Path) -> None:
+    cold = {"steps": 4, "batch": 4, "learning_rate": 1e-2}
+    config = recipe(
+        qwen, model={"lora_rank": 2}, cold_start=cold, save_every=1, optim={"learning_rate": 1e-3, "kl": 0.1}
+    )
+    train(config, tmp_path / "run")
+    weights = tmp_path / "run" / "conductor" / "model.safetensors"
+    before = weights.read_bytes()
+    for name in ("results.json", "conductor", "checkpoints/checkpoint-3"):
+        (tmp_path / "run" / name).rename(tmp_path / Path(name).name)
+    train(config, tmp_path / "run", resume=True)
+    assert weights.read_bytes() == before
+
+
 def test_a_finished_run_is_not_repeated_and_its_start_is_measured_once(
     qwen: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -244,11 +265,17 @@ def test_a_run_of_two_processes_ends_whole_and_one_that_was_cut_resumes_with_one
     from openconductor.training.train_config import dump_train_config
 
     recipe_file = tmp_path / "recipe.toml"
-    config = recipe(qwen, save_every=1, optim={"micro_batch": 4, "bf16": False})
+    config = recipe(
+        qwen,
+        save_every=1,
+        cold_start={"steps": 2, "batch": 4, "micro_batch": 4},
+        rollout={"questions": 4, "rounds": 2, "offered": [2, 3]},
+        optim={"micro_batch": 4, "bf16": False},
+    )
     recipe_file.write_text(dump_train_config(config), "utf-8")
     launch(2, "-m", "openconductor", "train", str(recipe_file), "--out", str(tmp_path / "run"))
     curve = [json.loads(line) for line in (tmp_path / "run" / "curves.jsonl").read_text("utf-8").splitlines()]
-    assert [(record["iteration"], record["rollouts"]) for record in curve] == [(0, 8), (1, 8), (2, 8)]
+    assert [(record["iteration"], record["rollouts"]) for record in curve] == [(0, 16), (1, 16), (2, 16)]
     for name in ("results.json", "conductor", "checkpoints/checkpoint-3"):  # as if it had been killed in its third
         path = tmp_path / "run" / name
         path.unlink() if path.is_file() else path.rename(tmp_path / path.name)

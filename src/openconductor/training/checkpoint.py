@@ -213,15 +213,21 @@ def whole_weights(trainer: Trainer) -> tuple[PreTrainedModel, dict[str, torch.Te
     Every process must call it; only the first gets all weights.
     """
     accelerator = trainer.accelerator
-    state = cast("dict[str, torch.Tensor]", accelerator.get_state_dict(trainer.model))
+    sharded = cast("Any", trainer).deepspeed or trainer.model  # DeepSpeed's engine alone can gather its weights
+    state = cast("dict[str, torch.Tensor]", accelerator.get_state_dict(sharded))
     model = cast("Any", accelerator.unwrap_model(trainer.model))
-    if not hasattr(model, "merge_and_unload"):
+    if not hasattr(model, "merge_and_unload") or not accelerator.is_main_process:
         return model, state
-    if accelerator.is_main_process:
-        model.load_state_dict(state)
-        model = model.merge_and_unload()
-        state = model.state_dict()
-    return model, state
+    from peft import get_peft_model
+
+    # Merged in a model of its own: the trainer's may be spread over processes.
+    base = cast("PreTrainedModel", model.get_base_model())
+    plain = cast("PreTrainedModel", AutoModelForCausalLM.from_config(base.config, dtype=torch.float32))
+    plain.generation_config = base.generation_config
+    adapted = cast("Any", get_peft_model(plain, model.peft_config["default"]))
+    adapted.load_state_dict(state)
+    merged = cast("PreTrainedModel", adapted.merge_and_unload())
+    return merged, merged.state_dict()
 
 
 # ── folders ──────────────────────────────────────────────────────────────────────────────────────────────────────────

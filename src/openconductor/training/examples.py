@@ -10,6 +10,7 @@ from __future__ import annotations
 import random
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import zip_longest
 from pathlib import Path
 
 from openconductor.errors import TaskError
@@ -110,13 +111,14 @@ def training_problems(config: TrainConfig, questions: Questions, *, after: int =
 
 
 def held_out_problems(config: TrainConfig, questions: Questions) -> list[Problem]:
-    """``held_out.questions`` problems that no training sees, an equal share of each task; all where there are fewer."""
+    """``held_out.questions`` problems that no training sees, the tasks in turn; all where there are fewer."""
     count, tasks = config.held_out.questions, questions.held_out
     if not tasks:
         return [question.problem() for question in draw_questions("test", count, seed=HELD_OUT_SEED)]
     split, share = config.held_out.split, -(-count // len(tasks))
     chosen = [_shuffled(config, problems, split, min(share, len(problems))) for problems in tasks]
-    return [problem for problems in chosen for problem in problems][:count]
+    in_turn = zip_longest(*chosen)  # so that the first few, too, are an equal share of each
+    return [problem for several in in_turn for problem in several if problem is not None][:count]
 
 
 def _shuffled(config: TrainConfig, problems: Sequence[Problem], split: str, count: int) -> list[Problem]:

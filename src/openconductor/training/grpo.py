@@ -21,7 +21,7 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase
 from transformers.trainer_callback import PrinterCallback
 from trl import GRPOConfig, GRPOTrainer
 
-from openconductor.errors import ConfigError
+from openconductor.errors import ConfigError, TrainingStopped
 from openconductor.reward import Scored
 from openconductor.training.checkpoint import WholeCheckpoints, adapters, end_ids
 from openconductor.training.curves import Curve, measure
@@ -89,7 +89,7 @@ def grpo_arguments(config: TrainConfig, folder: Path, *, cpu: bool, processes: i
         save_steps=config.save_every,
         save_total_limit=2,
         logging_steps=1,
-        report_to=list(config.trackers) or [],
+        report_to=list(config.trackers),
         disable_tqdm=True,
     )
 
@@ -194,19 +194,19 @@ class ConductorTrainer(WholeCheckpoints, GRPOTrainer):
         return super().training_step(*args, **options)
 
     def on_first(self, what: Any) -> Any:
-        """What a function returns in the first process, in every process; an error there is raised in each."""
-        box: list[Any] = [None]
+        """What a function returns in the first process, in every process; an error there stops the others, too."""
+        if self.accelerator.num_processes == 1:
+            return what()
+        box: list[Any] = [None, ""]
         if self.accelerator.is_main_process:
             try:
-                box = [what()]
-            except BaseException as error:
-                if self.accelerator.num_processes > 1:
-                    broadcast_object_list([error])
+                box[0] = what()
+            except BaseException as error:  # its words go round: not every error can be pickled
+                broadcast_object_list([None, f"{type(error).__name__}: {error}"])
                 raise
-        if self.accelerator.num_processes > 1:
-            broadcast_object_list(box)
-        if isinstance(box[0], BaseException):
-            raise box[0]
+        broadcast_object_list(box)
+        if box[1]:
+            raise TrainingStopped(f"the first process stopped: {box[1]}")
         return box[0]
 
     def gathered(self, local: list[T]) -> list[T]:
@@ -298,15 +298,17 @@ def _two_rounds(prompts: list[Any], trainer: GRPOTrainer) -> dict[str, Any]:
     asked = trainer._tokenize_prompts([prompts[place] for place in first])[0]
     said = trainer._generate_single_turn(asked, None, {}, group)
     start = trainer.accelerator.process_index * len(first)
-    everything = trainer.gathered(trainer.sampled([rows[place] for place in first], said[0], start))
-    trainer.first = trainer.on_first(lambda: trainer.rewards.score(everything, trainer.iteration, phase=", round 0"))
-    played = _rounds(trainer.first)[start : start + len(first)]
-    again = [
-        render_chat(
-            trainer.rewards.problems[rows[place]["problem"]].question, trainer.config, rows[place]["offered"], one
-        )
-        for place, one in zip(first, played, strict=True)
-    ]
+    mine = trainer.sampled([rows[place] for place in first], said[0], start)
+    everything = trainer.gathered(list(zip(mine, [rows[place]["offered"] for place in first], strict=True)))
+
+    def play() -> list[list[dict[str, str]]]:
+        trainer.first = trainer.rewards.score([one for one, _ in everything], trainer.iteration, phase=", round 0")
+        return [
+            render_chat(one.problem.question, trainer.config, offered, played)
+            for (one, offered), played in zip(everything, _rounds(trainer.first), strict=True)
+        ]
+
+    again = trainer.on_first(play)[start : start + len(first)]
     asked_again = trainer._tokenize_prompts(again)[0]
     said_again = trainer._generate_single_turn(asked_again, None, {}, 1)
 

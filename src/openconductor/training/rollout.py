@@ -204,7 +204,7 @@ def check_masked(scored: Sequence[Scored]) -> None:
         reasons[why] = reasons.get(why, 0) + 1
     most = max(reasons, key=lambda why: reasons[why])
     raise TrainingStopped(
-        f"{len(masked)} of {len(scored)} rewards of an iteration are masked, expected at most {MASKED:.0%}; the most "
+        f"{len(masked)} of {len(scored)} rewards are masked, expected at most {MASKED:.0%}; the most "
         f"frequent reason ({reasons[most]} times): {most}. Mend it, then go on with --resume"
     )
 

@@ -22,6 +22,7 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from datetime import timedelta
 from importlib.metadata import distributions
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Literal, cast
 
@@ -54,7 +55,7 @@ from openconductor.training.checkpoint import (
 from openconductor.training.curves import Curve, Record, keep_quiet, measure, model_card
 from openconductor.training.examples import Setup, held_out_problems, load_questions, training_problems
 from openconductor.training.grpo import PATIENCE_S, Rewards, run_grpo
-from openconductor.training.rollout import Sampled, Scorer, complete, write_prompt
+from openconductor.training.rollout import Sampled, Scorer, check_masked, complete, write_prompt
 from openconductor.training.supervised import cold_start, widen
 from openconductor.training.train_config import TrainConfig, differences, dump_train_config, load_train_config
 from openconductor.types import Completion
@@ -82,7 +83,8 @@ def train(
     Raises:
         ConfigError: the folder is in use, its run has another recipe, or there is no such base model.
         TaskError: data are absent, or a question is both learnt from and held out.
-        TrainingStopped: the model writes too few valid workflows to begin with, or too many rewards are masked.
+        TrainingStopped: the model writes too few valid workflows to begin with, or too many rewards are masked, of an
+            iteration or of a measurement.
         BudgetExceeded: the training's budget is spent; a larger one resumes it.
         JournalError: the disk failed; what was written before stays.
     """
@@ -94,6 +96,7 @@ def train(
     if tiny:
         torch.set_num_threads(1)  # a tiny model is up to four times slower on several threads
     with quiet_libraries(bars=not tiny), ExitStack() as opened:  # a large model may have to be downloaded
+        _check_installed(config)
         if config.model.base:
             check_base(config.model.base)
         if state.is_main_process and (changed := _open_folder(config, folder, resume=resume)):
@@ -143,6 +146,17 @@ def _run(setup: Setup, state: PartialState) -> None:
     write_whole(folder / "results.json", json.dumps(results, indent=2) + "\n")
 
 
+def _check_installed(config: TrainConfig) -> None:
+    """Make sure that what samples and what tracks is there, before anything is written, learnt or paid for."""
+    wanted = {
+        "rollout.engine": ("vllm",) if config.rollout.engine != "transformers" else (),
+        "trackers": config.trackers,
+    }
+    for key, packages in wanted.items():
+        if missing := [package for package in packages if find_spec(package) is None]:
+            raise ConfigError(f"{key}: {', '.join(missing)} not installed; pip install {' '.join(missing)}")
+
+
 @contextmanager
 def quiet_libraries(*, bars: bool = False) -> Generator[None]:
     """Keep out of a training's lines what its libraries say to their developers: FutureWarnings, and bars unless asked.
@@ -179,10 +193,13 @@ def _open_folder(config: TrainConfig, folder: Path, *, resume: bool) -> str:
         return ""
     if not resume:
         raise ConfigError(f"run folder {folder}: holds a run already; resume it, or choose another folder")
-    if changed := differences(load_train_config(stored), config):
+    before = load_train_config(stored)
+    if changed := differences(before.model_copy(update={"budget": config.budget}), config):
         raise ConfigError(
             f"run folder {folder}: its run has another recipe (config.toml: {changed}), expected the same"
         )
+    if before != config:  # a budget alone may be another one: a larger one resumes what the smaller one ended
+        write_whole(stored, dump_train_config(config))
     begun, now = json.loads(environment.read_text(encoding="utf-8")), _environment()
     latest = begun.get("resumed", [begun])[-1]
     if not (changed := ", ".join(name for name in now if latest.get(name) != now[name])):
@@ -226,6 +243,7 @@ def _starting_point(setup: Setup, state: PartialState) -> tuple[PreTrainedModel,
             model = build_model(config.model, tokenizer, seed=config.seed)
         trainer = cold_start(model, tokenizer, setup, setup.folder / "cold_start_checkpoints")
         _save(trainer, tokenizer, setup, folder, state)
+        shutil.rmtree(setup.folder / "cold_start_checkpoints", ignore_errors=True)
     return load_model(folder)  # from the folder, where TRL finds the reference model of a KL term
 
 
@@ -252,6 +270,7 @@ def _learn(setup: Setup, model: PreTrainedModel, tokenizer: PreTrainedTokenizerB
             setup.say("the second act: the plans are varied")
             trainer = widen(model, tokenizer, setup, folder / "widen_checkpoints") or trainer
             _save(trainer, tokenizer, setup, widened, state)
+            shutil.rmtree(folder / "widen_checkpoints", ignore_errors=True)
         model, tokenizer = load_model(widened)
         second = config.model_copy(
             update={
@@ -325,6 +344,7 @@ def _measure_start(setup: Setup, model: PreTrainedModel, tokenizer: PreTrainedTo
     ][: settings.workflows]
     assert setup.scorer is not None
     scored = setup.scorer.score(sampled, phase="start")
+    check_masked(scored)
     record = measure([one.problem for one in sampled], scored, setup.pool)
     record["format"] = {"prompts": count, "validity": validity}
     write_whole(path, json.dumps(record, indent=2) + "\n")
@@ -352,6 +372,7 @@ def _measure(
     sampled = [Sampled(problem, said, 0) for problem, said in zip(problems, completions, strict=True)]
     assert setup.scorer is not None
     scored = setup.scorer.score(sampled, phase="greedy" if temperature is None else "sampled")
+    check_masked(scored)
     return measure(problems, scored, setup.pool)
 
 

@@ -8,13 +8,13 @@ teach the form and nothing else.
 from __future__ import annotations
 
 import random
-import shutil
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, cast
 
 import torch
+from accelerate import PartialState
 from torch.utils.data import Dataset
 from transformers import (
     PreTrainedModel,
@@ -27,7 +27,7 @@ from transformers import (
 )
 from transformers.trainer_callback import PrinterCallback
 
-from openconductor.errors import WorkflowError
+from openconductor.errors import ConfigError, WorkflowError
 from openconductor.gym.questions import KINDS, draw_question
 from openconductor.gym.sampling import random_workflow, write_thought
 from openconductor.gym.world import COMPARE
@@ -133,9 +133,7 @@ def widen(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, setup: Set
     if not rows:
         setup.say("the second act: none of the Conductor's own plans can be read, so nothing is varied")
         return None
-    fewer = settings.model_copy(
-        update={"steps": min(settings.steps, -(-len(rows) // settings.batch)), "batch": min(settings.batch, len(rows))}
-    )
+    fewer = settings.model_copy(update={"steps": min(settings.steps, -(-len(rows) // settings.batch))})
     return imitate(model, tokenizer, lambda index: rows[index % len(rows)], setup, fewer, folder, warmup=0)
 
 
@@ -198,9 +196,18 @@ def imitate(
     warmup: int,
     on_step: Callable[[int, float], None] | None = None,
 ) -> Trainer:
-    """``settings.steps`` steps of supervised learning on the completions of rows 0, 1, …; resumes in the folder."""
-    config, cpu = setup.config, not torch.cuda.is_available()
-    micro = min(settings.micro_batch, settings.batch)
+    """``settings.steps`` steps of supervised learning on the completions of rows 0, 1, …; resumes in the folder.
+
+    Raises:
+        ConfigError: a batch cannot be shared out evenly among the processes.
+    """
+    config, cpu, processes = setup.config, not torch.cuda.is_available(), PartialState().num_processes
+    micro = min(settings.micro_batch, max(1, settings.batch // processes))
+    if settings.batch % (micro * processes):
+        raise ConfigError(
+            f"supervised learning: got a batch of {settings.batch} over {processes} processes with micro_batch "
+            f"{settings.micro_batch}, expected a whole number of micro batches in each process"
+        )
     trainer = WholeCheckpoints(
         model=with_adapters(model, config.model),
         args=TrainingArguments(
@@ -209,7 +216,7 @@ def imitate(
             data_seed=config.seed,
             max_steps=settings.steps,
             per_device_train_batch_size=micro,
-            gradient_accumulation_steps=settings.batch // micro,
+            gradient_accumulation_steps=settings.batch // (micro * processes),
             learning_rate=settings.learning_rate,
             lr_scheduler_type="linear",
             warmup_steps=warmup,
@@ -222,7 +229,7 @@ def imitate(
             dataloader_pin_memory=not cpu,
             remove_unused_columns=False,
             save_steps=config.save_every,
-            save_total_limit=1,
+            save_total_limit=2,  # one counts until the next is whole
             logging_steps=1,
             report_to=[],
             disable_tqdm=True,
@@ -234,7 +241,6 @@ def imitate(
     trainer.remove_callback(PrinterCallback)
     checkpoint, _ = last_checkpoint(folder)
     trainer.train(resume_from_checkpoint=None if checkpoint is None else str(checkpoint))
-    shutil.rmtree(folder, ignore_errors=True)
     return trainer
 
 

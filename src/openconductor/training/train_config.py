@@ -288,6 +288,7 @@ class TrainConfig(_Section):
             ("cold_start.steps", "more without model.base: a fresh model writes nothing", fresh and not cold.steps),
             ("cold_start.micro_batch", f"a divisor of {cold.batch}", cold.batch % min(cold.batch, cold.micro_batch)),
             ("widen.steps", f"0 with task {data.task!r}: only the gym has a second act", widened and not learnt_gym),
+            ("widen.steps", "0 with model.lora_rank", widened and model.lora_rank),
             (
                 "held_out.task",
                 f"the gym for both, beside data.task {data.task!r}",

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+import pickle
+from collections.abc import Callable, Iterator, Sequence
 from decimal import Decimal
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -15,9 +17,10 @@ from openconductor.gym.workers import gym_pool
 from openconductor.journal import Journal
 from openconductor.protocols import Grader
 from openconductor.reward import Scored
+from openconductor.training import grpo, run
 from openconductor.training.curves import Curve
 from openconductor.training.examples import Questions, Setup
-from openconductor.training.grpo import Rewards, grpo_arguments, rows_of
+from openconductor.training.grpo import ConductorTrainer, Rewards, grpo_arguments, rows_of
 from openconductor.training.rollout import Sampled, Scorer, check_masked
 from openconductor.training.train_config import TrainConfig, load_train_config
 from openconductor.types import Completion, Episode, Grade, Problem, Usage
@@ -130,6 +133,36 @@ def test_an_iteration_that_is_mostly_masked_stops_the_run_and_says_why() -> None
     check_masked([scored_as(1.0)] * 8 + [scored_as(None)] * 2)
     with pytest.raises(TrainingStopped, match=r"3 of 10 rewards .* reason \(3 times\): no verdict within 60 s"):
         check_masked([scored_as(1.0)] * 7 + [scored_as(None, "no verdict within 60 s")] * 3)
+
+
+def test_a_start_that_could_not_be_measured_is_not_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    class Away:
+        def score(self, sampled: Sequence[Sampled], *, phase: str) -> list[Scored]:
+            return [scored_as(None, "no connection")] * len(sampled)
+
+    monkeypatch.setattr(run, "write_prompt", lambda *_: "")
+    monkeypatch.setattr(run, "complete", lambda _model, _tokenizer, prompts, **_: [Completion(PLAN)] * len(prompts))
+    with pytest.raises(TrainingStopped, match=r"64 of 64 rewards are masked.*no connection"):
+        run._measure_start(setup_of(tmp_path, Away()), None, None)  # type: ignore[arg-type]
+    assert not (tmp_path / "start.json").exists()
+
+
+def test_what_stops_the_first_process_stops_the_others_in_words(monkeypatch: pytest.MonkeyPatch) -> None:
+    sent: list[object] = []
+    monkeypatch.setattr(grpo, "broadcast_object_list", sent.append)
+    first = SimpleNamespace(accelerator=SimpleNamespace(num_processes=2, is_main_process=True))
+
+    def spend() -> None:
+        raise BudgetExceeded("6 calls used", limit="calls")
+
+    with pytest.raises(BudgetExceeded):
+        ConductorTrainer.on_first(first, spend)  # type: ignore[arg-type]
+    (told,) = sent
+    over = pickle.loads(pickle.dumps(told))
+    monkeypatch.setattr(grpo, "broadcast_object_list", lambda box: box.__setitem__(slice(None), over))
+    other = SimpleNamespace(accelerator=SimpleNamespace(num_processes=2, is_main_process=False))
+    with pytest.raises(TrainingStopped, match="the first process stopped: BudgetExceeded: 6 calls used"):
+        ConductorTrainer.on_first(other, spend)  # type: ignore[arg-type]
 
 
 @pytest.fixture
