@@ -264,9 +264,9 @@ class Stage:
         if meter is not None:
             known = partial(worker.knows, now.messages, replace(here, step=step))
             paid = await meter.call(worker.most(now.messages), known=known)
-        on_event = partial(self._hear, now.calls, paid)
+        told = partial(self._hear, now.calls, paid)
         context = CallContext(
-            here.episode, here.round, step, 0, here.sample, here.depth, here.deadline, here.origin, on_event
+            here.episode, here.round, step, 0, here.sample, here.depth, here.deadline, here.origin, told, now.subtask
         )
         on_text = None
         try:

@@ -107,6 +107,7 @@ class Asking:
         worker: the ordinal of the worker that was asked last.
         begun: seconds since the episode began; None before anything was sent.
         calls: every attempt.
+        subtask: the step's own; None is planning.
     """
 
     messages: tuple[Message, ...]
@@ -114,6 +115,7 @@ class Asking:
     worker: int | None = None
     begun: float | None = None
     calls: list[Call] = field(default_factory=list[Call])
+    subtask: str | None = None
 
 
 class Execution:
@@ -166,8 +168,10 @@ class Execution:
 
     async def _run_step(self, index: int) -> list[int]:
         """Run one step; returns the steps that waited for nothing but it, and raises its failure once that is kept."""
-        stage, own = self._stage, self._workflow.steps[index].worker
-        now = Asking(step_context(self._workflow, index, self._opening, self._responses, self._previous), index, own)
+        stage, step = self._stage, self._workflow.steps[index]
+        own = step.worker
+        context = step_context(self._workflow, index, self._opening, self._responses, self._previous)
+        now = Asking(context, index, own, subtask=step.subtask)
         failure: OpenConductorError | None = None
         for now.worker in self._candidates(own) if stage.fallback else (own,):
             others = stage.fallback and any(one.healthy for ordinal, one in stage.pool if ordinal != now.worker)

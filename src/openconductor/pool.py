@@ -117,7 +117,7 @@ class WorkerPool:
         return f"WorkerPool({', '.join(f'{ordinal}: {worker.name}' for ordinal, worker in self)})"
 
 
-_PROVIDER_KEYS = ("base_url", "api_key_env", "command", "url", "env", "argument", "device", "dtype")
+_PROVIDER_KEYS = ("base_url", "api_key_env", "command", "url", "env", "argument", "send", "device", "dtype")
 
 
 # ── the pool file ────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -125,9 +125,9 @@ _PROVIDER_KEYS = ("base_url", "api_key_env", "command", "url", "env", "argument"
 class WorkerTable:
     """One ``[[worker]]`` of a pool file; ``body`` is sent as it is (reasoning effort, thinking budget).
 
-    ``base_url`` and ``api_key_env`` are for models behind HTTP; ``command``, ``url``, ``env`` and ``argument`` for the
-    tools of an MCP server; ``device`` and ``dtype`` for models that run here. One that a provider does not take is
-    refused.
+    ``base_url`` and ``api_key_env`` are for models behind HTTP; ``command``, ``url``, ``env``, ``argument`` and
+    ``send`` for the tools of an MCP server; ``device`` and ``dtype`` for models that run here. One that a provider does
+    not take is refused.
     """
 
     name: str
@@ -150,6 +150,7 @@ class WorkerTable:
     url: str | None = None
     env: tuple[str, ...] | None = None
     argument: str | None = None
+    send: str | None = None
     device: str | None = None
     dtype: str | None = None
 

@@ -20,13 +20,13 @@ MARK = "[key]"
 """What is in the place of a secret."""
 
 _NAMES = re.compile("KEY|TOKEN|SECRET|PASSWORD", re.IGNORECASE)
-_SHORTEST = 8  # characters; a shorter value is a word
+SHORTEST = 8  # characters; a shorter value is a word
 
 
 def secrets_of_environment() -> frozenset[str]:
     """The values of 8 characters or more of the variables whose names say KEY, TOKEN, SECRET or PASSWORD."""
     values = (os.environ.get(name, "").strip() for name in os.environ if _NAMES.search(name))
-    return frozenset(value for value in values if len(value) >= _SHORTEST)
+    return frozenset(value for value in values if len(value) >= SHORTEST)
 
 
 def forms(secret: str) -> Iterator[str]:

@@ -35,6 +35,7 @@ class CallContext:
         deadline: the event loop's time by which the call must have ended; None is no limit.
         origin: the event loop's time at which the episode began.
         on_event: gets each attempt, as CallEnded.
+        subtask: the step's own subtask, which is in its messages too; None for the Conductor's own call.
     """
 
     episode: str = ""
@@ -46,6 +47,7 @@ class CallContext:
     deadline: float | None = None
     origin: float = 0.0
     on_event: OnEvent | None = None
+    subtask: str | None = None
 
 
 @runtime_checkable

@@ -196,6 +196,20 @@ def test_ask_goes_through_a_pool_file_and_a_worker_of_it_as_the_conductor(run, t
     assert "--conductor provider:model" in ran.err
 
 
+def test_without_a_terminal_each_fallback_is_one_line_with_who_failed_why_and_who_took_over(run, tmp_path) -> None:
+    pool = tmp_path / "pool.toml"
+    refused = says({"error": {"message": "no such model"}}, status=400)
+    with serving(plans(Workflow((Step(1, "Say it."),))), refused, says(completion("forty-two"))) as server:
+        workers = [(it, server.url) for it in ("boss", "hand", "other")]
+        pool.write_text(
+            "\n".join(f'[[worker]]\nname = "{it}"\nmodel = "{it}"\nbase_url = "{url}"\n' for it, url in workers)
+        )
+        ran = run("ask", "What is 6 * 7?", "--pool", str(pool), "--conductor", "worker:boss")
+    assert (ran.code, ran.out) == (0, "forty-two\n")
+    why = f"rejected: hand at {server.url}: status 400: no such model"
+    assert ran.err == f"step 0: hand failed ({why}); other takes over\n"
+
+
 def test_a_completion_that_is_no_workflow_fails_with_its_reason(run) -> None:
     with serving(says(completion("I would rather not.")), says(completion("No."))) as server:
         shown = run("ask", QUESTION, *scripted(server))
@@ -393,15 +407,21 @@ def test_a_full_disk_behind_stdout_is_one_message() -> None:
     assert err.startswith(b"error: ") and b"Traceback" not in err
 
 
-def test_an_interrupt_ends_quietly_with_130() -> None:
+@pytest.mark.parametrize("journal", [(), ("--journal", "kept.sqlite")], ids=["not kept", "kept"])
+def test_an_interrupted_ask_says_what_was_spent_and_how_to_go_on_and_ends_with_130(tmp_path, journal) -> None:
     with serving(hangs()) as server:
-        command = process("ask", QUESTION, *scripted(server), stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+        pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "cwd": tmp_path}
+        command = process("ask", QUESTION, *scripted(server), *journal, **pipes)
         deadline = time.monotonic() + 60
         while not server.bodies and time.monotonic() < deadline:
             time.sleep(0.02)
         command.send_signal(signal.SIGINT)
         out, err = command.communicate(timeout=60)
-    assert (command.returncode, out, err) == (130, b"", b"")
+    assert (command.returncode, out) == (130, b"")
+    spent, go_on = err.decode().splitlines()
+    assert spent.startswith("interrupted: 1 call until now, price unknown")
+    assert go_on.startswith("go on with: the same command")
+    assert ("not paid for again" in spent, "--journal FILE" in go_on) == (bool(journal), not journal)
 
 
 def in_a_terminal(*arguments: str, env: dict[str, str]) -> tuple[int, str]:

@@ -13,7 +13,8 @@ from pathlib import Path
 import pytest
 
 sys.path.insert(0, str(Path(__file__).parent))
-from test_cli import in_a_terminal
+from chat_server import completion, says
+from test_cli import in_a_terminal, serving
 
 from openconductor.graders.exact import ExactGrader
 from openconductor.types import Grade
@@ -44,7 +45,23 @@ def test_the_table_goes_to_stdout_and_all_else_to_stderr(run, tmp_path: Path) ->
     ran = run(*SOME, "--out", str(tmp_path / "run"))
     assert ran.code == 0
     assert "accuracy" in ran.out and "worker:maven" in ran.out and "against worker:maven" in ran.out
-    assert ran.err == f"run folder: {tmp_path / 'run'}\n"
+    folder, progress = ran.err.splitlines()  # no terminal, no bar: a line at the end
+    assert folder == f"run folder: {tmp_path / 'run'}"
+    assert re.fullmatch(r"evaluating: 8 of 8, \$[\d.]+, \d+ calls", progress)
+    assert run(*SOME, "--out", str(tmp_path / "run")).err == f"{folder}\n"  # there was nothing to do
+
+
+def test_answers_that_were_cut_at_a_token_limit_are_counted_and_warned_of(run, tmp_path: Path) -> None:
+    with serving(*[says(completion("forty", finish="length"))]) as server:
+        pool = tmp_path / "pool.toml"
+        pool.write_text(f'[[worker]]\nname = "local"\nmodel = "m"\nbase_url = "{server.url}"\n', "utf-8")
+        told = ("eval", "worker:local", "--pool", str(pool), "--limit", "1", "--out", str(tmp_path / "run"))
+        ran = run(*told)
+        rows = run(*told, "--json").json()["rows"]
+    assert ran.code == 0
+    assert re.search(r"masked +cut", ran.out)
+    assert "warning: worker:local on gym: in 1 of 1 answers a worker was cut at its token limit (100 %)" in ran.err
+    assert [(row["cut"], row["masked"]) for row in rows] == [(1, 0)]
 
 
 @pytest.mark.parametrize("columns", [60, 80, 112])

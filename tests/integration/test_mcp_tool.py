@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 import sys
 from pathlib import Path
@@ -95,6 +96,21 @@ async def test_a_tool_is_a_worker_of_a_workflow() -> None:
     assert transcript.answer == "SHOUT THIS!"
 
 
+async def test_a_tool_may_be_sent_the_subtask_alone(tmp_path: Path) -> None:
+    file = tmp_path / "pool.toml"
+    table = f"""[[worker]]\nprovider = "mcp"\nmodel = "shout"\ncommand = {json.dumps(COMMAND)}\n"""
+    file.write_text(f'{table}name = "both"\n{table}name = "alone"\nsend = "subtask"\n', "utf-8")
+    pool = oc.WorkerPool.from_toml(file)
+    workflow = oc.Workflow((oc.Step(0, "shout this"), oc.Step(1, "shout this")))
+    transcript = await oc.execute(workflow, pool, "What do you say?")
+    both, alone = (result.completion for result in transcript.results)
+    assert both and alone and (both.text, alone.text) == ("WHAT DO YOU SAY?\n\nSHOUT THIS!", "SHOUT THIS!")
+    got = await pool[1].complete((Message("user", "no step asks"),), call=CallContext())
+    assert got.text == "NO STEP ASKS!"
+    assert pool[0].identity != pool[1].identity  # what is sent differs, so a journal must tell them apart
+    await pool.aclose()
+
+
 async def test_further_arguments_come_from_the_body() -> None:
     assert (await once("shout", body={"marks": 3})).text == "HI!!!"
     assert (await once("join", "hi", body={"left": "oh "})).text == "oh hi"
@@ -168,6 +184,21 @@ async def test_a_command_that_is_no_server_is_unreachable(
     with pytest.raises(WorkerError) as caught:
         await once("shout", command=command)
     assert (type(caught.value), caught.value.retryable) == (kind, retryable)
+
+
+async def test_what_a_server_says_on_stderr_is_kept_from_ours_and_its_end_shown_where_it_does_not_start(
+    capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SEARCH_AUTH", "not-a-real-value-8f3b1c")
+    noise = "import os, sys; print('noise ' * 100_000, file=sys.stderr)"
+    broken = f"{noise}; sys.exit('no index at ' + os.environ['SEARCH_AUTH'])"
+    with pytest.raises(Unreachable) as caught:
+        await once("shout", command=[sys.executable, "-c", broken], env=["SEARCH_AUTH"])
+    said = str(caught.value)
+    assert "; its standard error ends in: …" in said and said.endswith("no index at [key]") and len(said) < 600
+    works = f"{noise}; import runpy; runpy.run_path({COMMAND[1]!r}, run_name='__main__')"
+    assert (await once("shout", command=[sys.executable, "-c", works])).text == "HI!"
+    assert "noise" not in capfd.readouterr().err
 
 
 @pytest.mark.parametrize(
@@ -304,6 +335,7 @@ async def test_a_key_goes_to_the_url_as_a_bearer_token_and_is_not_in_errors(monk
         ({"url": "ftp://x"}, "base_url"),
         ({"command": ["x"], "api_key_env": "KEY"}, "`env`"),
         ({"command": ["x"], "env": ["A=B"]}, "not shown"),
+        ({"command": ["x"], "send": "subtasks"}, "'turn' or 'subtask'"),
         ({"command": ["x"], "timeout_s": -1}, "timeout_s"),
     ],
 )

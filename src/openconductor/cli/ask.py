@@ -7,7 +7,9 @@ Episode; on a terminal the picture of the episode on stderr, as it happens, and 
 from __future__ import annotations
 
 import sys
+from collections.abc import Mapping
 from contextlib import nullcontext
+from dataclasses import dataclass, field
 from decimal import Decimal
 from pathlib import Path
 from typing import Annotated
@@ -16,16 +18,20 @@ import typer
 
 import openconductor as oc
 from openconductor.cli import console
-from openconductor.cli.live import EpisodeView, bill, filling_in
+from openconductor.cli.live import EpisodeView, bill, filling_in, say_interrupted
 from openconductor.cli.options import AsJson, BaseUrl, KeyEnv, PlannerName, PoolFile, check_dollars
 from openconductor.episode import FanOut
 from openconductor.evaluation.eval_config import find_planner
+from openconductor.events import CallEnded, Event, Planned, StepStarted
 from openconductor.gym.questions import read_question
 from openconductor.gym.workers import gym_pool
 from openconductor.ledger import draw_up
 from openconductor.prompt import QUESTION_LIMIT, check_question
+from openconductor.protocols import OnEvent
 from openconductor.serialisation import episode_json
 
+CLOSED = "it has failed too often just now: nothing was sent"
+WHY = 120  # characters of why a worker failed
 EXAMPLE = "Take 4 17 9, sort the list, then double every number."
 
 
@@ -63,11 +69,18 @@ def ask(  # noqa: PLR0913, PLR0917 - the options of a command
     planner = find_planner(conductor, workers, base_url=base_url, key_env=key_env)
     asked = oc.Conductor(planner, pool=workers, max_steps=max_steps, max_rounds=rounds, fallback=fallback)
     names = {ordinal: worker.name for ordinal, worker in workers}
+    listener = Listener(names, aloud=not console.messages().is_interactive)
     try:
         with nullcontext() if journal is None else oc.Journal(journal) as sink:
             if sink is not None and not fresh:
                 asked = asked.replaying(sink)
-            episode = _ask(asked, text, budget, sink, simulated=pool is None)
+            listening = listener if sink is None else FanOut(sink, listener)
+            episode = _ask(asked, text, budget, listening, simulated=pool is None)
+    except KeyboardInterrupt:
+        kept = "" if journal is not None else ", which asks anew (with --journal FILE it would not)"
+        again = f"the same command{' without --fresh' if fresh else kept}"
+        say_interrupted(listener.calls, listener.usage, again, kept=journal is not None)
+        raise
     except oc.OpenConductorError as error:
         if as_json and error.episode is not None and error.episode.rounds:
             console.show_json(episode_json(error.episode, names))
@@ -114,18 +127,17 @@ def _pool(question: str, pool_file: Path | None, seed: int | None) -> oc.WorkerP
 
 
 def _ask(
-    conductor: oc.Conductor, question: str, budget: oc.Budget, journal: oc.Journal | None, *, simulated: bool
+    conductor: oc.Conductor, question: str, budget: oc.Budget, listening: OnEvent, *, simulated: bool
 ) -> oc.Episode:
     """Ask, with the live picture and the bill where stderr is a terminal."""
     screen = console.messages()
     if not screen.is_interactive:
-        return conductor.ask_sync(question, budget=budget, on_event=journal)
+        return conductor.ask_sync(question, budget=budget, on_event=listening)
     view = EpisodeView(question, conductor.pool, simulated=simulated)
     stopped: oc.Episode | None = None
     try:
         with filling_in(view, screen):
-            sink = view if journal is None else FanOut(journal, view)
-            episode = stopped = conductor.ask_sync(question, budget=budget, on_event=sink)
+            episode = stopped = conductor.ask_sync(question, budget=budget, on_event=FanOut(listening, view))
             return episode
     except oc.OpenConductorError as error:
         stopped = error.episode if error.episode is not None and error.episode.rounds else None
@@ -134,3 +146,50 @@ def _ask(
         if stopped is not None:
             screen.print(bill(draw_up(stopped)))
         screen.print()
+
+
+# ── what is said where there is no picture ───────────────────────────────────────────────────────────────────────────
+@dataclass(slots=True)
+class Listener:
+    """Hears what an episode spends (it is an ``on_event``), and ``aloud`` it says who takes over from whom, and why.
+
+    Attributes:
+        names: the workers', by ordinal.
+        aloud: whether a line goes to stderr for each worker that another one stands in for.
+        calls, usage: what was paid until now.
+        asked: of each step of the round, who has it, and how the last attempt at it ended.
+    """
+
+    names: Mapping[int, str]
+    aloud: bool
+    calls: int = 0
+    usage: oc.Usage = field(default_factory=oc.Usage)
+    asked: dict[int, tuple[int, str]] = field(default_factory=dict[int, tuple[int, str]])
+    wants_text: bool = False
+
+    def __call__(self, event: Event) -> None:
+        """Take an event in."""
+        match event:
+            case Planned(workflow=workflow):
+                self.asked = {index: (step.worker, CLOSED) for index, step in enumerate(workflow or ())}
+            case StepStarted(step=step, worker=worker):
+                before, why = self.asked[step]
+                if self.aloud and worker != before:
+                    left, right = self.names[before], self.names[worker]
+                    console.say(f"step {step}: {left} failed ({why}); {right} takes over")
+                self.asked[step] = (worker, CLOSED if worker != before else why)
+            case CallEnded(call=call, step=step):
+                if not call.replayed:
+                    self.calls, self.usage = self.calls + 1, self.usage + call.usage
+                if step is not None:
+                    self.asked[step] = (self.asked[step][0], _why(call))
+            case _:
+                pass
+
+
+def _why(call: oc.Call) -> str:
+    """How a call ended, in short."""
+    if call.error is None:
+        return {"answered": "a blank answer", "cut": "cut before any text"}.get(call.outcome, call.outcome)
+    said = call.error.message if isinstance(call.error, oc.WorkerError) else str(call.error)
+    return f"{call.outcome}: {said if len(said) <= WHY else f'{said[:WHY]}…'}"

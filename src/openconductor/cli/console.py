@@ -9,8 +9,9 @@ from __future__ import annotations
 import json
 import os
 import sys
+import time
 from collections.abc import Callable, Collection, Generator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager, nullcontext, suppress
 from io import TextIOWrapper
 from typing import IO, NoReturn, cast
 
@@ -30,6 +31,7 @@ OK, FAILED, USAGE, INTERRUPTED = 0, 1, 2, 130
 WIDEST = 112  # columns; longer lines are hard to read
 PIPED = 100  # columns where no terminal says how many there are
 WIDEST_WORD = 26  # in a table; a longer one (the name of a system) may be broken anywhere
+LINE_SECONDS, LONGEST_SILENCE = 30, 300  # between two lines of progress, where there is no terminal
 GAP = 2  # cells from one column of a table to the next
 
 _CONTROLS = {code: "\N{REPLACEMENT CHARACTER}" for code in (*range(32), *range(127, 160)) if chr(code) not in "\n\t"}
@@ -149,11 +151,12 @@ def counted(count: int, one: str) -> str:
 
 # ── everything else ──────────────────────────────────────────────────────────────────────────────────────────────────
 @contextmanager
-def progress_bar(what: str) -> Generator[Advance]:
-    """A bar with the time left on stderr, gone at the end; nothing where stderr is no terminal."""
+def progress_bar(what: str, *, piped: bool = True) -> Generator[Advance]:
+    """A bar with the time left on stderr, gone at the end; no terminal gets a few lines of text, where ``piped``."""
     screen = messages()
     if not screen.is_interactive:
-        yield lambda *_: None
+        with _progress_lines(what) if piped else nullcontext(_silent) as lines:
+            yield lines
         return
     columns = (TextColumn(what), BarColumn(None), MofNCompleteColumn(), TextColumn("{task.description}"))
     with Progress(*columns, TimeRemainingColumn(), console=screen, transient=True, expand=True) as bar:
@@ -165,6 +168,28 @@ def progress_bar(what: str) -> Generator[Advance]:
             bar.update(task, completed=done, total=total, description=more)
 
         yield advance
+
+
+def _silent(*_: object) -> None:
+    """Say nothing."""
+
+
+@contextmanager
+def _progress_lines(what: str) -> Generator[Advance]:
+    """A line at each tenth, or after five minutes without one, but none within 30 s of another; and one at the end."""
+    said_at, said, line = time.monotonic(), 0, ""
+
+    def advance(done: int, total: int, more: str = "") -> None:
+        nonlocal said_at, said, line
+        line = f"{what}: {done:,} of {total:,}{more and f', {more}'}"
+        silence = time.monotonic() - said_at
+        if silence >= LONGEST_SILENCE or (silence >= LINE_SECONDS and done - said >= total / 10):
+            say(line)
+            said_at, said, line = said_at + silence, done, ""
+
+    yield advance
+    if line:
+        say(line)
 
 
 def say(line: str) -> None:

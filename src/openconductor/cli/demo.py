@@ -46,7 +46,7 @@ def demo(
     playing = Conductor(find_planner(None if conductor is None else str(conductor), pool), pool=pool)
     if not quick and not as_json:
         _play_one(playing.planner, seed)
-    with console.progress_bar("asking") as advance:
+    with console.progress_bar("asking", piped=False) as advance:
         table = asyncio.run(gym_table(playing, questions=questions, seed=seed, on_progress=advance))
     if as_json:
         console.show_json(table.to_json())

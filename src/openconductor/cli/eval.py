@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import re
+import shlex
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, cast
@@ -17,12 +18,12 @@ import typer
 from openconductor.cli import console
 from openconductor.cli.console import counted
 from openconductor.cli.options import AsJson, BaseUrl, Dollars, KeyEnv, Out, PlannerName, PoolFile, Unsafe
-from openconductor.cli.runs import evaluated, missing, own_folder
+from openconductor.cli.runs import evaluated, interruptible, missing, own_folder
 from openconductor.errors import BudgetExceeded, ConfigError
 from openconductor.evaluation.eval_config import EvalConfig, load_eval_config, make_eval_config, plain_config
 from openconductor.evaluation.grid import Regraded, regrade
 from openconductor.evaluation.records import JOURNAL, Results
-from openconductor.evaluation.tables import accuracy_grid, briefly, comparisons, latency, make_table
+from openconductor.evaluation.tables import accuracy_grid, briefly, comparisons, cut_answers, latency, make_table
 from openconductor.journal import JournalReader
 
 SYSTEMS = """What to ask: conductor, workers, worker:NAME, a baseline (consensus:NAME?n=5), an ablation
@@ -120,10 +121,8 @@ def _tasks(asked: Sequence[Mapping[str, object]], paths: Mapping[str, str], limi
 
 def _evaluate(config: EvalConfig, folder: Path, retry_failed: bool, as_json: bool) -> None:
     try:
-        results = evaluated(config, folder, "evaluating", retry_failed=retry_failed)
-    except KeyboardInterrupt:
-        console.say("interrupted; the same command goes on from there")
-        raise
+        with interruptible(folder, shlex.join(("openconductor", "eval", "--out", str(folder)))):
+            results = evaluated(config, folder, "evaluating", retry_failed=retry_failed)
     except BudgetExceeded:
         console.say(f"the table so far: {folder / 'table.md'}")
         raise
@@ -152,6 +151,12 @@ def _regrade(folder: Path, as_json: bool) -> None:
 
 
 def _show(results: Results, folder: Path, as_json: bool, regraded: Regraded | None = None) -> None:
+    _show_table(results, folder, as_json, regraded)
+    for line in cut_answers(results):
+        console.say(line)
+
+
+def _show_table(results: Results, folder: Path, as_json: bool, regraded: Regraded | None) -> None:
     table = make_table(results)
     if as_json:
         more: Table = {"latency": latency(results), "folder": str(folder), "spent": _spent(folder)}

@@ -18,7 +18,7 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
-from openconductor.cli.console import counted, labelled, printable
+from openconductor.cli.console import counted, labelled, printable, say
 from openconductor.events import Answered, CallEnded, Event, Planned, RoundEnded, StepEnded, StepStarted, StepText
 from openconductor.ledger import CONDUCTOR, Attempt, Ledger
 from openconductor.pool import WorkerPool
@@ -287,6 +287,13 @@ def _remark(attempts: Sequence[Attempt]) -> str:
         some = f"{len(replayed)} replayed ({dollars_text(sum(replayed, Usage()), zero=True)})"
         parts.append(f"{'replayed' if len(replayed) == len(attempts) else some}, not paid again")
     return "; ".join(parts)
+
+
+def say_interrupted(calls: int, usage: Usage, go_on: str, *, kept: bool) -> None:
+    """After Ctrl-C: what was spent, whether the answers are ``kept``, and how to go on."""
+    again = "; what was answered is not paid for again" if kept else ""
+    say(f"interrupted: {counted(calls, 'call')} until now, {dollars_text(usage, zero=True)}{again}")
+    say(f"go on with: {go_on}")
 
 
 def cost(usage: Usage) -> str:

@@ -6,6 +6,7 @@ right where, who adds to whom, who could go, the oracle's lead with and without 
 
 from __future__ import annotations
 
+import shlex
 from pathlib import Path
 from typing import Annotated
 
@@ -14,7 +15,7 @@ import typer
 from openconductor.cli import console
 from openconductor.cli.options import AsJson, Dollars, Out
 from openconductor.cli.report import show_sections
-from openconductor.cli.runs import evaluated, missing, own_folder
+from openconductor.cli.runs import evaluated, interruptible, missing, own_folder
 from openconductor.errors import BudgetExceeded, ConfigError
 from openconductor.evaluation import headroom as measure
 from openconductor.evaluation.eval_config import GYM, make_eval_config
@@ -60,7 +61,8 @@ def headroom(  # noqa: PLR0913, PLR0917 - the options of a command
     folder = out or own_folder(config)
     spent: BudgetExceeded | None = None
     try:
-        results = evaluated(config, folder, "asking the workers")
+        with interruptible(folder, f"the same command and --out {shlex.quote(str(folder))}"):
+            results = evaluated(config, folder, "asking the workers")
     except BudgetExceeded as error:
         spent, results = error, Results.load(folder)
     gains = tuple(one / 100 for one in gain or ()) or measure.GAINS

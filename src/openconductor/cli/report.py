@@ -7,6 +7,7 @@ In: the folder of an evaluation, or a recipe, which is then evaluated first. Out
 from __future__ import annotations
 
 import asyncio
+import shlex
 from collections.abc import Iterable
 from decimal import Decimal
 from pathlib import Path
@@ -17,14 +18,16 @@ from rich.text import Text
 
 from openconductor.cli import console
 from openconductor.cli.options import AsJson, Dollars
-from openconductor.cli.runs import evaluated, own_folder
+from openconductor.cli.runs import evaluated, interruptible, own_folder
 from openconductor.errors import ConfigError
 from openconductor.evaluation.eval_config import GYM, load_eval_config
-from openconductor.evaluation.records import Results
+from openconductor.evaluation.records import JOURNAL, Results
 from openconductor.report.figures import Section, heading, sections
 from openconductor.report.page import write_report
+from openconductor.report.report import REPLAYS as JOURNAL_OF_REPLAYS
 from openconductor.report.report import chosen, completions, make_report, replayed, same_questions, training
 
+AGAIN = "the same command"
 CURVE = "curves.jsonl"
 FREE = 200
 """Of this many questions plans are replayed where that is free, if nothing else is said: in the gym."""
@@ -58,7 +61,8 @@ def report(
     elif source.is_file():
         config = load_eval_config(source)
         folder, out = out or own_folder(config), None
-        results = evaluated(config, folder, "evaluating")
+        with interruptible(folder, f"{AGAIN} and --out {shlex.quote(str(folder))}"):
+            results = evaluated(config, folder, "evaluating")
     else:
         raise ConfigError(f"{source}: is not there, expected the folder of an evaluation or a recipe (TOML)")
     earlier = None if before is None else same_questions(folder, before)  # before anything is replayed
@@ -69,7 +73,12 @@ def report(
         limit = FREE if free else 0
     if limit:
         most = None if dollars is None else Decimal(dollars)
-        with console.only_results_on_stdout(), console.progress_bar("replaying") as on_progress:
+        again = AGAIN if source == folder else f"{AGAIN} and --out {shlex.quote(str(folder))}"
+        with (
+            interruptible(folder, again, (JOURNAL, JOURNAL_OF_REPLAYS)),
+            console.only_results_on_stdout(),
+            console.progress_bar("replaying") as on_progress,
+        ):
             replaying = replayed(results, folder, system=named, limit=limit, dollars=most, on_progress=on_progress)
             found = asyncio.run(replaying)
     made = make_report(results, system=named, before=earlier, training_folder=training, found=found)

@@ -1,8 +1,11 @@
-"""Where a run goes, and an evaluation with a bar beside it."""
+"""Where a run goes, an evaluation with a bar beside it, and what is said after Ctrl-C."""
 
 from __future__ import annotations
 
 import asyncio
+import os
+from collections.abc import Generator, Iterable
+from contextlib import contextmanager, suppress
 from datetime import date
 from glob import escape
 from itertools import count
@@ -10,10 +13,13 @@ from pathlib import Path
 
 from openconductor.cli import console
 from openconductor.cli.console import counted
-from openconductor.cli.live import dollars_text
+from openconductor.cli.live import dollars_text, say_interrupted
+from openconductor.errors import JournalError
 from openconductor.evaluation.eval_config import EvalConfig
 from openconductor.evaluation.grid import Progress, run_grid
-from openconductor.evaluation.records import Results, holds
+from openconductor.evaluation.records import CONFIG, JOURNAL, Results, holds
+from openconductor.journal import JournalReader
+from openconductor.types import Usage
 
 
 def own_folder(config: EvalConfig) -> Path:
@@ -41,6 +47,22 @@ def evaluated(config: EvalConfig, folder: Path, what: str, *, retry_failed: bool
             advance(now.done, now.total, f"{paid}, {counted(now.spent.calls, 'call')}")
 
         return asyncio.run(run_grid(config, folder, retry_failed=retry_failed, on_progress=told))
+
+
+@contextmanager
+def interruptible(folder: Path, go_on: str, journals: Iterable[str] = (JOURNAL,)) -> Generator[None]:
+    """On Ctrl-C in a run, say what the calls in its journals cost until now, and how to go on."""
+    try:
+        yield
+    except KeyboardInterrupt:
+        if os.environ.get("RANK", "0") == "0" and (folder / CONFIG).is_file():
+            calls, usage = 0, Usage()
+            for path in (folder / name for name in journals if (folder / name).is_file()):
+                with suppress(JournalError), JournalReader(path) as reading:
+                    spent = reading.totals().spent
+                    calls, usage = calls + spent.calls, usage + spent.usage
+            say_interrupted(calls, usage, go_on, kept=True)
+        raise
 
 
 def missing(answers: int) -> str:

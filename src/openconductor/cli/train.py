@@ -17,8 +17,8 @@ import typer
 
 from openconductor.cli import console
 from openconductor.cli.options import AsJson
+from openconductor.cli.runs import interruptible
 from openconductor.errors import ConfigError
-from openconductor.journal import Journal
 from openconductor.training.train_config import TrainConfig, load_train_config
 
 SEEDS = "1,2,3,4,5"
@@ -62,11 +62,9 @@ def train(
         if resume and out is None:
             raise ConfigError("--resume: expected --out with the folder of the run to resume")
         folder = out or Path("runs") / f"{date.today():%Y-%m-%d}-{config.name}"
-        try:
+        command = ("openconductor", "train", str(recipe), *(overrides or ()), "--out", str(folder), "--resume")
+        with interruptible(folder, shlex.join(command)):
             results = _run("run", "train", config, folder, resume=resume)
-        except KeyboardInterrupt:
-            _say_what_was_spent(folder, f"openconductor train {shlex.join((str(recipe), *(overrides or ())))}")
-            raise
     if os.environ.get("RANK", "0") != "0":  # of the processes of one training, the first one speaks
         return
     if as_json:
@@ -102,18 +100,6 @@ def _show_estimate(config: TrainConfig, *, as_json: bool) -> None:
         console.show_json(found)
     else:
         console.show(*_of_training("estimate", "described")(config, found))
-
-
-def _say_what_was_spent(folder: Path, command: str) -> None:
-    """After Ctrl-C: what the workers cost until now, and how to go on."""
-    if os.environ.get("RANK", "0") != "0" or not (folder / "config.toml").is_file():
-        return
-    journal = folder / "journal.sqlite"
-    if journal.is_file():
-        with Journal.reading(journal) as reading:
-            spent = reading.totals().spent
-        console.say(f"interrupted: {spent.calls} calls of workers paid, ${spent.usage.dollars}; none is paid again")
-    console.say(f"go on with: {command} --out {shlex.quote(str(folder))} --resume")
 
 
 def _seeds(text: str) -> tuple[int, ...]:

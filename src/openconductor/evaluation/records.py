@@ -122,6 +122,11 @@ class Record:
         return first.workflow is not None
 
     @property
+    def cut(self) -> bool:
+        """Whether a worker's answer was cut at its token limit; it is graded like any other."""
+        return any("cut" in one.outcomes for one in self.rounds)
+
+    @property
     def workflows(self) -> tuple[Workflow, ...]:
         """The workflows of all rounds, those that only accept left out."""
         return tuple(one.workflow for one in self.rounds if one.workflow is not None and one.workflow.steps)

@@ -38,6 +38,7 @@ from openconductor.types import Usage
 AVERAGE = "average"
 """The task of a system's row over all tasks, each weighing the same (as in the paper's tables)."""
 UNKNOWN = "–"
+MOST_CUT = 0.03  # of a system's answers, before that is worth a warning
 
 _REASONS = ("unparsed", "invalid", "refused", "ungraded", "failed")
 
@@ -60,6 +61,7 @@ class TableRow:
         routing_entropy_bits, mean_steps: of the workers' shares over steps; steps a workflow.
         unparsed, invalid, refused: records that count as wrong, and why (``records.Status``).
         ungraded, failed, masked: records that are masked, and why; both together.
+        cut: records in which a worker's answer was cut at its token limit; they are graded like all others.
     """
 
     system: str
@@ -84,6 +86,7 @@ class TableRow:
     ungraded: int
     failed: int
     masked: int
+    cut: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -189,6 +192,7 @@ def make_row(system: str, task: str, records: Sequence[Record], repeats: int) ->
         routing_entropy_bits=routing_entropy_bits(workflows) if workflows else None,
         mean_steps=mean_steps(workflows),
         masked=sum(status[one] for one in MASKED),
+        cut=sum(record.cut for record in records),
         **{name: status[name] for name in _REASONS},
     )
 
@@ -202,7 +206,7 @@ def _average(rows: Sequence[TableRow]) -> TableRow:
     values: dict[str, Any] = {"system": rows[0].system, "task": AVERAGE, "k": rows[0].k, "se": None, "ci95": None}
     for name in (one.name for one in fields(TableRow) if one.name not in values):
         each = [getattr(row, name) for row in rows]
-        values[name] = sum(each) if name in ("n", "masked", *_REASONS) else None if None in each else fmean(each)
+        values[name] = sum(each) if name in ("n", "masked", "cut", *_REASONS) else None if None in each else fmean(each)
     mean, dollars = values["accuracy"], values["dollars_per_question"]
     if mean is not None:
         values["se"] = sqrt(fsum(row.se**2 for row in rows if row.se is not None)) / len(rows)
@@ -307,7 +311,7 @@ _COLUMNS = {
     "given valid": ("accuracy_given_valid", "percent"),
     "entropy, bits": ("routing_entropy_bits", ".2f"),
     "steps": ("mean_steps", ".2f"),
-    **{name: (name, "") for name in _REASONS},
+    **{name: (name, "") for name in (*_REASONS, "cut")},
 }
 """The columns of ``details``: of each head its field, and how that is written."""
 
@@ -331,10 +335,24 @@ def briefly(table: Table) -> tuple[Cells, list[Cells]]:
     """What of ``details`` fits on a terminal; ``no answer`` is unparsed, invalid and refused together."""
     heads = ("system", "task", "dollars", "tokens", "calls", "valid", "steps", "entropy, bits")
     rows: list[Cells] = [
-        [*(_cell(row, head) for head in heads), str(row.unparsed + row.invalid + row.refused), str(row.masked)]
+        [
+            *(_cell(row, head) for head in heads),
+            *map(str, (row.unparsed + row.invalid + row.refused, row.masked, row.cut)),
+        ]
         for row in table.rows
     ]
-    return [*heads, "no answer", "masked"], rows
+    return [*heads, "no answer", "masked", "cut"], rows
+
+
+def cut_answers(results: Results) -> list[str]:
+    """A warning for each system and task of whose answers more than a few percent were cut at a token limit."""
+    counts = {row: (sum(one.cut for one in records), len(records)) for row, records in results.by_row().items()}
+    return [
+        f"warning: {system} on {task}: in {cut} of {asked} answers a worker was cut at its token limit "
+        f"({100 * cut / asked:.0f} %); a larger max_tokens would let it finish"
+        for (system, task), (cut, asked) in counts.items()
+        if cut > MOST_CUT * asked
+    ]
 
 
 def comparisons(table: Table) -> tuple[Cells, list[Cells]]:

@@ -137,8 +137,10 @@ def _classify(status: int, code: str, words: str, wait: float | None) -> errors.
     return errors.Rejected(said, status=status)
 
 
-def excerpt(words: str | bytes) -> str:
+def excerpt(words: str | bytes, *, end: bool = False) -> str:
     """A server's words without keys, on one line, without characters that steer a terminal, and short.
+
+    Of what is too long the beginning is shown, or the ``end``.
 
     Without those that were read here, in any form and any piece of them; without the environment's others; without what
     has the shape of somebody's.
@@ -153,7 +155,9 @@ def excerpt(words: str | bytes) -> str:
         for form in forms(other):
             line = line.replace(form, MARK)
     line = _KEY_SHAPED.sub(MARK, line)
-    return line if len(line) <= ECHO_CHARACTERS else f"{line[: ECHO_CHARACTERS - 1]}…"
+    if len(line) <= ECHO_CHARACTERS:
+        return line
+    return f"…{line[1 - ECHO_CHARACTERS :]}" if end else f"{line[: ECHO_CHARACTERS - 1]}…"
 
 
 def retry_after(headers: Mapping[str, str]) -> float | None:

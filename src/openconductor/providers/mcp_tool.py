@@ -1,9 +1,9 @@
 """A tool of an MCP server as a worker (extra ``mcp``). In: turns. Out: what the tool answered, as text.
 
-Through the official SDK. The text of the last user's turn is one argument of the tool; ``Sampling.body`` holds further
-ones. A server's session is opened at the first call and kept, one an event loop, by a task of its own (the SDK's
-contexts must be left by the task that entered them); what breaks it is a failure of the calls that it carried, and the
-next call opens another.
+Through the official SDK. The text of the last user's turn, or the subtask alone, is one argument of the tool;
+``Sampling.body`` holds further ones. A server's session is opened at the first call and kept, one an event loop, by a
+task of its own (the SDK's contexts must be left by the task that entered them); what breaks it is a failure of the
+calls that it carried, and the next call opens another.
 """
 
 from __future__ import annotations
@@ -12,11 +12,11 @@ import asyncio
 import hashlib
 import json
 import os
-import sys
+import threading
 import time
-from collections.abc import Callable, Coroutine, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from contextlib import AsyncExitStack
-from typing import cast
+from typing import Literal, cast
 
 import anyio
 import httpx2
@@ -26,6 +26,7 @@ from mcp.client.streamable_http import streamable_http_client
 
 from openconductor import errors
 from openconductor.config import nearest
+from openconductor.privacy import MARK, SHORTEST, forms
 from openconductor.protocols import CallContext, OnText
 from openconductor.providers import http
 from openconductor.providers.chat_failures import excerpt, failure, key_of
@@ -34,6 +35,7 @@ from openconductor.types import Completion, Message, Sampling, Usage
 
 CONNECT_SECONDS = 30.0
 MOST_PAGES = 100  # of a server's list of tools
+KEPT_BYTES = 4096  # of the end of what a server wrote to its standard error
 
 _STREAM = (anyio.BrokenResourceError, anyio.ClosedResourceError, anyio.EndOfStream)
 _BROKEN = (MCPError, OSError, ValueError, RuntimeError, httpx2.HTTPError, ExceptionGroup, *_STREAM)
@@ -57,20 +59,48 @@ class _Session:
         await asyncio.wait({self.owner})
 
 
+class _Tail:
+    """Reads what a server writes to its standard error, all of it, and keeps the end."""
+
+    def __init__(self, secrets: Iterable[str]) -> None:
+        reader, writer = os.pipe()
+        self.errlog = os.fdopen(writer, "w")
+        self._kept, self._secrets = b"", [secret for secret in secrets if len(secret) >= SHORTEST]
+        self._thread = threading.Thread(target=self._read, args=(reader,), name="openconductor-mcp", daemon=True)
+        self._thread.start()
+
+    def _read(self, reader: int) -> None:
+        with os.fdopen(reader, "rb", 0) as pipe:
+            while piece := pipe.read(KEPT_BYTES):
+                self._kept = (self._kept + piece)[-KEPT_BYTES:]
+
+    def words(self) -> str:
+        """The end of it, once the server is gone, without the values that it was given; "" where it wrote nothing."""
+        self.errlog.close()
+        self._thread.join(0.5)  # something that the server has left behind may hold the pipe open
+        text = self._kept.decode("utf-8", "replace")
+        for form in (form for secret in self._secrets for form in forms(secret)):
+            text = text.replace(form, MARK)
+        text = excerpt(text, end=True)
+        return f"; its standard error ends in: {text}" if text else ""
+
+
 class McpToolProvider(http.Closing):
     """Calls one tool of a server, over stdio or streamable HTTP.
 
     Nothing is known about tokens or price. A session is closed by ``aclose``, at the end of ``async with``, or else
     when ``asyncio.run`` (or whoever runs the event loop) cancels the tasks that are left; a cancelled call leaves it
-    open. A step's subtask is the text of its last turn; where it sees no other step, the question stands before it.
+    open. A step's subtask is the text of its last turn; where it sees no other step, the question stands before it,
+    unless ``send`` is ``subtask``.
 
     Args:
         tool: the tool's name at the server.
         command: starts a server that speaks over its standard input and output: a program and its arguments. It gets
             the few environment variables that it needs to run (PATH, HOME …) and those in ``env``; what it writes to
-            its standard error goes to ours.
+            its standard error is kept from the terminal, and its end is shown where the server does not start.
         url: where a server speaks streamable HTTP; exactly one of ``command`` and ``url`` is given.
         argument: the tool's argument that gets the text; None: the only required one that is a string.
+        send: what that text is: the last ``turn``, or the step's ``subtask`` alone (the last turn, where no step asks).
         api_key_env: the environment variable whose value goes to ``url`` as a bearer token; None is none.
         env: further environment variables that ``command`` gets, by name.
         timeout_s: total deadline of a call, in seconds; None is none. ``call.deadline`` holds beside it.
@@ -92,6 +122,7 @@ class McpToolProvider(http.Closing):
         command: Sequence[str] | None = None,
         url: str | None = None,
         argument: str | None = None,
+        send: Literal["turn", "subtask"] = "turn",
         api_key_env: str | None = None,
         env: Sequence[str] = (),
         timeout_s: float | None = 600.0,
@@ -102,6 +133,9 @@ class McpToolProvider(http.Closing):
         self._command = None if command is None else _checked_command(command)
         self._url = None if url is None else http.checked_url(url)
         self._argument = argument
+        if send not in ("turn", "subtask"):
+            raise errors.ConfigError(f"send: got {send!r}, expected 'turn' or 'subtask'")
+        self._send = send
         self.api_key_env = http.checked_variable(api_key_env)
         self._env = tuple(cast(str, http.checked_variable(name)) for name in env)
         if self._url is None and self.api_key_env is not None:
@@ -117,7 +151,7 @@ class McpToolProvider(http.Closing):
     @property
     def identity(self) -> str:
         """What stands behind a worker's name."""
-        return f"mcp {self.tool} {self._server}"
+        return f"mcp {self.tool} {self._server}{' subtask' if self._send == 'subtask' else ''}"
 
     @property
     def _server(self) -> str:
@@ -147,7 +181,8 @@ class McpToolProvider(http.Closing):
         """
         started = time.perf_counter()
         async with http.attempt(f"tool {self.tool!r} of {self._server}", self._timeout_s, call.deadline):
-            arguments, text = await self._call(messages, sampling)
+            subtask = call.subtask if self._send == "subtask" else None
+            arguments, text = await self._call(messages if subtask is None else [Message("user", subtask)], sampling)
         if on_text is not None:
             on_text(text)
         usage = Usage(seconds=time.perf_counter() - started)
@@ -199,13 +234,14 @@ class McpToolProvider(http.Closing):
     # ── the session ──────────────────────────────────────────────────────────────────────────────────────────────────
     async def _hold(self, held: _Session) -> None:
         """Open a session, keep it until it is to be closed, and close it; its failures are those of its calls."""
+        passed = {name: os.environ[name] for name in self._env if name in os.environ}
+        tail = None if self._command is None else _Tail(passed.values())
         try:
             async with AsyncExitStack() as stack:
                 async with asyncio.timeout(CONNECT_SECONDS):
-                    if self._command is not None:
-                        passed = {name: os.environ[name] for name in self._env if name in os.environ}
+                    if self._command is not None and tail is not None:
                         server = StdioServerParameters(command=self._command[0], args=[*self._command[1:]], env=passed)
-                        transport = stdio_client(server, errlog=sys.__stderr__ or sys.stderr)
+                        transport = stdio_client(server, errlog=tail.errlog)
                     else:
                         client = await stack.enter_async_context(_http_client(held, self.api_key_env))
                         transport = streamable_http_client(cast(str, self._url), http_client=client)
@@ -215,8 +251,13 @@ class McpToolProvider(http.Closing):
                 await held.closing.wait()
         except _BROKEN as error:
             if not held.opened.done():
-                held.opened.set_exception(_failed(error, held.status, opening=True))
+                failed = _failed(error, held.status, opening=True)
+                if tail is not None and isinstance(failed, errors.WorkerError):
+                    failed.message += tail.words()
+                held.opened.set_exception(failed)
         finally:
+            if tail is not None:
+                tail.errlog.close()
             if not held.opened.done():
                 held.opened.set_exception(errors.Unreachable("the session was ended before it was open"))
 

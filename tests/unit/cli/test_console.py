@@ -7,6 +7,7 @@ import os
 import subprocess
 import sys
 from io import BytesIO, TextIOWrapper
+from types import SimpleNamespace
 
 import pytest
 
@@ -34,6 +35,31 @@ def test_an_error_is_one_message_on_stderr_without_control_characters(capsys) ->
     assert captured.err.startswith("error: pool.toml: [bold]no[/bold] such\ufffd file xxx")
     assert captured.err.count("\n") == 2
     assert console.printable("a\x1b[2Jb\x07\x9bc\n\td") == "a\ufffd[2Jb\ufffd\ufffdc\n\td"
+
+
+def test_without_a_terminal_long_work_says_where_it_is_in_a_few_lines(monkeypatch, capsys) -> None:
+    now = [0.0]
+    monkeypatch.setattr(console, "time", SimpleNamespace(monotonic=lambda: now[0]))
+    with console.progress_bar("asking") as advance:
+        for done in range(1, 1001):
+            now[0] += 1
+            advance(done, 1000, f"${done}")
+    lines = capsys.readouterr().err.splitlines()
+    assert lines == [f"asking: {done:,} of 1,000, ${done}" for done in range(100, 1001, 100)]
+    with console.progress_bar("asking") as advance:  # slow work is heard of every five minutes
+        for done in range(1, 21):
+            now[0] += 60
+            advance(done, 1000)
+    assert capsys.readouterr().err.splitlines() == [f"asking: {done} of 1,000" for done in (5, 10, 15, 20)]
+    with console.progress_bar("asking") as advance:  # quick work at its end alone
+        for done in range(1, 101):
+            advance(done, 100)
+    assert capsys.readouterr().err == "asking: 100 of 100\n"
+    with console.progress_bar("asking", piped=False) as advance:
+        advance(1, 1)
+    with console.progress_bar("asking"):
+        pass
+    assert capsys.readouterr().err == ""
 
 
 def test_what_libraries_print_goes_to_stderr_and_results_to_stdout() -> None:

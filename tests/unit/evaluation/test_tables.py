@@ -16,11 +16,12 @@ sys.path.insert(0, str(Path(__file__).parent))
 from rows_of import ONE, TWO, planned, record, records, results_of
 
 from openconductor.errors import ConfigError
-from openconductor.evaluation.records import Record
+from openconductor.evaluation.records import Record, RoundRecord
 from openconductor.evaluation.statistics import wilson_interval
 from openconductor.evaluation.tables import (
     AVERAGE,
     Table,
+    cut_answers,
     details,
     latency,
     make_row,
@@ -57,6 +58,20 @@ def test_masked_repeats_are_left_out_counted_and_do_not_change_what_a_problem_we
 def test_what_counts_as_wrong_is_counted_by_its_reason() -> None:
     row = make_row("conductor", "t", records(["+", "-", "?", "!", "r", "?"]), 1)
     assert (row.accuracy, row.unparsed, row.invalid, row.refused, row.masked) == (pytest.approx(1 / 6), 2, 1, 1, 0)
+
+
+def test_answers_that_were_cut_are_counted_and_more_than_a_few_percent_are_warned_of() -> None:
+    whole = RoundRecord(TWO, True, outcomes=("answered", "answered"))
+    cut = RoundRecord(TWO, True, outcomes=("cut", "answered"))
+    few = [record("+", f"p{place}", rounds=(cut if place < 3 else whole,)) for place in range(100)]
+    many = [replace(one, system="random", rounds=(cut, whole)) if place < 5 else one for place, one in enumerate(few)]
+    assert (make_row("conductor", "t", few, 1).cut, make_row("random", "t", many[:5], 1).cut) == (3, 5)
+    assert cut_answers(results_of(few, ["conductor"])) == []
+    (warning,) = cut_answers(results_of([*few, *many[:5]], ["conductor", "random"]))
+    assert warning.startswith("warning: random on t: in 5 of 5 answers a worker was cut at its token limit (100 %)")
+    table = make_table(results_of(two_tasks(["+"], ["+"], rounds=(cut,)), ["conductor"], tasks=["a", "b"]))
+    assert table.row("conductor", AVERAGE).cut == 2
+    assert [cells[-1] for cells in details(table)[1]] == ["1", "1", "2"]
 
 
 def test_cost_is_of_a_question_asked_once_whatever_became_of_it() -> None:
