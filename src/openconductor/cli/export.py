@@ -25,7 +25,10 @@ def export(
     ] = "bfloat16",
     as_json: AsJson = False,
 ) -> None:
-    """Write a trained Conductor as a folder that vLLM and transformers serve, with a model card."""
+    """Write a trained Conductor as a folder that vLLM and transformers serve.
+
+    A model card is in it, with recipe, curve and verdict.
+    """
     try:
         from openconductor.training.run import export as write
     except ImportError as error:
