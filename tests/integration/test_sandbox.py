@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import sys
+import sysconfig
+import tempfile
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
 import pytest
 
@@ -94,6 +97,19 @@ def test_installed_packages_can_be_asked_for(sandbox: BatchedSandbox) -> None:
     assert without.verdict is Verdict.RUNTIME_ERROR and "ModuleNotFoundError" in without.stderr
     with_packages = BubblewrapSandbox(packages=True)
     assert with_packages.run_now("import pytest\nprint(7)", [Run()], limits=Limits())[0].stdout == "7\n"
+
+
+@pytest.mark.parametrize("under", ["/tmp", "/var/tmp"])
+def test_packages_are_seen_wherever_they_lie_outside(
+    sandbox: BatchedSandbox, monkeypatch: pytest.MonkeyPatch, under: str
+) -> None:
+    with tempfile.TemporaryDirectory(dir=under) as folder:
+        Path(folder).chmod(0o755)
+        Path(folder, "planted_package.py").write_text("ANSWER = 7\n")
+        monkeypatch.setattr(sysconfig, "get_paths", lambda: {"purelib": folder, "platlib": folder})
+        program = "import os, planted_package\nprint(planted_package.ANSWER, os.listdir('/tmp'))\nopen('/tmp/x', 'w')"
+        results = BubblewrapSandbox(packages=True).run_now(program, [Run(), Run()], limits=Limits())
+    assert [(result.verdict, result.stdout) for result in results] == [(Verdict.OK, "7 []\n")] * 2, results[0].stderr
 
 
 async def test_a_batch_that_waits_for_a_core_can_be_cancelled(sandbox: BatchedSandbox) -> None:

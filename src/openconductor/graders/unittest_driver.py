@@ -134,7 +134,8 @@ def check(candidate: str, tests: str, entry_point: str, nonce: str) -> dict[str,
         return {"nonce": nonce, "fault": f"suspicious: {', '.join(suspicious)}"}
     tree = ast.parse(tests)
     cases = tests_of(tree)
-    pristine = Pristine({"builtins", "os", "os.path", "sys", "unittest", "unittest.mock", *imported_by(tree)})
+    judges = ("unittest", "unittest.mock") if cases or "unittest" in tests else ()  # half the time of a short check
+    pristine = Pristine({"builtins", "os", "os.path", "sys", *judges, *imported_by(tree)})
     answer = sys.modules["__test__"] = ModuleType("__test__")
     space = answer.__dict__
     space.update(__builtins__=builtins, __file__="__test__.py", sys=sys, os=os, environ=os.environ)
@@ -242,19 +243,21 @@ def _code_of(owner: ModuleType | type[Any]) -> dict[str, object]:
 
 
 def run_cases(space: dict[str, Any], cases: list[tuple[str, str]], pristine: Pristine) -> str:
-    """Run unittest's tests by name; the first fault."""
-    from unittest import TestCase, TestResult, TestSuite
+    """Run unittest's tests by name, if there are any; the first fault."""
+    changed, result = pristine.changed(), None
+    if cases:
+        unittest: Any = __import__("unittest")  # an import statement would have it imported for every program
 
-    changed = pristine.changed()
+        class Watched(unittest.TestResult):
+            def stopTest(self, test: object) -> None:  # noqa: N802 - unittest's name
+                changed.extend(pristine.changed())
 
-    class Watched(TestResult):
-        def stopTest(self, test: TestCase) -> None:  # noqa: N802 - unittest's name
-            changed.extend(pristine.changed())
-
-    result = Watched()
-    TestSuite(space[class_name](method) for class_name, method in cases).run(result)
+        result = Watched()
+        unittest.TestSuite(space[class_name](method) for class_name, method in cases).run(result)
     if changed:
         return f"suspicious: changed {', '.join(sorted({f'{owner.__name__}.{name}' for owner, name, _ in changed}))}"
+    if result is None:
+        return ""
     faults = [*result.failures, *result.errors, *result.skipped, *result.expectedFailures]
     faults += [(test, "not expected to pass") for test in result.unexpectedSuccesses]
     if faults:

@@ -52,6 +52,8 @@ FILES = (
     *("--symlink", "/proc/self/fd", "/dev/fd", "--symlink", "/proc/self/fd/0", "/dev/stdin"),
     *("--symlink", "/proc/self/fd/1", "/dev/stdout", "--symlink", "/proc/self/fd/2", "/dev/stderr"),
 )
+MOVED = "/packages"
+"""Where packages are inside that lie under /tmp outside, which the sandbox's own /tmp hides and which must be empty."""
 SIZES_TMPFS = (0, 7)
 """The first bubblewrap with ``--size``. Under older ones ``supervisor`` looks at the size every 50 ms."""
 INSTALL = "install it (Debian, Ubuntu: apt-get install bubblewrap; Fedora: dnf install bubblewrap)"
@@ -80,7 +82,10 @@ class BubblewrapSandbox(BatchedSandbox):
         self._bwrap = found
         paths = sysconfig.get_paths() if packages else {}
         named = dict.fromkeys(paths.get(name, "") for name in ("purelib", "platlib"))
-        self._packages = [path for path in named if path and Path(path).is_dir()]
+        found_here = [path for path in named if path and Path(path).is_dir()]
+        hidden = [path for path in found_here if Path(path).is_relative_to("/tmp")]  # noqa: S108 - by the sandbox's own
+        self._moved = {path: f"{MOVED}/{number}" for number, path in enumerate(hidden)}
+        self._packages = [path for path in found_here if path not in self._moved]
         self._filter = build_filter(platform.machine())
         self._sized = version(found) >= SIZES_TMPFS
         self._uids = itertools.count(int.from_bytes(os.urandom(2), "little")) if may_give_up_root() else None
@@ -96,7 +101,7 @@ class BubblewrapSandbox(BatchedSandbox):
         try:
             os.write(writer, self._filter)  # shorter than a pipe
             os.close(writer)
-            setup = {"uid": uid, "paths": self._packages, "count_processes": counted}
+            setup = {"uid": uid, "paths": [*self._packages, *self._moved.values()], "count_processes": counted}
             command = (*self._command(limits), "--seccomp", str(reader), "--", *python)
             yield Launch(command, setup, (reader,), isolated=True)
         finally:
@@ -105,11 +110,12 @@ class BubblewrapSandbox(BatchedSandbox):
     def _command(self, limits: Limits) -> list[str]:
         command = [self._bwrap, *NAMESPACES, *(AS_USER if self._uids is None else AS_ROOT)]
         command += ["--ro-bind", "/usr", "/usr", *_libraries()]
-        for path in (LOADER_CACHE, *([ALTERNATIVES] if self._packages else [])):
+        for path in (LOADER_CACHE, *([ALTERNATIVES] if self._packages or self._moved else [])):
             command += ["--ro-bind-try", path, path]
-        for folder in outermost((sys.base_prefix, *self._packages)):
+        seen = {folder: folder for folder in outermost((sys.base_prefix, *self._packages))}
+        for folder, inside in (seen | self._moved).items():
             # Folders on the way that bubblewrap makes for a bind are for root alone, those of --dir are for all.
-            command += ["--dir", str(Path(folder).parent), "--ro-bind", folder, folder]
+            command += ["--dir", str(Path(inside).parent), "--ro-bind", folder, inside]
         size = ["--size", str(limits.file_mb << 20)] if self._sized else []
         command += [*FILES, "--perms", "1777", *size, "--tmpfs", "/tmp"]  # noqa: S108 - its own
         return [*command, "--remount-ro", "/", "--chdir", "/"]

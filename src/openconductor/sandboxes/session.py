@@ -60,6 +60,7 @@ GRACE_S = 20.0
 """Seconds beyond the run's own guard, before a sandbox that does not answer is given up."""
 HEAD_BYTES = 4096
 NOT_PRELOADED = {"antigravity", "this", "__main__", "idlelib", "turtle", "tkinter", "lib2to3"}
+FOR_CHECKERS = re.compile(r"^if TYPE_CHECKING:\n(?:[ \t].*\n)+", re.MULTILINE)
 IMPORTS = re.compile(r"^[ \t]*(?:from|import)[ \t]+([A-Za-z_]\w*)", re.MULTILINE)
 MEMORY_ERROR = re.compile(r"^[\w.]*MemoryError\b", re.MULTILINE)
 GoOn = Callable[[RunResult], bool]
@@ -310,7 +311,7 @@ def preloaded(program: str) -> list[str]:
 
     Read off by a pattern: no parser of ours takes apart what nobody trusts.
     """
-    found = dict.fromkeys(IMPORTS.findall(program))
+    found = dict.fromkeys(IMPORTS.findall(FOR_CHECKERS.sub("", program)))
     return [name for name in found if name in sys.stdlib_module_names and name not in NOT_PRELOADED][:64]
 
 
