@@ -117,10 +117,14 @@ def test_adapters_that_were_cut_off_resume_to_the_same_weights(qwen: Path, tmp_p
     train(config, tmp_path / "run")
     weights = tmp_path / "run" / "conductor" / "model.safetensors"
     before = weights.read_bytes()
-    for name in ("results.json", "conductor", "checkpoints/checkpoint-3"):
-        (tmp_path / "run" / name).rename(tmp_path / Path(name).name)
-    train(config, tmp_path / "run", resume=True)
-    assert weights.read_bytes() == before
+    results = json.loads((tmp_path / "run" / "results.json").read_text("utf-8"))
+    # Killed in its last iteration, right behind it, and before the last measurement was written.
+    for number, lost in enumerate((("conductor", "checkpoints/checkpoint-3"), ("conductor",), ())):
+        for name in ("results.json", *lost):
+            (tmp_path / "run" / name).rename(tmp_path / f"{number}-{Path(name).name}")
+        resumed = train(config, tmp_path / "run", resume=True)
+        assert weights.read_bytes() == before
+        assert (resumed["sampled"], resumed["greedy"]) == (results["sampled"], results["greedy"])
 
 
 def test_a_finished_run_is_not_repeated_and_its_start_is_measured_once(

@@ -112,6 +112,40 @@ def test_the_training_that_was_killed_had_something_to_learn_from(runs: dict[str
     assert (whole / "conductor" / "model.safetensors").read_bytes() != started
 
 
+@pytest.mark.slow
+def test_a_cold_start_that_was_cut_off_goes_on_to_the_same_weights(tiny: TrainConfig, tmp_path: Path) -> None:
+    def stop(line: str) -> None:
+        if line.startswith("cold start: step 7 "):
+            raise InterruptedError
+
+    run.train(tiny, tmp_path / "whole")
+    with pytest.raises(InterruptedError):
+        run.train(tiny, tmp_path / "cut", on_progress=stop)
+    assert not (tmp_path / "cut" / "cold_start").exists()
+    said: list[str] = []
+    run.train(tiny, tmp_path / "cut", resume=True, on_progress=said.append)
+    assert not any(line.startswith("cold start: step 2 ") for line in said), "it did not begin anew"
+    names = [tmp_path / name / "cold_start" / "model.safetensors" for name in ("whole", "cut")]
+    assert names[0].read_bytes() == names[1].read_bytes()
+    assert not (tmp_path / "cut" / "cold_start_checkpoints").exists()
+
+
+def test_a_run_that_was_killed_while_its_folder_was_made_begins_anew(tiny: TrainConfig, tmp_path: Path) -> None:
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run" / "environment.json").write_text("{}", encoding="utf-8")
+    assert run._open_folder(tiny, tmp_path / "run", resume=False) == ""
+    assert (tmp_path / "run" / "config.toml").is_file()
+
+
+def test_a_larger_budget_resumes_and_no_other_change_does(tiny: TrainConfig, tmp_path: Path) -> None:
+    run._open_folder(tiny, tmp_path / "run", resume=False)
+    larger = tiny.model_copy(update={"budget": tiny.budget.model_copy(update={"calls": 7})})
+    assert run._open_folder(larger, tmp_path / "run", resume=True) == ""
+    assert "calls = 7" in (tmp_path / "run" / "config.toml").read_text(encoding="utf-8")
+    with pytest.raises(ConfigError, match="seed: 3 there, 4 here"):
+        run._open_folder(larger.model_copy(update={"seed": 4}), tmp_path / "run", resume=True)
+
+
 def test_a_cold_start_that_was_saved_is_not_made_again(
     tiny: TrainConfig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

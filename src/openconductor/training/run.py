@@ -183,7 +183,8 @@ def _open_folder(config: TrainConfig, folder: Path, *, resume: bool) -> str:
     if folder.exists() and not folder.is_dir():
         raise ConfigError(f"run folder {folder}: is a file, expected a folder")
     if not stored.is_file():
-        if folder.is_dir() and any(folder.iterdir()):
+        begun = ("environment.json", "config.toml")  # or a part of one: of a run that was killed while it began
+        if folder.is_dir() and not all(one.name.startswith(begun) for one in folder.iterdir()):
             raise ConfigError(f"run folder {folder}: is not empty and holds no run, expected a new folder")
         if resume:
             raise ConfigError(f"run folder {folder}: holds no run to resume")
