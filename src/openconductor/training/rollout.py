@@ -18,8 +18,9 @@ from transformers import GenerationConfig, PreTrainedModel, PreTrainedTokenizerB
 
 from openconductor.baselines.single import SingleWorker
 from openconductor.budget import PaidCall, check_price
-from openconductor.errors import TrainingStopped, WorkerError, WorkflowError
+from openconductor.errors import GradingError, TrainingStopped, WorkflowError
 from openconductor.evaluation.grid import open_purse
+from openconductor.graders.code import CodeGrader
 from openconductor.graders.freeform import FreeFormGrader
 from openconductor.journal import Journal
 from openconductor.pool import WorkerPool
@@ -152,7 +153,7 @@ class Scorer:
         paid = config.pool != "gym"  # the gym's workers cost nothing and answer a repeated call alike
         self._score = RewardFunction(
             pool,
-            _Deciding(_judged(grader, config, pool, journal), config.reward.undecided == "wrong"),
+            _as_configured(grader, config, pool, journal),
             prompt=config.prompt.options(),
             max_steps=config.rollout.max_steps,
             grade_timeout_s=config.reward.grade_timeout_s,
@@ -228,23 +229,23 @@ def _record(one: Sampled, worth: Scored, phase: str) -> dict[str, object]:
 class _Deciding:
     """A grader that takes an undecided answer for a wrong one; one that fails still decides nothing."""
 
-    def __init__(self, inner: Grader, decides: bool) -> None:
-        self._inner, self._decides = inner, decides
+    def __init__(self, inner: Grader) -> None:
+        self._inner = inner
 
     async def grade(self, problem: Problem, answer: str) -> Grade:
         grade = await self._inner.grade(problem, answer)
-        return replace(grade, correct=False) if grade.correct is None and self._decides else grade
+        return replace(grade, correct=False) if grade.correct is None else grade
 
 
-def _judged(grader: Grader, config: TrainConfig, pool: WorkerPool, on_event: OnEvent) -> Grader:
-    """The grader, with the recipe's judge where its rules for free-form answers cannot decide."""
-    if not config.reward.judge:
-        return grader
+def _as_configured(grader: Grader, config: TrainConfig, pool: WorkerPool, on_event: OnEvent) -> Grader:
+    """The grader, with what the recipe says about answers that the rules cannot decide."""
     if isinstance(grader, MixGrader):
-        return MixGrader({name: _judged(one, config, pool, on_event) for name, one in grader.graders.items()})
-    if not isinstance(grader, FreeFormGrader):
-        return grader
-    return FreeFormGrader(judge=_Judge(SingleWorker(pool, config.reward.judge), on_event))
+        return MixGrader({name: _as_configured(one, config, pool, on_event) for name, one in grader.graders.items()})
+    if isinstance(grader, CodeGrader):
+        return grader  # its rules decide everything: what it leaves undecided is a sandbox that failed
+    if config.reward.judge and isinstance(grader, FreeFormGrader):
+        grader = FreeFormGrader(judge=_Judge(SingleWorker(pool, config.reward.judge), on_event))
+    return _Deciding(grader) if config.reward.undecided == "wrong" else grader
 
 
 class _Judge:
@@ -256,7 +257,7 @@ class _Judge:
     async def complete(self, messages: Sequence[Message], *, call: CallContext) -> Completion:
         episode = await self._worker.ask(messages, on_event=self._on_event)
         if episode.answer is None:
-            raise episode.error or WorkerError("the judge gave no answer")
+            raise GradingError(f"the judge failed: {episode.error}")  # masks: no failure of it makes an answer wrong
         return Completion(episode.answer)
 
 

@@ -11,12 +11,15 @@ from types import SimpleNamespace
 import pytest
 
 import openconductor as oc
-from openconductor.errors import BudgetExceeded, ConfigError, GradingError, TrainingStopped, WorkerError
+from openconductor.errors import BudgetExceeded, ConfigError, GradingError, SandboxError, TrainingStopped, WorkerError
+from openconductor.graders.code import CodeGrader
+from openconductor.graders.code_tests import CodeTests, IoTest
 from openconductor.graders.freeform import FreeFormAnswer, FreeFormGrader
 from openconductor.gym.workers import gym_pool
 from openconductor.journal import Journal
 from openconductor.protocols import Grader
 from openconductor.reward import Scored
+from openconductor.tasks.paper_mix import MixGrader
 from openconductor.training import grpo, run
 from openconductor.training.curves import Curve
 from openconductor.training.examples import Questions, Setup
@@ -219,6 +222,29 @@ def test_a_grader_that_fails_masks_whatever_the_recipe_says(scorer: Callable[...
 
     (scored,) = scorer(lambda _: "42", grader=Failing()).score([Sampled(FREE, Completion(PLAN), 0)], phase="x")
     assert scored.reward is None
+
+
+def test_a_judge_that_fails_and_a_sandbox_that_fails_mask_whatever_the_recipe_says(
+    scorer: Callable[..., Scorer], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def away(messages: list[oc.Message]) -> str:
+        if "Verdict" in messages[-1].content:
+            raise WorkerError("away", retryable=False)
+        return r"\boxed{a fast car}"
+
+    (judged,) = scorer(away, reward={"judge": "one"}).score([Sampled(FREE, Completion(PLAN), 0)], phase="x")
+    assert judged.reward is None and judged.grade is not None and "the judge failed" in judged.grade.note
+
+    async def broken(*_: object) -> str:
+        raise SandboxError("no user namespaces")
+
+    monkeypatch.setattr(CodeGrader, "_outside", broken)
+    grader = MixGrader({"code": CodeGrader()})
+    program = Problem("2", "Print 42.", CodeTests((IoTest("", "42"),)), "code")
+    (run_,) = scorer(lambda _: "```python\nprint(42)\n```", grader=grader).score(
+        [Sampled(program, Completion(PLAN), 0)], phase="x"
+    )
+    assert run_.reward is None and run_.grade is not None and "no user namespaces" in run_.grade.note
 
 
 def test_a_judge_must_be_a_worker_of_the_pool(scorer: Callable[..., Scorer]) -> None:
