@@ -80,6 +80,7 @@ _ARGUES = _words(
 def strategy(workflow: Workflow) -> Strategy:
     """The strategy of a workflow, by the rules above.
 
+    >>> from openconductor.types import Step
     >>> strategy(Workflow([Step(0, "Solve the problem."), Step(1, "Solve the problem."), Step(2, "Vote.", "all")]))
     'best-of-n'
     """
@@ -108,6 +109,7 @@ def strategy(workflow: Workflow) -> Strategy:
 def pattern(workflow: Workflow) -> str:
     """A workflow's shape up to the names of its workers: letters in the order of their first step, and who is seen.
 
+    >>> from openconductor.types import Step
     >>> pattern(Workflow([Step(7, "Try."), Step(2, "Try."), Step(7, "Vote.", "all")]))
     'A · B · A(1,2)'
     """

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from typing import Literal, cast
 
 from pydantic import PositiveInt
 
@@ -53,4 +53,4 @@ def read_conductor_file(folder: Path) -> ConductorFile:
         raise ConfigError(f"{where}: cannot be read: {error}; expected a JSON object") from error
     if not isinstance(said, dict):
         raise ConfigError(f"{where}: got {type(said).__name__}, expected a JSON object")
-    return validate(said, ConductorFile, where=str(where))
+    return validate(cast("dict[str, object]", said), ConductorFile, where=str(where))
