@@ -40,7 +40,8 @@ class Conductor:
         planner: what writes the workflows. A checkpoint brings its own prompt and sampling and costs nothing, a Worker
             its own sampling and price; the calls of any other planner have no known price.
         pool: the workers on offer.
-        max_steps: the most steps that one workflow may have.
+        max_steps: the most steps that one workflow may have; default: as many as the checkpoint was trained to write,
+            else 5.
         max_rounds: how often the planner is called for a question, an accepting call included; 1 is no recursion, None
             continues until the planner accepts or the budget ends, and then needs a budget that workers do use up.
         prompt: how the planner is asked; default: the checkpoint's, else ``PromptOptions()``.
@@ -57,7 +58,7 @@ class Conductor:
         planner: Planner,
         *,
         pool: WorkerPool,
-        max_steps: int = 5,
+        max_steps: int | None = None,
         max_rounds: int | None = 1,
         prompt: PromptOptions | None = None,
         sampling: Sampling | None = None,
@@ -70,12 +71,12 @@ class Conductor:
         if timeout_s is not None and not timeout_s > 0:
             raise ConfigError(f"Conductor.timeout_s: got {timeout_s}, expected more than 0 seconds")
         self.pool = pool
-        self.max_steps = max_steps
         self.max_rounds = max_rounds
         self.timeout_s = timeout_s
         self.fallback = fallback
         self.planner: Provider | Worker = planner if isinstance(planner, Worker) else resolve(planner)
         self.prompt = prompt or getattr(self.planner, "prompt_options", None) or PromptOptions()
+        self.max_steps: int = max_steps or getattr(self.planner, "max_steps", None) or 5
         self.sampling = sampling or getattr(self.planner, "sampling", None) or Sampling(max_tokens=1024)
         if not isinstance(self.planner, Worker):
             self.asked = Worker(self.planner, name="conductor", sampling=self.sampling, timeout_s=timeout_s)

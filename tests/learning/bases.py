@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Literal
 
 import torch
-from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
+from tokenizers import Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers, trainers
 from transformers import (
     GenerationConfig,
     LlamaConfig,
@@ -15,6 +15,7 @@ from transformers import (
     Qwen2Config,
     Qwen2ForCausalLM,
 )
+from transformers.models.qwen2.tokenization_qwen2 import PRETOKENIZE_REGEX
 
 from openconductor.prompt import PromptOptions, render_prompt
 from openconductor.training.supervised import FIRST, LATER, THOUGHTS
@@ -27,16 +28,32 @@ SPECIAL = ("<|endoftext|>", "<|im_start|>", "<|im_end|>")
 LISTS = 'model_id = [0, 1]\nsubtasks = ["", ""]\naccess_list = [[], "all"]\n'
 
 
-def save_base(folder: Path, family: Literal["qwen2", "llama"], *, hidden: int = 32, positions: int = 4096) -> Path:
-    """A random base model; its tokenizer was trained on our prompts, as a large one has seen much text."""
+def save_base(
+    folder: Path,
+    family: Literal["qwen2", "llama"],
+    *,
+    hidden: int = 32,
+    positions: int = 4096,
+    servable: bool = False,
+    texts: tuple[str, ...] = (),
+) -> Path:
+    """A random base model; its tokenizer was trained on our prompts, as a large one has seen much text.
+
+    Servers give every qwen2 the splitting of Qwen's tokenizers; where ``servable``, ours has it too, as a real one has.
+    """
     backend = Tokenizer(models.BPE())
     backend.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    if servable and family == "qwen2":
+        backend.normalizer = normalizers.NFC()
+        words = pre_tokenizers.Split(Regex(PRETOKENIZE_REGEX), behavior="isolated")
+        bytes_ = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
+        backend.pre_tokenizer = pre_tokenizers.Sequence([words, bytes_])
     backend.decoder = decoders.ByteLevel()
     prompt = "\n".join(message.content for message in render_prompt("What?", range(7), options=PromptOptions()))
     trainer = trainers.BpeTrainer(
         vocab_size=3000, special_tokens=list(SPECIAL), initial_alphabet=pre_tokenizers.ByteLevel.alphabet()
     )
-    backend.train_from_iterator([prompt, *FIRST, *LATER, *THOUGHTS, LISTS] * 3, trainer)
+    backend.train_from_iterator([prompt, *FIRST, *LATER, *THOUGHTS, LISTS, *texts] * 3, trainer)
     tokenizer = PreTrainedTokenizerFast(
         tokenizer_object=backend, eos_token="<|im_end|>", pad_token="<|endoftext|>", padding_side="left"
     )

@@ -41,7 +41,9 @@ def ask(  # noqa: PLR0913, PLR0917 - the options of a command
     conductor: PlannerName = None,
     base_url: BaseUrl = None,
     key_env: KeyEnv = None,
-    max_steps: Annotated[int, typer.Option("--max-steps", min=1, help="The most steps of a workflow.")] = 5,
+    max_steps: Annotated[
+        int | None, typer.Option("--max-steps", min=1, help="The most steps of a workflow (default: as trained, or 5).")
+    ] = None,
     rounds: Annotated[int, typer.Option("--rounds", min=1, help="The most rounds; 1 is no revision.")] = 1,
     calls: Annotated[int | None, typer.Option("--budget-calls", min=0, help="The most calls, plans too.")] = None,
     tokens: Annotated[int | None, typer.Option("--budget-tokens", min=0, help="The most tokens, both ways.")] = None,

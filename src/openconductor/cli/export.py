@@ -21,8 +21,9 @@ def export(
     run: Annotated[Path, typer.Argument(help="The folder of a finished training.", show_default=False)],
     out: Annotated[Path | None, typer.Option("--out", help="The new folder (default: RUN/export).")] = None,
     dtype: Annotated[
-        Literal["bfloat16", "float16", "float32"], typer.Option("--dtype", help="Of the weights.")
-    ] = "bfloat16",
+        Literal["bfloat16", "float16", "float32"] | None,
+        typer.Option("--dtype", help="Of the weights (default: bfloat16; float32 for a tiny Conductor)."),
+    ] = None,
     as_json: AsJson = False,
 ) -> None:
     """Write a trained Conductor as a folder that vLLM and transformers serve.
@@ -30,6 +31,7 @@ def export(
     A model card is in it, with recipe, curve and verdict.
     """
     try:
+        from openconductor.training.checkpoint import servers_read_alike
         from openconductor.training.run import export as write
     except ImportError as error:
         if (error.name or "").startswith("openconductor"):
@@ -37,8 +39,13 @@ def export(
         raise ConfigError(f"export: {error}; expected the extra 'train' to be installed: {INSTALL}") from error
     with console.only_results_on_stdout():
         folder = write(run, out or run / "export", dtype=dtype)
+        served = servers_read_alike(folder)
     if as_json:
-        console.show_json({"folder": str(folder), "dtype": dtype})
+        console.show_json({"folder": str(folder), "served": served})
     else:
         console.show(str(folder))
-        console.say(f"serve it with: vllm serve {folder}   or: transformers serve {folder}")
+        console.say(
+            f"serve it with: vllm serve {folder}   or: transformers serve {folder}"
+            if served
+            else "not for vLLM and transformers serve: they would split its text as Qwen's tokenizers do"
+        )

@@ -68,12 +68,13 @@ class ConductorTable:
     """Which Conductor the systems ``conductor…`` ask, with the most steps and rounds.
 
     ``planner`` is ``provider:model``, a checkpoint folder, or ``worker:NAME`` of the pool; "" is the bundled one.
+    ``max_steps`` None is as many as the checkpoint was trained to write, else 5.
     """
 
     planner: str = ""
     base_url: str | None = None
     api_key_env: str | None = None
-    max_steps: Positive = 5
+    max_steps: Positive | None = None
     rounds: Positive = 1
 
 

@@ -45,6 +45,7 @@ COMPLETE = "complete"
 TOLERANCE = 1e-3
 """The largest difference between the runtime's logits and torch's with which a checkpoint is handed out."""
 
+_TEXT = """What's 1234 + 30?\n\nmodel_id = [0, 12]\nsubtasks = ["Add.  Don't guess", "Check it."]\n"""
 PAD, END, UNKNOWN = "<pad>", "<end>", "<unk>"
 _WIRE = (
     *("model_id = [", "\nmodel_id = [", "]\nsubtasks = [", "]\naccess_list = ["),
@@ -163,6 +164,15 @@ def load_tokenizer(name: str | Path) -> PreTrainedTokenizerBase:
     if tokenizer.pad_token_id is None:
         tokenizer.pad_token = tokenizer.eos_token
     return tokenizer
+
+
+def servers_read_alike(folder: Path) -> bool:
+    """Whether vLLM and ``transformers serve`` split a text as the Conductor in this folder does.
+
+    They load tokenizers by ``AutoTokenizer``, which gives each qwen2 the splitting of Qwen's, whatever it was saved
+    with.
+    """
+    return AutoTokenizer.from_pretrained(folder).encode(_TEXT) == load_tokenizer(folder).encode(_TEXT)
 
 
 def end_ids(model: PreTrainedModel) -> frozenset[int]:

@@ -156,9 +156,18 @@ def warnings(records: Sequence[Record]) -> list[str]:
     return found
 
 
+_SERVED = {
+    True: """Served by
+`vllm serve FOLDER` or `transformers serve FOLDER`, it is a provider: `openai_compatible:FOLDER` with the server's
+`base_url`, its prompt, and temperature 0.""",
+    False: """It is not for
+vLLM and `transformers serve`: they would split its text as Qwen's tokenizers do, not as its own does.""",
+}
+
+
 # ── the model card ────────────────────────────────────────────────────────────────────────────────────────────────────
-def model_card(run: Path, results: Record) -> str:
-    """What a reader of an exported Conductor should know, in Markdown."""
+def model_card(run: Path, results: Record, *, served: bool) -> str:
+    """What a reader of an exported Conductor should know, in Markdown; ``served``: servers split as it does."""
     config = load_train_config(run / "config.toml")
     curve = [json.loads(line) for line in (run / "curves.jsonl").read_text(encoding="utf-8").splitlines()]
     told = json.loads((run / "conductor" / "conductor.json").read_text(encoding="utf-8"))
@@ -187,9 +196,8 @@ One seed proves little: compare several before you rely on a figure.
 
 ## How to ask it
 
-`openconductor ask --conductor FOLDER --pool POOL.toml "…"` loads this folder in process. Served by
-`vllm serve FOLDER` or `transformers serve`, it is a provider: `openai_compatible:NAME` with the server's `base_url`,
-and the prompt that it was trained with:
+`openconductor ask --conductor FOLDER --pool POOL.toml "…"` loads this folder in process. {_SERVED[served]}
+The prompt that it was trained with:
 
 ```json
 {json.dumps(told["prompt"], indent=2)}

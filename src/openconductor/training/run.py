@@ -49,6 +49,7 @@ from openconductor.training.checkpoint import (
     last_checkpoint,
     load_model,
     save_conductor,
+    servers_read_alike,
     storing,
     whole_weights,
 )
@@ -377,16 +378,16 @@ def _measure(
     return measure(problems, scored, setup.pool)
 
 
-def export(run: Path, folder: Path, *, dtype: Literal["bfloat16", "float16", "float32"] = "bfloat16") -> Path:
+def export(run: Path, folder: Path, *, dtype: Literal["bfloat16", "float16", "float32"] | None = None) -> Path:
     """Write a finished run's Conductor into a new folder, which is returned.
 
     Args:
         run: the folder of the training.
         folder: where to write; it must not be there yet.
-        dtype: of the weights.
+        dtype: of the weights; default: bfloat16, and float32 for a tiny Conductor, whose runtime reads no other.
 
     Raises:
-        ConfigError: the run is not finished, or the folder is there.
+        ConfigError: the run is not finished, the folder is there, or a tiny Conductor is wanted in another dtype.
         JournalError: the disk failed.
     """
     conductor = run / "conductor"
@@ -394,7 +395,13 @@ def export(run: Path, folder: Path, *, dtype: Literal["bfloat16", "float16", "fl
         raise ConfigError(f"export: {run} holds no finished training, expected conductor/ and results.json in it")
     if folder.exists():
         raise ConfigError(f"export: {folder} is there already, expected a new folder")
-    model, tokenizer = load_model(conductor, dtype=cast("torch.dtype", getattr(torch, dtype)))
+    tiny = is_tiny(str(conductor))
+    if tiny and dtype not in (None, "float32"):
+        raise ConfigError(
+            f"export: got dtype {dtype} for a tiny Conductor, expected float32: its runtime reads no other"
+        )
+    wanted = getattr(torch, dtype or ("float32" if tiny else "bfloat16"))
+    model, tokenizer = load_model(conductor, dtype=cast("torch.dtype", wanted))
     part = folder.with_name(folder.name + ".part")
     shutil.rmtree(part, ignore_errors=True)
     with storing(folder):
@@ -402,6 +409,6 @@ def export(run: Path, folder: Path, *, dtype: Literal["bfloat16", "float16", "fl
         tokenizer.save_pretrained(part)
         shutil.copy(conductor / "conductor.json", part)
         results = cast("Record", json.loads((run / "results.json").read_text(encoding="utf-8")))
-        (part / "README.md").write_text(model_card(run, results), encoding="utf-8")
+        (part / "README.md").write_text(model_card(run, results, served=servers_read_alike(part)), encoding="utf-8")
         part.replace(folder)
     return folder

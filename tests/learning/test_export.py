@@ -1,0 +1,314 @@
+"""From a base to a served Conductor and back into a training; two rounds and subsets of the pool, by the command."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import re
+import socket
+import subprocess
+import sys
+import time
+import urllib.request
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from tests.learning.bases import save_base
+
+import openconductor as oc
+from openconductor.cli import main
+from openconductor.gym.bundled import bundled_folder
+from openconductor.gym.questions import draw_questions
+from openconductor.gym.workers import gym_pool
+from openconductor.gym.world import COMPARE, OPERATIONS, WORDINGS
+from openconductor.journal import Journal
+from openconductor.providers import create
+from openconductor.reward import group_advantages
+from openconductor.training.checkpoint import servers_read_alike
+from openconductor.training.grpo import ConductorTrainer
+
+pytestmark = [pytest.mark.train, pytest.mark.timeout(900)]
+
+RECIPE = """
+pool = "gym"
+[data]
+task = "gym"
+[model]
+base = "{base}"
+[start]
+prompts = 16
+workflows = 4
+validity = 0.0
+[prompt]
+template = "compact"
+access = "index"
+[rollout]
+iterations = 1
+questions = 2
+completions = 4
+max_tokens = 96
+max_steps = {steps}
+[optim]
+micro_batch = 8
+checkpointing = false
+[held_out]
+questions = 8
+"""
+COLD = ["cold_start.steps=200", "cold_start.batch=8", "cold_start.micro_batch=8", "cold_start.learning_rate=1e-2"]
+ACCEPTING = "model_id = []\nsubtasks = []\naccess_list = []"
+
+
+def train(folder: Path, base: Path, *overrides: str, steps: int = 2) -> Path:
+    """Train by the command; returns the run's folder."""
+    folder.with_suffix(".toml").write_text(RECIPE.format(base=base.as_posix(), steps=steps), "utf-8")
+    assert main(["train", str(folder.with_suffix(".toml")), *overrides, "--out", str(folder)]) == 0
+    return folder
+
+
+@pytest.fixture(scope="module", params=["qwen2", "llama"])
+def run(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run that has learnt the form, of a model that a hub could hold."""
+    return learnt(request.param, tmp_path_factory.mktemp("export"))
+
+
+@pytest.fixture(scope="module")
+def llama(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return learnt("llama", tmp_path_factory.mktemp("rounds"))
+
+
+def learnt(family: Any, folder: Path) -> Path:
+    torch.set_num_threads(1)
+    known = (*(operation.phrase(wording) for operation in OPERATIONS.values() for wording in WORDINGS), *COMPARE)
+    base = save_base(folder / "base", family, servable=True, texts=known)
+    return train(folder / "run", base, *COLD)
+
+
+@pytest.fixture(scope="module")
+def exported(run: Path) -> Path:
+    folder = run.with_name("exported")
+    assert main(["export", str(run), "--out", str(folder), "--dtype", "float32"]) == 0
+    return folder
+
+
+def questions(count: int) -> list[str]:
+    return [question.text for question in draw_questions("test", count, seed=5)]
+
+
+def plans(conductor: oc.Conductor, asked: list[str]) -> list[str]:
+    """What the Conductor writes, right or wrong."""
+
+    async def ask() -> list[oc.Episode]:
+        return [await conductor.ask(question) for question in asked]
+
+    return [episode.rounds[0].completion.text for episode in asyncio.run(ask())]
+
+
+# ── a Conductor's life ───────────────────────────────────────────────────────────────────────────────────────────────
+@pytest.mark.slow
+def test_a_trained_model_is_asked_as_it_was_trained(run: Path) -> None:
+    conductor = oc.Conductor(run / "conductor", pool=gym_pool())
+    assert (conductor.prompt.template, conductor.prompt.access) == ("compact", "index")
+    assert (conductor.sampling.max_tokens, conductor.max_steps) == (96, 2)
+    episodes = [asyncio.run(conductor.ask(question)) for question in questions(4)]
+    assert sum(episode.answer is not None for episode in episodes) >= 2, "it has learnt the form"
+
+
+@pytest.mark.slow
+def test_eval_takes_its_folder_as_a_conductor(run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    command = ["eval", "conductor", "random", "--conductor", str(run / "conductor"), "--limit", "8"]
+    assert main([*command, "--out", str(tmp_path / "eval"), "--json"]) == 0
+    systems = json.loads(capsys.readouterr().out)
+    assert "conductor" in json.dumps(systems) and (tmp_path / "eval" / "journal.sqlite").is_file()
+
+
+@pytest.mark.slow
+def test_what_is_exported_plans_as_the_run_does(run: Path, exported: Path) -> None:
+    card = (exported / "README.md").read_text("utf-8")
+    assert "## Recipe" in card and "transformers serve" in card and not (exported / "complete").exists()
+    asked = questions(4)
+    theirs, own = (plans(oc.Conductor(folder, pool=gym_pool()), asked) for folder in (exported, run / "conductor"))
+    assert theirs == own
+
+
+@pytest.mark.slow
+def test_what_is_exported_is_trained_further(exported: Path, tmp_path: Path) -> None:
+    further = train(tmp_path / "further", exported)
+    start = json.loads((further / "start.json").read_text("utf-8"))
+    assert start["format"]["validity"] > 0.1, "it goes on from what it knew"
+    assert main(["export", str(further), "--out", str(tmp_path / "again")]) == 0
+
+
+@contextmanager
+def served(folder: Path, log: Path) -> Iterator[str]:
+    """``transformers serve`` on a folder; yields where its API begins."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    command = [str(Path(sys.executable).with_name("transformers")), "serve", str(folder), "--device", "cpu"]
+    environment = {**os.environ, "HF_HUB_OFFLINE": "1", "OMP_NUM_THREADS": "1"}
+    with log.open("wb") as stream:
+        server = subprocess.Popen(
+            [*command, "--host", "127.0.0.1", "--port", str(port)], env=environment, stdout=stream, stderr=stream
+        )
+    try:
+        while True:
+            try:
+                urllib.request.urlopen(f"http://127.0.0.1:{port}/health", timeout=5).close()
+                break
+            except OSError:
+                assert server.poll() is None, log.read_text("utf-8")
+                time.sleep(0.2)
+        yield f"http://127.0.0.1:{port}/v1"
+    finally:
+        server.terminate()
+        server.wait(30)
+
+
+@pytest.mark.slow
+def test_the_served_model_plans_as_the_one_in_this_process(exported: Path, tmp_path: Path) -> None:
+    pytest.importorskip("fastapi", reason="`transformers serve` needs fastapi, uvicorn and openai")
+    asked = questions(8)
+    inside = oc.Conductor(exported, pool=gym_pool())
+    with served(exported, tmp_path / "log") as url:
+        outside = oc.Conductor(
+            create("openai_compatible", str(exported), base_url=url),
+            pool=gym_pool(),
+            prompt=inside.prompt,
+            sampling=oc.Sampling(temperature=0.0, max_tokens=inside.sampling.max_tokens),
+        )
+        theirs = plans(outside, asked)
+    assert theirs == plans(inside, asked) and len(set(theirs)) > 1
+
+
+# ── two rounds, and subsets of the pool ──────────────────────────────────────────────────────────────────────────────
+@pytest.fixture(params=["the gym's own", pytest.param("a language model", marks=pytest.mark.slow)])
+def start(request: pytest.FixtureRequest) -> Path:
+    """A Conductor that knows the form."""
+    if request.param == "the gym's own":
+        return bundled_folder()
+    return request.getfixturevalue("llama") / "conductor"
+
+
+class Seen:
+    """What a trainer was asked to complete, and what it made of the rewards."""
+
+    def __init__(self, patch: pytest.MonkeyPatch, *, accept: bool) -> None:
+        self.asked: list[str] = []
+        self.rows: list[dict[str, Any]] = []
+        self.advantages: list[float] = []
+        tokenize = ConductorTrainer._tokenize_prompts
+        generate = ConductorTrainer._generate_single_turn
+        whole = ConductorTrainer._generate_and_score_completions
+
+        def tokenized(trainer: Any, prompts: list[Any], *more: Any) -> Any:
+            self.asked += [prompt[-1]["content"] for prompt in prompts]
+            return tokenize(trainer, prompts, *more)
+
+        def generated(trainer: Any, ids: Any, images: Any, fields: Any, count: int, *more: Any) -> Any:
+            if accept and count == 1:  # a second round
+                tokens = trainer.processing_class
+                said = [*tokens.encode(ACCEPTING, add_special_tokens=False), tokens.eos_token_id]
+                return [said for _ in ids], None
+            return generate(trainer, ids, images, fields, count, *more)
+
+        def made(trainer: Any, inputs: list[dict[str, Any]]) -> Any:
+            made = whole(trainer, inputs)
+            self.rows += inputs
+            self.advantages += made["advantages"].tolist()
+            return made
+
+        patch.setattr(ConductorTrainer, "_tokenize_prompts", tokenized)
+        patch.setattr(ConductorTrainer, "_generate_single_turn", generated)
+        patch.setattr(ConductorTrainer, "_generate_and_score_completions", made)
+
+
+def outcomes(run: Path, phase: str) -> list[dict[str, Any]]:
+    with Journal.reading(run / "journal.sqlite") as reading:
+        found = {one.key: dict(one.record) for one in reading.outcomes() if one.record["training"] == phase}
+    return [found[f"{phase}/{place}"] for place in range(len(found))]
+
+
+def two_rounds(start: Path, tmp_path: Path, *more: str) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
+    sizes = ["rollout.rounds=2", "rollout.questions=4", "rollout.completions=8", "optim.learning_rate=1e-4"]
+    run = train(tmp_path / "run", start, *sizes, *more, steps=5)
+    return outcomes(run, "iteration 0, round 0"), outcomes(run, "iteration 0, round 1")
+
+
+def test_both_rounds_are_in_the_journal_and_the_first_weighs_a_quarter(
+    start: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen = Seen(monkeypatch, accept=False)
+    first, second = two_rounds(start, tmp_path)
+    assert (len(first), len(second)) == (16, 16) and {one["round"] for one in first} == {0}
+    assert {one["round"] for one in second} == {1} and [a["problem"] for a in first] == [a["problem"] for a in second]
+    again = seen.asked[16:]
+    assert all("Before:\n" in prompt for prompt in again) and not any("Before:\n" in one for one in seen.asked[:16])
+    for one, prompt in zip(first, again, strict=True):
+        assert f"Answer: {one['answer'] or 'none'}\n" in prompt
+    expected: list[float] = []
+    for group in range(0, 16, 8):
+        expected += [0.25 * one for one in group_advantages([one["reward"] for one in first[group : group + 8]])]
+        expected += group_advantages([one["reward"] for one in second[group : group + 8]])
+    assert seen.advantages == pytest.approx(expected, abs=1e-3) and any(expected)
+    assert [row["round"] for row in seen.rows] == ([0] * 8 + [1] * 8) * 2
+
+
+def test_three_empty_lists_are_rewarded_as_the_answer_that_they_accept(
+    start: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    Seen(monkeypatch, accept=True)
+    first, second = two_rounds(start, tmp_path)
+    assert {one["completion"] for one in second} == {ACCEPTING}
+    answered = [(a, b) for a, b in zip(first, second, strict=True) if a["answer"] is not None]
+    assert answered and all((a["answer"], a["reward"]) == (b["answer"], b["reward"]) for a, b in answered)
+    assert all(b["reward"] == 0.0 for a, b in zip(first, second, strict=True) if a["answer"] is None)
+
+
+def test_a_prompt_lists_the_workers_on_offer_and_another_one_is_not_to_be_had(
+    start: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen = Seen(monkeypatch, accept=False)
+    run = train(
+        tmp_path / "run",
+        start,
+        "rollout.offered=[2, 4]",
+        "rollout.rounds=2",
+        "rollout.questions=4",
+        "rollout.completions=8",
+        steps=5,
+    )
+    played = outcomes(run, "iteration 0, round 0") + outcomes(run, "iteration 0, round 1")
+    assert len(played) == len(seen.asked) == 32 and len({tuple(one["offered"]) for one in played}) > 1
+    for one, prompt in zip(played, seen.asked, strict=True):
+        assert 2 <= len(one["offered"]) <= 4
+        assert [int(shown) for shown in re.findall(r"^Model (\d+)$", prompt, re.MULTILINE)] == one["offered"]
+        named = re.search(r"model_id = \[([\d, ]+)\]", one["completion"])
+        elsewhere = named and {int(ordinal) for ordinal in named[1].split(",")} - set(one["offered"])
+        assert one["reward"] == 0.0 if elsewhere else one["reward"] is not None
+
+
+# ── who may serve it ─────────────────────────────────────────────────────────────────────────────────────────────────
+@pytest.mark.parametrize(
+    ("family", "servable", "served"), [("qwen2", True, True), ("qwen2", False, False), ("llama", False, True)]
+)
+def test_a_qwen2_with_a_foreign_tokenizer_is_known_to_be_split_otherwise_by_servers(
+    family: Any, servable: bool, served: bool, tmp_path: Path
+) -> None:
+    assert servers_read_alike(save_base(tmp_path / family, family, servable=servable)) == served
+
+
+def test_the_gyms_own_conductor_is_exported_with_a_word_on_servers(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run = train(tmp_path / "run", bundled_folder(), steps=5)
+    assert main(["export", str(run), "--dtype", "bfloat16"]) == 2, "its runtime reads float32 alone"
+    assert main(["export", str(run)]) == 0
+    assert "not for vLLM and transformers serve" in capsys.readouterr().err
+    assert "It is not for\nvLLM" in (run / "export" / "README.md").read_text("utf-8")
+    assert asyncio.run(oc.Conductor(run / "export", pool=gym_pool()).ask(questions(1)[0])).error is None
+    assert main(["export", str(run)]) == 2, "the folder is there"
