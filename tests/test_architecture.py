@@ -29,7 +29,7 @@ SOURCES = sorted(PACKAGE.rglob("*.py"))
 BUDGET = {
     "": 2_835,  # the modules at the root
     "baselines": 930,
-    "cli": 2_270,
+    "cli": 2_272,
     "evaluation": 2_210,
     "graders": 1_880,
     "gym": 600,
@@ -39,7 +39,7 @@ BUDGET = {
     "report": 1_280,
     "sandboxes": 1_130,
     "tasks": 1_200,
-    "training": 1_885,
+    "training": 1_899,
 }
 TEST_LINES = 30_600  # of all kinds, in tests/
 FILE_LINES = 450  # of all kinds, in one file
