@@ -41,7 +41,7 @@ BUDGET = {
     "tasks": 1_200,
     "training": 1_899,
 }
-TEST_LINES = 30_600  # of all kinds, in tests/
+TEST_LINES = 31_000  # of all kinds, in tests/
 FILE_LINES = 450  # of all kinds, in one file
 FOLDER_FILES = 10  # but in the root, in cli/ and on the shelves
 FOLDED_BELOW = 150  # lines of all kinds: a module with one importer is part of it, unless it is on a shelf
