@@ -204,20 +204,22 @@ path = "mix"
 [model]
 base = "{qwen.as_posix()}"
 [cold_start]
-steps = 150
+steps = 130
 batch = 4
 micro_batch = 4
-learning_rate = 1e-2
+learning_rate = 2e-2
 [start]
+validity = 0.0   # at temperature 1 so small a model wanders off
 prompts = 8
 workflows = 8
 [rollout]
-iterations = 10
+iterations = 5
 completions = 4
-max_tokens = 96
+temperature = 0.2
+max_tokens = 80
 max_steps = 1
 [optim]
-micro_batch = 4
+micro_batch = 8
 checkpointing = false
 [held_out]
 task = "math500"

@@ -270,7 +270,7 @@ class ConductorTrainer(WholeCheckpoints, GRPOTrainer):
         firsts = iter(self.first)
         seconds = [
             Sampled(one.problem, one.completion, one.sample, one.offered, previous)
-            for (one, number), previous in zip(
+            for (one, _), previous in zip(
                 (pair for pair in everything if pair[1] == 1), _rounds(self.first), strict=True
             )
         ]

@@ -360,7 +360,7 @@ def _unreadable(completion: Completion, setup: Setup) -> str:
     try:
         parse_workflow(completion.text, setup.pool.ordinals, max_steps=setup.config.rollout.max_steps)
     except WorkflowError as error:
-        return f"{error.reason}: {error}"
+        return str(error)
     return ""
 
 
