@@ -144,9 +144,9 @@ class Execution:
         try:
             while ready or running:
                 if len(ready) == 1 and not running:  # nothing runs beside it: no task is needed
-                    ready = await self._run_step(ready[0])
+                    ready = await self._run_line(ready[0])
                     continue
-                running.update((asyncio.create_task(self._run_step(index)), index) for index in ready)
+                running.update((asyncio.create_task(self._run_line(index)), index) for index in ready)
                 ended, _ = await asyncio.wait(running, return_when=asyncio.FIRST_COMPLETED)
                 ready = []
                 for task in sorted(ended, key=running.__getitem__):
@@ -165,6 +165,14 @@ class Execution:
         """What has happened until now; a step that was not reached has an empty result."""
         pairs = zip(self._workflow, self._results, strict=True)
         return Transcript(self._workflow, tuple(result or StepResult(step) for step, result in pairs))
+
+    async def _run_line(self, index: int) -> list[int]:
+        """Run a step and, as long as just one step waited for it alone, that one too: it needs no task of its own."""
+        ready, task = await self._run_step(index), asyncio.current_task()
+        # A worker may have swallowed our cancellation; nothing new begins then.
+        while len(ready) == 1 and not self._stopping and not (task is not None and task.cancelling()):
+            ready = await self._run_step(ready[0])
+        return ready
 
     async def _run_step(self, index: int) -> list[int]:
         """Run one step; returns the steps that waited for nothing but it, and raises its failure once that is kept."""
