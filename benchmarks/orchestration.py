@@ -52,7 +52,7 @@ Once = Callable[[], Awaitable[object]]
 
 
 class SlowServer(asyncio.Protocol):
-    """Answers every request after SECONDS; as little HTTP as the client needs, so that it is not what is measured."""
+    """Answers every request after some seconds, with as little HTTP as the client needs: it is not what is measured."""
 
     body = json.dumps(
         {
@@ -65,6 +65,9 @@ class SlowServer(asyncio.Protocol):
         }
     ).encode()
     reply = b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n%s" % (len(body), body)
+
+    def __init__(self, seconds: float) -> None:
+        self.seconds = seconds
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self.transport = transport
@@ -79,19 +82,19 @@ class SlowServer(asyncio.Protocol):
             if len(rest) < length:
                 return
             self.buffer = rest[length:]
-            asyncio.get_running_loop().call_later(SECONDS, self.transport.write, self.reply)
+            asyncio.get_running_loop().call_later(self.seconds, self.transport.write, self.reply)
 
 
-async def serve() -> None:
-    server = await asyncio.get_running_loop().create_server(SlowServer, "127.0.0.1", 0, backlog=1024)
+async def serve(seconds: float) -> None:
+    server = await asyncio.get_running_loop().create_server(lambda: SlowServer(seconds), "127.0.0.1", 0, backlog=1024)
     print(server.sockets[0].getsockname()[1], flush=True)
     await server.serve_forever()
 
 
 @contextmanager
-def slow_server():
+def slow_server(seconds: float = SECONDS):
     """The server in a process of its own; yields its base URL."""
-    process = subprocess.Popen([sys.executable, __file__, "--serve"], stdout=subprocess.PIPE, text=True)
+    process = subprocess.Popen([sys.executable, __file__, "--serve", str(seconds)], stdout=subprocess.PIPE, text=True)
     try:
         assert process.stdout is not None
         yield f"http://127.0.0.1:{int(process.stdout.readline())}/v1"
@@ -315,10 +318,10 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--json", action="store_true", help="print one object instead of lines")
     parser.add_argument("--repeats", type=int, default=5, help="interleaved repeats (default 5)")
-    parser.add_argument("--serve", action="store_true", help=argparse.SUPPRESS)
+    parser.add_argument("--serve", type=float, help=argparse.SUPPRESS)
     options = parser.parse_args()
-    if options.serve:
-        asyncio.run(serve())
+    if options.serve is not None:
+        asyncio.run(serve(options.serve))
         return
     result = measure(options.repeats)
     if options.json:
