@@ -90,8 +90,8 @@ def build_model(config: ModelConfig, tokenizer: PreTrainedTokenizerFast, *, seed
         max_position_embeddings=config.positions,
         tie_word_embeddings=True,
         bos_token_id=None,
-        eos_token_id=tokenizer.eos_token_id,
-        pad_token_id=tokenizer.pad_token_id,
+        eos_token_id=cast("int", tokenizer.eos_token_id),
+        pad_token_id=cast("int", tokenizer.pad_token_id),
         use_sliding_window=False,
         initializer_range=config.initializer_range,
     )
@@ -144,7 +144,8 @@ def load_model(
         raise ConfigError(f"checkpoint {name}: got {wrong} in its weights, expected none")
     tokenizer = load_tokenizer(name)
     model.generation_config = GenerationConfig(
-        eos_token_id=sorted(_declared_ends(model) | {tokenizer.eos_token_id}), pad_token_id=tokenizer.pad_token_id
+        eos_token_id=sorted(_declared_ends(model) | {cast("int", tokenizer.eos_token_id)}),
+        pad_token_id=tokenizer.pad_token_id,
     )
     return model, tokenizer
 

@@ -174,7 +174,9 @@ class ConductorTrainer(WholeCheckpoints, GRPOTrainer):
     def __init__(self, rewards: Rewards, **options: Any) -> None:
         config = rewards.setup.config
         super().__init__(
-            reward_funcs=_unused, rollout_func=_two_rounds if config.rollout.rounds > 1 else None, **options
+            reward_funcs=cast("Any", _unused),
+            rollout_func=_two_rounds if config.rollout.rounds > 1 else None,
+            **options,
         )
         self.rewards, self.config = rewards, config
         self._ends = end_ids(cast("PreTrainedModel", self.accelerator.unwrap_model(self.model)))
@@ -216,7 +218,7 @@ class ConductorTrainer(WholeCheckpoints, GRPOTrainer):
     def sampled(self, rows: Sequence[dict[str, Any]], ids: Sequence[Sequence[int]], place: int) -> list[Sampled]:
         """Rows and what was sampled for them, in the scorer's words; ``place`` is the first row's in its batch."""
         group = self.config.rollout.completions
-        texts = cast("list[str]", self.processing_class.batch_decode(list(ids), skip_special_tokens=True))
+        texts = cast("list[str]", cast("Any", self.processing_class).batch_decode(list(ids), skip_special_tokens=True))
         return [
             Sampled(
                 self.rewards.problems[row["problem"]],
@@ -235,15 +237,19 @@ class ConductorTrainer(WholeCheckpoints, GRPOTrainer):
             made["advantages"] = made["advantages"] * torch.tensor(weights, device=made["advantages"].device)
         return made
 
-    def _generate_single_turn(self, prompt_ids: Any, images: Any, fields: Any, num_generations: int, *more: Any) -> Any:
+    def _generate_single_turn(
+        self, prompt_ids: Any, images: Any, multimodal_fields: Any, num_generations: int, has_tool_images: bool = False
+    ) -> Any:
         """TRL's, a few rows at a time without vLLM, so that the memory of sampling does not grow with the batch."""
         size = self.config.rollout.sample_batch
         if self.use_vllm or len(prompt_ids) <= size:
-            return super()._generate_single_turn(prompt_ids, images, fields, num_generations, *more)
+            return super()._generate_single_turn(
+                prompt_ids, images, multimodal_fields, num_generations, has_tool_images
+            )
         ids: list[list[int]] = []
         for start in range(0, len(prompt_ids), size):
             part = prompt_ids[start : start + size]
-            ids += super()._generate_single_turn(part, images, fields, num_generations, *more)[0]
+            ids += super()._generate_single_turn(part, images, multimodal_fields, num_generations, has_tool_images)[0]
         return ids, None
 
     def _calculate_rewards(
@@ -293,10 +299,11 @@ def _two_rounds(prompts: list[Any], trainer: GRPOTrainer) -> dict[str, Any]:
     TRL's ``rollout_func``. The rows of a process are whole questions: G first rounds, then G second ones.
     """
     assert isinstance(trainer, ConductorTrainer)
+    inner = cast("Any", trainer)  # TRL's own steps, which a rollout_func is made of
     rows, group = trainer.rows, trainer.config.rollout.completions
     first = [place for place, row in enumerate(rows) if row["round"] == 0]
-    asked = trainer._tokenize_prompts([prompts[place] for place in first])[0]
-    said = trainer._generate_single_turn(asked, None, {}, group)
+    asked = inner._tokenize_prompts([prompts[place] for place in first])[0]
+    said = inner._generate_single_turn(asked, None, {}, group)
     start = trainer.accelerator.process_index * len(first)
     mine = trainer.sampled([rows[place] for place in first], said[0], start)
     everything = trainer.gathered(list(zip(mine, [rows[place]["offered"] for place in first], strict=True)))
@@ -309,8 +316,8 @@ def _two_rounds(prompts: list[Any], trainer: GRPOTrainer) -> dict[str, Any]:
         ]
 
     again = trainer.on_first(play)[start : start + len(first)]
-    asked_again = trainer._tokenize_prompts(again)[0]
-    said_again = trainer._generate_single_turn(asked_again, None, {}, 1)
+    asked_again = inner._tokenize_prompts(again)[0]
+    said_again = inner._generate_single_turn(asked_again, None, {}, 1)
 
     def merged(ones: Sequence[T], others: Sequence[T]) -> list[T]:
         by_place = dict(zip(first, ones, strict=True)) | {

@@ -24,7 +24,7 @@ from datetime import timedelta
 from importlib.metadata import distributions
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Literal, cast
+from typing import Any, Literal, cast
 
 import torch
 from accelerate import PartialState
@@ -126,7 +126,7 @@ def _run(setup: Setup, state: PartialState) -> None:
     model, tokenizer = _starting_point(setup, state)
     started = time.perf_counter()
     if state.is_main_process:
-        start = _measure_start(setup, model.to(state.device), tokenizer)
+        start = _measure_start(setup, cast("Any", model).to(state.device), tokenizer)
         say(f"start: accuracy {start['accuracy']:.3f}, validity {start['format']['validity']:.3f}")
     state.wait_for_everyone()
     _learn(setup, model, tokenizer, state)
@@ -134,7 +134,7 @@ def _run(setup: Setup, state: PartialState) -> None:
     if not state.is_main_process:
         return
     model, tokenizer = load_model(folder / "conductor")
-    model.to(state.device)
+    cast("Any", model).to(state.device)
     results: Record = {
         "name": config.name,
         "seed": config.seed,
