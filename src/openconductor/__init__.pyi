@@ -56,6 +56,7 @@ from .errors import (
 )
 from .errors import (
     TaskError as TaskError,
+    TrainingStopped as TrainingStopped,
 )
 from .errors import (
     TruncatedResponse as TruncatedResponse,

@@ -110,7 +110,7 @@ def test_tokens_texts_and_greedy_completions_are_those_of_training(folder: Path)
         assert checkpoint.tokenizer.decode([*ids, 1]) == tokenizer.decode([*ids, 1], skip_special_tokens=True)
     chats = [render_prompt(text, range(8), options=provider.prompt_options) for text in questions[:12]]
     texts = ["".join(turn.content for turn in chat) for chat in chats]
-    expected = complete(model, tokenizer, texts, max_tokens=24, temperature=None, seed=0)
+    expected = complete(model, tokenizer, texts, config=CONFIG, temperature=None, seed=0)
 
     async def all_of_them() -> list[tuple[str, str, int]]:
         said = await asyncio.gather(*(provider.complete(chat, Sampling(), call=CallContext()) for chat in chats))
