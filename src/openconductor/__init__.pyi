@@ -56,6 +56,8 @@ from .errors import (
 )
 from .errors import (
     TaskError as TaskError,
+)
+from .errors import (
     TrainingStopped as TrainingStopped,
 )
 from .errors import (
