@@ -157,7 +157,7 @@ class Listener:
 
     Attributes:
         names: the workers', by ordinal.
-        aloud: whether a line goes to stderr for each worker that another one stands in for.
+        aloud: whether each fallback to another worker is a line on stderr.
         calls, usage: what was paid until now.
         asked: of each step of the round, who has it, and how the last attempt at it ended.
     """

@@ -123,7 +123,7 @@ def _plans(question: GymQuestion, profiles: Offered, max_steps: int) -> Iterator
     referees = [ordinal for ordinal, profile in profiles.items() if profile.referee]
 
     def bundles(count: int, chosen: tuple[tuple[int, int], ...], steps: tuple[Step, ...]) -> Iterator[Bundle]:
-        """Every bundle of so many steps that begins like this and ends in an answer."""
+        """Every bundle of ``count`` steps that starts with these and ends in an answer."""
         if len(chosen) == count:
             finished = tuple(index for index, (_, end) in enumerate(chosen) if end == length)
             if finished:

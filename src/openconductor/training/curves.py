@@ -222,7 +222,7 @@ def _phases(results: Record) -> str:
 
 
 def _ends(curve: list[Record]) -> str:
-    window = min(_WINDOW, len(curve))
+    window = max(1, min(_WINDOW, len(curve) // 4))  # the two ends of a short training must not be the same
     rows = [f"| | first {window} iterations | last {window} |", "|---|---|---|"]
     for measure in ("validity", "accuracy", "routing_entropy_bits", "masked"):
         ends = [fmean(record[measure] for record in part) for part in (curve[:window], curve[-window:])]

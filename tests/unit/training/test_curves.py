@@ -12,7 +12,7 @@ from openconductor.errors import WorkerError, WorkflowError, WorkflowReason
 from openconductor.gym.bundled import bundled_folder
 from openconductor.gym.workers import gym_pool
 from openconductor.reward import Scored
-from openconductor.training.curves import Curve, Record, measure, warnings
+from openconductor.training.curves import Curve, Record, _ends, measure, warnings
 from openconductor.types import Completion, Episode, Grade, Problem, Round, Step, Usage, Workflow
 
 
@@ -103,3 +103,8 @@ def test_reopening_drops_what_came_after_the_checkpoint_and_a_half_written_line(
     assert [record["iteration"] for record in Curve.open(path, done=3).records] == [0, 1, 2]
     assert path.read_text(encoding="utf-8").splitlines() == lines[:3]
     assert len(Curve.open(path, done=99).records) == 3
+
+
+def test_a_model_card_compares_the_two_ends_of_a_short_training() -> None:
+    rising = [{"validity": n / 8, "accuracy": 0.5, "routing_entropy_bits": 1.0, "masked": 0} for n in range(8)]
+    assert "| validity | 0.062 | 0.812 |" in _ends(rising)
