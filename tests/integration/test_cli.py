@@ -348,7 +348,7 @@ def learning(monkeypatch: pytest.MonkeyPatch) -> list[tuple[object, ...]]:
         return STUDIED
 
     monkeypatch.setitem(sys.modules, "openconductor.training.run", SimpleNamespace(train=train))
-    monkeypatch.setitem(sys.modules, "openconductor.training.curves", SimpleNamespace(study=study))
+    monkeypatch.setitem(sys.modules, "openconductor.cli.study", SimpleNamespace(study=study))
     return asked
 
 

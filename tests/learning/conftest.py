@@ -11,7 +11,7 @@ from openconductor.training.train_config import TrainConfig
 
 @pytest.fixture(scope="session")
 def tiny() -> TrainConfig:
-    """A recipe that runs all phases in seconds; too short to learn much, in two acts."""
+    """A recipe that runs all phases in seconds; too short to learn much."""
     return TrainConfig.model_validate(
         {
             "name": "tiny",
@@ -21,10 +21,9 @@ def tiny() -> TrainConfig:
             "save_every": 2,
             "model": {"base": "", "hidden": 32, "intermediate": 64, "layers": 1, "heads": 2},
             "cold_start": {"steps": 12, "batch": 8},
-            "widen": {"steps": 2, "batch": 2, "iterations": 6},
             "prompt": {"template": "compact", "access": "index"},
             "rollout": {"iterations": 6, "questions": 4, "completions": 4, "max_tokens": 24},
-            "optim": {"learning_rate": 1e-3, "kl": 0.1, "micro_batch": 16, "bf16": False},
+            "optim": {"learning_rate": 1e-3, "micro_batch": 16, "bf16": False},
             "start": {"validity": 0.0, "prompts": 20, "workflows": 20},
             "held_out": {"questions": 20},
         }

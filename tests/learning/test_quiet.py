@@ -17,7 +17,13 @@ OURS = re.compile(r"run folder: |start: accuracy |iteration \d+ of |warning: ite
 
 
 def test_a_short_training_prints_its_own_lines_alone(root: Path, tmp_path: Path) -> None:
-    overrides = ["cold_start.steps=0", "widen.steps=0", "held_out.questions=4", "start.prompts=4", "start.workflows=4"]
+    overrides = [
+        "cold_start.steps=0",
+        "imitate.rounds=0",
+        "held_out.questions=4",
+        "start.prompts=4",
+        "start.workflows=4",
+    ]
     overrides += ["rollout.iterations=1", "rollout.questions=4", "rollout.completions=4"]
     command = [sys.executable, "-m", "openconductor", "train", str(root / "recipes" / "gym.toml")]
     ran = subprocess.run(

@@ -54,7 +54,7 @@ def train(
             raise ConfigError("--study: got --out or --resume beside it; a study goes on by itself with what is there")
         several = _seeds(SEEDS if seeds is None else seeds)
         options = {"seeds": several, "controls": controls is not False, "jobs": jobs or JOBS}
-        results = _run("curves", "study", config, study, **options)
+        results = _run("cli.study", "study", config, study, **options)
     else:
         given = {"--seeds": seeds, "--controls or --no-controls": controls, "--jobs": jobs}
         if names := [name for name, value in given.items() if value is not None]:
@@ -64,7 +64,7 @@ def train(
         folder = out or Path("runs") / f"{date.today():%Y-%m-%d}-{config.name}"
         command = ("openconductor", "train", str(recipe), *(overrides or ()), "--out", str(folder), "--resume")
         with interruptible(folder, shlex.join(command)):
-            results = _run("run", "train", config, folder, resume=resume)
+            results = _run("training.run", "train", config, folder, resume=resume)
     if os.environ.get("RANK", "0") != "0":  # of the processes of one training, the first one speaks
         return
     if as_json:
@@ -76,7 +76,7 @@ def train(
 
 
 def _run(module: str, name: str, config: TrainConfig, folder: Path, **options: object) -> _Record:
-    """Call ``training.<module>.<name>``; what the training libraries print goes to stderr."""
+    """Call ``<module>.<name>``; what the training libraries print goes to stderr."""
     run = _of_training(module, name)
     if os.environ.get("RANK", "0") == "0":
         console.say(f"{'run' if name == 'train' else name} folder: {folder}")
@@ -86,7 +86,7 @@ def _run(module: str, name: str, config: TrainConfig, folder: Path, **options: o
 
 def _of_training(module: str, name: str) -> Callable[..., Any]:
     try:
-        return cast("Callable[..., Any]", getattr(import_module(f"openconductor.training.{module}"), name))
+        return cast("Callable[..., Any]", getattr(import_module(f"openconductor.{module}"), name))
     except ImportError as error:
         if (error.name or "").startswith("openconductor"):
             raise
@@ -95,11 +95,11 @@ def _of_training(module: str, name: str) -> Callable[..., Any]:
 
 def _show_estimate(config: TrainConfig, *, as_json: bool) -> None:
     with console.only_results_on_stdout():
-        found = _of_training("estimate", "estimate")(config)
+        found = _of_training("training.estimate", "estimate")(config)
     if as_json:
         console.show_json(found)
     else:
-        console.show(*_of_training("estimate", "described")(config, found))
+        console.show(*_of_training("training.estimate", "described")(config, found))
 
 
 def _seeds(text: str) -> tuple[int, ...]:

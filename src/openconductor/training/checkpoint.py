@@ -341,6 +341,14 @@ def save_conductor(
                 )
 
 
+def save_learnt(trainer: Trainer, tokenizer: PreTrainedTokenizerBase, config: TrainConfig, folder: Path) -> None:
+    """Save what a trainer has learnt; every process must call it."""
+    model, weights = whole_weights(trainer)
+    if trainer.accelerator.is_main_process:
+        save_conductor(model, tokenizer, config, folder, weights=weights)
+    trainer.accelerator.wait_for_everyone()
+
+
 def largest_difference(checkpoint: Checkpoint, model: Qwen2ForCausalLM) -> float:
     """How far the runtime's logits are from torch's, at most, on random tokens.
 

@@ -1,38 +1,28 @@
-"""What trainings have learnt: the curve of one, its model card, and a study of the same recipe over several seeds.
+"""What a training has learnt: its curve and its model card.
 
 In: the problems of an iteration and how their completions were scored. Out: a record (validity, accuracy, accuracy
 given valid, shares, entropies, steps, topologies, groups without spread, truncation) appended to ``curves.jsonl``, and
-warnings when validity rises and accuracy given valid does not (format only), or routing collapses onto one worker. Of
-several seeds: one run folder a seed, one a control that must not learn, and ``study.json``: what each reached on
-held-out questions against the reference levels of the same questions. Runs go on side by side as processes of their
-own, one thread each.
+warnings when validity rises and accuracy given valid does not (format only), or routing collapses onto one worker.
 """
 
 from __future__ import annotations
 
 import json
-import os
-import subprocess
-import sys
-import time
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from statistics import fmean, median
+from statistics import fmean
 from typing import Any
 
-from openconductor.errors import ConfigError, OpenConductorError, WorkflowError, WorkflowReason
-from openconductor.gym.levels import reference_levels
-from openconductor.gym.questions import draw_questions
+from openconductor.errors import WorkflowError, WorkflowReason
 from openconductor.measures import entropy_bits, topology
 from openconductor.pool import WorkerPool
 from openconductor.reward import Scored
 from openconductor.storage import write_whole
 from openconductor.training.checkpoint import storing
-from openconductor.training.examples import HELD_OUT_SEED
 from openconductor.training.rollout import is_undecided
-from openconductor.training.train_config import TrainConfig, differences, dump_train_config, load_train_config
+from openconductor.training.train_config import load_train_config
 from openconductor.types import Problem
 
 Record = dict[str, Any]
@@ -96,11 +86,22 @@ def _means(values: Iterable[tuple[str, float]]) -> dict[str, float]:
     return {kind: fmean(of_kind) for kind, of_kind in sorted(by_kind.items())}
 
 
+def read_curve(path: Path) -> list[Record]:
+    """The records of a curve, up to a line that a kill left unfinished; none where there is no file yet."""
+    records: list[Record] = []
+    for line in path.read_text(encoding="utf-8").splitlines() if path.is_file() else ():
+        try:
+            records.append(json.loads(line))
+        except json.JSONDecodeError:
+            break
+    return records
+
+
 @dataclass(slots=True)
 class Curve:
     """An append-only file of records; a resumed run drops what came after its checkpoint.
 
-    ``after`` counts the iterations of the act before: a record's ``iteration`` counts on from there.
+    ``after`` counts the rounds of imitation before GRPO: a record's ``iteration`` counts on from there.
     """
 
     path: Path
@@ -109,16 +110,8 @@ class Curve:
 
     @classmethod
     def open(cls, path: Path, *, done: int, after: int = 0) -> Curve:
-        """Open the curve of an act that has done ``done`` iterations; later records are cut off."""
-        records: list[Record] = []
-        for line in path.read_text(encoding="utf-8").splitlines() if path.is_file() else ():
-            try:
-                record = json.loads(line)
-            except json.JSONDecodeError:
-                break  # the line that a kill left unfinished
-            if record["iteration"] >= after + done:
-                break
-            records.append(record)
+        """Open the curve of a phase that has done ``done`` iterations; later records are cut off."""
+        records = read_curve(path)[: after + done]
         write_whole(path, "".join(json.dumps(record) + "\n" for record in records))
         return cls(path, records, after)
 
@@ -232,130 +225,3 @@ def _ends(curve: list[Record]) -> str:
 
 def _percent(value: float | None) -> str:
     return "–" if value is None else f"{value:.1%}"
-
-
-# ── over seeds ────────────────────────────────────────────────────────────────────────────────────────────────────────
-CONTROLS = ("shuffled", "flipped")
-_POLL = 0.5  # seconds
-
-
-def keep_quiet(line: str) -> None:
-    """What hears progress where nobody listens."""
-
-
-def study(
-    config: TrainConfig,
-    folder: str | Path,
-    *,
-    seeds: Sequence[int],
-    controls: bool = True,
-    jobs: int = 2,
-    on_progress: Callable[[str], None] | None = None,
-) -> Record:
-    """Train the recipe once a seed, and once a control (with the first seed).
-
-    Args:
-        config: the recipe.
-        folder: where the runs go; runs that are there are resumed, finished ones are not repeated.
-        seeds: the seeds of fresh weights, cold start and sampling.
-        controls: also train on shuffled and on flipped rewards.
-        jobs: runs at the same time.
-        on_progress: gets lines for people.
-
-    Returns:
-        The reference levels, a row a run, and the summary (also in ``study.json``); ``seconds`` is work, not wall time.
-
-    Raises:
-        ConfigError: the recipe is not the gym's, whose reference levels are known, or a run that is there has another.
-        OpenConductorError: a run failed; the message ends with what it said.
-    """
-    if (config.data.task, config.pool) != ("gym", "gym"):
-        raise ConfigError(
-            f"study: got task {config.data.task!r} over pool {config.pool!r}, expected the gym for both: only there "
-            "the levels are known by which a study says what was learnt"
-        )
-    folder = Path(folder)
-    folder.mkdir(parents=True, exist_ok=True)
-    say = on_progress or keep_quiet
-    runs = {folder / f"seed-{seed}": config.model_copy(update={"seed": seed}) for seed in seeds}
-    for control in CONTROLS if controls else ():
-        reward = config.reward.model_copy(update={"control": control})
-        runs[folder / control] = config.model_copy(update={"seed": seeds[0], "reward": reward})
-    for run, recipe in runs.items():
-        stored = run / "config.toml"
-        if not stored.is_file() and not (run / "results.json").is_file():
-            continue
-        if changed := differences(load_train_config(stored), recipe):
-            raise ConfigError(
-                f"study: {run} holds a run of another recipe (config.toml: {changed}); expected the same recipe, or "
-                "another folder"
-            )
-    _run_all({run: recipe for run, recipe in runs.items() if not (run / "results.json").is_file()}, jobs, say)
-    results = [json.loads((run / "results.json").read_text(encoding="utf-8")) for run in runs]
-    levels = reference_levels(draw_questions("test", config.held_out.questions, seed=HELD_OUT_SEED))
-    summary = summarise(results, {"random": levels.random, "best_worker": levels.best_worker, "oracle": levels.oracle})
-    write_whole(folder / "study.json", json.dumps(summary, indent=2) + "\n")
-    return summary
-
-
-def _run_all(runs: Mapping[Path, TrainConfig], jobs: int, say: Callable[[str], None]) -> None:
-    """Train ``jobs`` at a time, each as a process on one thread, with a log beside its folder; a failure ends all."""
-    waiting = list(runs)
-    running: dict[Path, subprocess.Popen[bytes]] = {}
-    environment = {**os.environ, "OMP_NUM_THREADS": "1", "TOKENIZERS_PARALLELISM": "false"}
-    try:
-        while waiting or running:
-            while waiting and len(running) < max(1, jobs):
-                run = waiting.pop(0)
-                recipe = run.with_suffix(".toml")
-                write_whole(recipe, dump_train_config(runs[run]))
-                command = [sys.executable, "-m", "openconductor", "train", str(recipe), "--out", str(run)]
-                command += ["--resume"] if (run / "config.toml").is_file() else []
-                with run.with_suffix(".log").open("ab") as log:
-                    running[run] = subprocess.Popen(  # noqa: S603 - our own command line
-                        command, stdout=log, stderr=log, stdin=subprocess.DEVNULL, env=environment
-                    )
-                say(f"{run.name}: started")
-            time.sleep(_POLL)
-            for run in [run for run, process in running.items() if process.poll() is not None]:
-                if code := running.pop(run).returncode:
-                    said = run.with_suffix(".log").read_text(encoding="utf-8", errors="replace")
-                    raise OpenConductorError(f"run {run}: exit {code}: {said[-2000:]}")
-                say(f"{run.name}: done")
-    finally:
-        for process in running.values():
-            process.terminate()
-            process.wait()
-
-
-def summarise(results: Sequence[Record], levels: dict[str, float]) -> Record:
-    """Whether the recipe is robust: how many seeds learnt, how far, and that the controls did not."""
-    rows = [
-        {
-            "seed": result["seed"],
-            "control": result["control"],
-            "start": result["start"]["accuracy"],
-            "sampled": result["sampled"]["accuracy"],
-            "greedy": result["greedy"]["accuracy"],
-            "share_of_oracle": result["greedy"]["accuracy"] / levels["oracle"],
-            "validity": result["greedy"]["validity"],
-            "routing_entropy_bits": result["greedy"]["routing_entropy_bits"],
-            "steps_by_kind": result["greedy"]["steps_by_kind"],
-            "seconds": sum(result["seconds"].values()),
-        }
-        for result in results
-    ]
-    learners = [row for row in rows if row["control"] == "none"]
-    reached = [row["greedy"] > max(3 * levels["random"], levels["best_worker"]) for row in learners]
-    return {
-        "levels": levels,
-        "rows": rows,
-        "learnt": sum(reached),
-        "seeds": len(learners),
-        "median_share_of_oracle": median(row["share_of_oracle"] for row in learners),
-        "worst_share_of_oracle": min(row["share_of_oracle"] for row in learners),
-        "seconds": sum(row["seconds"] for row in rows),
-        "controls_over_start": {
-            row["control"]: row["sampled"] / max(row["start"], 1e-9) for row in rows if row["control"] != "none"
-        },
-    }

@@ -14,7 +14,7 @@ from itertools import zip_longest
 from pathlib import Path
 
 from openconductor.errors import TaskError
-from openconductor.gym.questions import EQUAL_MIX, KINDS, Kind, draw_questions
+from openconductor.gym.questions import KINDS, Kind, draw_questions
 from openconductor.pool import WorkerPool
 from openconductor.protocols import Grader, Task
 from openconductor.tasks import load_task
@@ -93,21 +93,33 @@ def _loaded(section: str, task: Task, split: str) -> Sequence[Problem]:
     return problems
 
 
-def training_problems(config: TrainConfig, questions: Questions, *, after: int = 0) -> list[Problem]:
-    """Each iteration's problems, in order; those of the ``after`` iterations before are not drawn again.
+def training_problems(config: TrainConfig, questions: Questions) -> list[Problem]:
+    """The problems of each of GRPO's iterations, in order, behind those of all rounds of imitation.
 
     An iteration has ``rollout.questions`` problems; half as many in recursion, where each has two rounds.
     """
-    iterations, each = config.rollout.iterations, config.rollout.questions // config.rollout.rounds
+    count = config.rollout.iterations * config.rollout.questions // config.rollout.rounds
+    return _walked(config, questions, config.imitate.rounds * config.imitate.questions, count)
+
+
+def imitation_problems(
+    config: TrainConfig, questions: Questions, number: int, weights: Mapping[str, float]
+) -> list[Problem]:
+    """The problems of one round of imitation; in the gym, which draws them, kinds count by weight, too."""
+    return _walked(config, questions, number * config.imitate.questions, config.imitate.questions, weights)
+
+
+def _walked(
+    config: TrainConfig, questions: Questions, start: int, count: int, weights: Mapping[str, float] | None = None
+) -> list[Problem]:
+    """``count`` problems from the place ``start`` on."""
     if questions.learnt:
-        return _shuffled(config, questions.learnt, config.data.split, iterations * each)
-    return [
-        question.problem()
-        for iteration in range(iterations)
-        for question in draw_questions(
-            "train", each, seed=config.data.seed, mix=_mix(config, iteration), start=(after + iteration) * each
-        )
-    ]
+        return _shuffled(config, questions.learnt, config.data.split, start + count)[start:]
+    mix: dict[Kind, float] = {
+        kind: share * (weights or {}).get(kind, 1.0)
+        for kind, share in zip(KINDS, config.data.mix or (1.0,) * len(KINDS), strict=True)
+    }
+    return [one.problem() for one in draw_questions("train", count, seed=config.data.seed, mix=mix, start=start)]
 
 
 def held_out_problems(config: TrainConfig, questions: Questions) -> list[Problem]:
@@ -128,14 +140,3 @@ def _shuffled(config: TrainConfig, problems: Sequence[Problem], split: str, coun
         random.Random(f"{config.data.seed}/{split}/{len(chosen)}").shuffle(order)
         chosen += order
     return chosen[:count]
-
-
-def _mix(config: TrainConfig, iteration: int) -> Mapping[Kind, float]:
-    """The weights of the kinds: from ``easy`` in a straight line to even."""
-    easy = config.data.easy
-    length = config.data.curriculum * config.rollout.iterations
-    if not easy or iteration >= length:
-        return EQUAL_MIX
-    done = iteration / length
-    total = sum(easy)
-    return {kind: (1 - done) * weight / total + done / len(KINDS) for kind, weight in zip(KINDS, easy, strict=True)}

@@ -1,20 +1,21 @@
 """GRPO through TRL, with the workflow's reward, from one process to several machines.
 
 In: a model, problems and a scorer. Out: a trained model, checkpoints, a curve. The trainer is TRL's own; what is added
-here: the first process scores for all, two rounds of one question (recursion), a KL term that fades, the two controls
-that must not learn, and the curve.
+here: the first process scores for all, two rounds of one question (recursion), the two controls that must not learn,
+and the curve.
 """
 
 from __future__ import annotations
 
 import random
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar, cast
 
 import torch
+from accelerate import PartialState
 from accelerate.utils import broadcast_object_list, gather_object
 from datasets import Dataset
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
@@ -26,7 +27,7 @@ from openconductor.reward import Scored
 from openconductor.training.checkpoint import WholeCheckpoints, adapters, end_ids
 from openconductor.training.curves import Curve, measure
 from openconductor.training.examples import Setup
-from openconductor.training.rollout import Sampled, check_masked, completion_of, render_chat
+from openconductor.training.rollout import Sampled, check_masked, completion_of, draw_offered, render_chat
 from openconductor.training.train_config import TrainConfig
 from openconductor.types import Problem, Round
 
@@ -74,12 +75,12 @@ def grpo_arguments(config: TrainConfig, folder: Path, *, cpu: bool, processes: i
         warmup_steps=optim.warmup,
         max_grad_norm=optim.grad_clip,
         epsilon=optim.epsilon,
-        beta=optim.kl,
+        beta=0.0,  # no KL term, as in the paper
         loss_type="grpo",
         scale_rewards=optim.scale,
         shuffle_dataset=False,
         remove_unused_columns=False,
-        bf16=optim.bf16 and not cpu,
+        bf16=optim.bf16,
         gradient_checkpointing=optim.checkpointing,
         use_cpu=cpu,
         ddp_timeout=PATIENCE_S,
@@ -102,11 +103,7 @@ def rows_of(problems: Sequence[Problem], setup: Setup) -> list[dict[str, Any]]:
     config, pool = setup.config, setup.pool
     rows: list[dict[str, Any]] = []
     for index, problem in enumerate(problems):
-        offered = pool.ordinals
-        if config.rollout.offered:
-            rng = random.Random(f"offered/{config.seed}/{index}")
-            fewest, most = (min(one, len(offered)) for one in config.rollout.offered)
-            offered = tuple(sorted(rng.sample(list(offered), rng.randint(fewest, most))))
+        offered = draw_offered(config, pool.ordinals, str(index))
         prompt = render_chat(problem.question, config, offered)
         rows += [
             {"prompt": prompt, "problem": index, "offered": list(offered), "round": number}
@@ -135,23 +132,27 @@ class Rewards:
         assert self.setup.scorer is not None
         return self.setup.scorer.score(sampled, phase=f"iteration {iteration}{phase}")
 
-    def finish(self, scored: Sequence[Scored], problems: Sequence[Problem], iteration: int) -> list[float | None]:
-        """Record an iteration, and return its rewards: the true ones, but for the two controls.
+    def finish(
+        self, scored: Sequence[Scored], problems: Sequence[Problem], iteration: int, *, group: int, phase: str = "grpo"
+    ) -> list[float | None]:
+        """Record an iteration or a round, and return its rewards: the true ones, but for the two controls.
 
         Raises:
             TrainingStopped: too many are masked.
         """
         config, say = self.setup.config, self.setup.say
         now = time.perf_counter()
-        measured = measure(problems, scored, self.setup.pool, group=config.rollout.completions)
-        record = {"iteration": iteration, "seconds": now - self.clock, **measured}
+        measured = measure(problems, scored, self.setup.pool, group=group)
+        record = {"iteration": iteration, "phase": phase, "seconds": now - self.clock, **measured}
         self.clock = now
         for warning in self.curve.append(record):
             say(f"warning: iteration {iteration}: {warning}")
-        if iteration % _REPORT_EVERY == 0:
+        if phase == "imitate" or iteration % _REPORT_EVERY == 0:
+            named = f"iteration {iteration} of {self.curve.after + config.rollout.iterations}"
+            if phase == "imitate":
+                named = f"imitation, round {iteration} of {config.imitate.rounds}"
             say(
-                f"iteration {iteration} of {self.curve.after + config.rollout.iterations}: accuracy "
-                f"{record['accuracy']:.3f}, validity {record['validity']:.3f}, routing entropy "
+                f"{named}: accuracy {record['accuracy']:.3f}, validity {record['validity']:.3f}, routing entropy "
                 f"{record['routing_entropy_bits']:.2f} bits"
             )
         check_masked(scored)
@@ -163,12 +164,34 @@ class Rewards:
         return rewards
 
 
-class ConductorTrainer(WholeCheckpoints, GRPOTrainer):
-    """TRL's trainer with rewards of the first process, a KL term that fades, and checkpoints that are whole or absent.
+def on_first(what: Callable[[], T]) -> T:
+    """What a function returns in the first process, in every process; an error there stops the others, too."""
+    state = PartialState()
+    if state.num_processes == 1:
+        return what()
+    box: list[Any] = [None, ""]
+    if state.is_main_process:
+        try:
+            box[0] = what()
+        except BaseException as error:  # its words go round: not every error can be pickled
+            broadcast_object_list([None, f"{type(error).__name__}: {error}"])
+            raise
+    broadcast_object_list(box)
+    if box[1]:
+        raise TrainingStopped(f"the first process stopped: {box[1]}")
+    return cast("T", box[0])
 
-    TRL keeps its ``beta`` constant; here it falls in a straight line (explore near the start, then go where the reward
-    leads), and at 0 TRL skips the reference model's forward pass. TRL calls a reward function in every process; here
-    one process scores the completions of all, which keeps limits, budget and journal in one place.
+
+def gathered(local: list[T]) -> list[T]:
+    """The items of all processes, in the order of the batch."""
+    return cast("list[T]", gather_object(local)) if PartialState().num_processes > 1 else local
+
+
+class ConductorTrainer(WholeCheckpoints, GRPOTrainer):
+    """TRL's trainer with rewards of the first process, and checkpoints that are whole or absent.
+
+    TRL calls a reward function in every process; here one process scores the completions of all, which keeps limits,
+    budget and journal in one place.
     """
 
     def __init__(self, rewards: Rewards, **options: Any) -> None:
@@ -180,40 +203,14 @@ class ConductorTrainer(WholeCheckpoints, GRPOTrainer):
         )
         self.rewards, self.config = rewards, config
         self._ends = end_ids(cast("PreTrainedModel", self.accelerator.unwrap_model(self.model)))
-        self._fades = max(config.optim.kl_until * config.rollout.iterations, 1e-9)
         self.rows: list[dict[str, Any]] = []
         self.first: list[Scored] = []
         self.remove_callback(PrinterCallback)  # the curve says it all
 
     @property
     def iteration(self) -> int:
-        """The iteration under way, those of an act before counted."""
+        """The iteration under way, the rounds of imitation counted."""
         return self.rewards.curve.after + self.state.global_step
-
-    def training_step(self, *args: Any, **options: Any) -> Any:
-        """TRL's, with the weight that the KL term has in this iteration."""
-        self.beta = self.config.optim.kl * max(0.0, 1 - self.state.global_step / self._fades)
-        return super().training_step(*args, **options)
-
-    def on_first(self, what: Any) -> Any:
-        """What a function returns in the first process, in every process; an error there stops the others, too."""
-        if self.accelerator.num_processes == 1:
-            return what()
-        box: list[Any] = [None, ""]
-        if self.accelerator.is_main_process:
-            try:
-                box[0] = what()
-            except BaseException as error:  # its words go round: not every error can be pickled
-                broadcast_object_list([None, f"{type(error).__name__}: {error}"])
-                raise
-        broadcast_object_list(box)
-        if box[1]:
-            raise TrainingStopped(f"the first process stopped: {box[1]}")
-        return box[0]
-
-    def gathered(self, local: list[T]) -> list[T]:
-        """The items of all processes, in the order of the batch."""
-        return cast("list[T]", gather_object(local)) if self.accelerator.num_processes > 1 else local
 
     def sampled(self, rows: Sequence[dict[str, Any]], ids: Sequence[Sequence[int]], place: int) -> list[Sampled]:
         """Rows and what was sampled for them, in the scorer's words; ``place`` is the first row's in its batch."""
@@ -223,7 +220,7 @@ class ConductorTrainer(WholeCheckpoints, GRPOTrainer):
             Sampled(
                 self.rewards.problems[row["problem"]],
                 completion_of(text, tokens, self._ends),
-                self.iteration * group + (place + index) % group,
+                self.iteration * self.config.stride + (place + index) % group,
                 tuple(row["offered"]) if self.config.rollout.offered else (),
             )
             for index, (row, text, tokens) in enumerate(zip(rows, texts, ids, strict=True))
@@ -258,16 +255,17 @@ class ConductorTrainer(WholeCheckpoints, GRPOTrainer):
         """The rewards of all processes' completions [B, 1]; NaN is masked."""
         start = self.accelerator.process_index * len(inputs)
         mine = self.sampled(inputs, completion_ids_list, start)
-        everything = self.gathered(list(zip(mine, [row["round"] for row in inputs], strict=True)))
+        everything = gathered(list(zip(mine, [row["round"] for row in inputs], strict=True)))
 
         def score() -> list[float | None]:
             if self.config.rollout.rounds == 1:
                 scored = self.rewards.score([one for one, _ in everything], self.iteration)
             else:
                 scored = self._score_second(everything)
-            return self.rewards.finish(scored, [one.problem for one, _ in everything], self.iteration)
+            problems = [one.problem for one, _ in everything]
+            return self.rewards.finish(scored, problems, self.iteration, group=self.config.rollout.completions)
 
-        rewards = self.on_first(score)
+        rewards = on_first(score)
         values = [[float("nan") if reward is None else reward] for reward in rewards]
         return torch.tensor(values, dtype=torch.float32, device=self.accelerator.device)
 
@@ -306,7 +304,7 @@ def _two_rounds(prompts: list[Any], trainer: GRPOTrainer) -> dict[str, Any]:
     said = inner._generate_single_turn(asked, None, {}, group)
     start = trainer.accelerator.process_index * len(first)
     mine = trainer.sampled([rows[place] for place in first], said[0], start)
-    everything = trainer.gathered(list(zip(mine, [rows[place]["offered"] for place in first], strict=True)))
+    everything = gathered(list(zip(mine, [rows[place]["offered"] for place in first], strict=True)))
 
     def play() -> list[list[dict[str, str]]]:
         trainer.first = trainer.rewards.score([one for one, _ in everything], trainer.iteration, phase=", round 0")
@@ -315,7 +313,7 @@ def _two_rounds(prompts: list[Any], trainer: GRPOTrainer) -> dict[str, Any]:
             for (one, offered), played in zip(everything, _rounds(trainer.first), strict=True)
         ]
 
-    again = trainer.on_first(play)[start : start + len(first)]
+    again = on_first(play)[start : start + len(first)]
     asked_again = inner._tokenize_prompts(again)[0]
     said_again = inner._generate_single_turn(asked_again, None, {}, 1)
 

@@ -8,6 +8,7 @@ holds the journal, the budget and the workers' limits, so nothing is paid for tw
 from __future__ import annotations
 
 import asyncio
+import random
 from collections.abc import Awaitable, Coroutine, Iterable, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
@@ -23,6 +24,7 @@ from openconductor.evaluation.grid import open_purse
 from openconductor.graders.code import CodeGrader
 from openconductor.graders.freeform import FreeFormGrader
 from openconductor.journal import Journal
+from openconductor.parser import parse_workflow
 from openconductor.pool import WorkerPool
 from openconductor.prompt import render_prompt
 from openconductor.protocols import CallContext, Grader, OnEvent
@@ -47,9 +49,11 @@ def render_chat(
     return [{"role": message.role, "content": message.content} for message in messages]
 
 
-def write_prompt(tokenizer: PreTrainedTokenizerBase, question: Question, config: TrainConfig, pool: WorkerPool) -> str:
+def write_prompt(
+    tokenizer: PreTrainedTokenizerBase, question: Question, config: TrainConfig, ordinals: Sequence[int]
+) -> str:
     """The Conductor's prompt as the text that the model completes."""
-    chat = render_chat(question, config, pool.ordinals)
+    chat = render_chat(question, config, ordinals)
     return cast("str", tokenizer.apply_chat_template(chat, tokenize=False, add_generation_prompt=True))
 
 
@@ -82,7 +86,6 @@ def complete(
     training = model.training
     model.eval()
     completions: list[Completion] = []
-    half = config.optim.bf16 and model.device.type == "cuda"
     for start in range(0, len(prompts), size):
         batch = tokenizer(
             list(prompts[start : start + size]),
@@ -92,7 +95,7 @@ def complete(
             add_special_tokens=False,  # the chat template has written them
         )
         batch.pop("token_type_ids", None)
-        with torch.no_grad(), torch.autocast(model.device.type, torch.bfloat16, enabled=half):
+        with torch.no_grad(), torch.autocast(model.device.type, torch.bfloat16, enabled=config.optim.bf16):
             ids = cast("Any", model).generate(**batch.to(model.device), generation_config=settings)
         for row in ids[:, batch["input_ids"].shape[1] :].tolist():
             end = next((place for place, token in enumerate(row) if token in ends), len(row))
@@ -101,6 +104,26 @@ def complete(
             completions.append(completion_of(text, kept, ends))
     model.train(training)
     return completions
+
+
+def unreadable(completion: Completion, config: TrainConfig, ordinals: Sequence[int]) -> str:
+    """Why a completion is not a workflow; "" where it is one."""
+    if completion.finish_reason == "length":
+        return f"truncated: no end within {config.rollout.max_tokens} tokens"
+    try:
+        parse_workflow(completion.text, ordinals, max_steps=config.rollout.max_steps)
+    except WorkflowError as error:
+        return str(error)
+    return ""
+
+
+def draw_offered(config: TrainConfig, ordinals: Sequence[int], key: str) -> tuple[int, ...]:
+    """The workers that a question offers: all, or some of them drawn by the key (``rollout.offered``)."""
+    if not config.rollout.offered:
+        return tuple(ordinals)
+    rng = random.Random(f"offered/{config.seed}/{key}")
+    fewest, most = (min(one, len(ordinals)) for one in config.rollout.offered)
+    return tuple(sorted(rng.sample(list(ordinals), rng.randint(fewest, most))))
 
 
 async def gather_or_end(played: Iterable[Awaitable[T]]) -> list[T]:

@@ -1,11 +1,10 @@
 """One training from recipe to checkpoint, in a folder that can be resumed at any moment.
 
 In: a TrainConfig and a folder. Out: in that folder ``config.toml``, ``environment.json``, ``start.json``,
-``cold_start/``, ``checkpoints/``, ``curves.jsonl``, ``journal.sqlite`` (every completion with its reward, and what the
-workers said and cost), ``conductor/`` (what ``Conductor`` loads) and ``results.json``; of a second act ``widened/`` and
-``checkpoints_widened/``. Every file appears whole or not at all; a checkpoint counts only when its mark of completeness
-is there. Started by ``accelerate launch`` or ``torchrun``, the processes learn together, and the first one alone
-writes, measures and pays.
+``cold_start/``, ``imitated/``, ``checkpoints/``, ``curves.jsonl``, ``journal.sqlite`` (every completion with its
+reward, and what the workers said and cost), ``conductor/`` (what ``Conductor`` loads) and ``results.json``. Every file
+appears whole or not at all; a checkpoint counts only when its mark of completeness is there. Started by ``accelerate
+launch`` or ``torchrun``, the processes learn together, and the first one alone writes, measures and pays.
 """
 
 from __future__ import annotations
@@ -19,7 +18,6 @@ import time
 import warnings
 from collections.abc import Callable, Generator
 from contextlib import ExitStack, contextmanager
-from dataclasses import replace
 from datetime import timedelta
 from importlib.metadata import distributions
 from importlib.util import find_spec
@@ -28,14 +26,13 @@ from typing import Any, Literal, cast
 
 import torch
 from accelerate import PartialState
-from transformers import PreTrainedModel, PreTrainedTokenizerBase, Trainer
+from transformers import PreTrainedModel, PreTrainedTokenizerBase
 from transformers.utils import logging
 
 import openconductor
-from openconductor.errors import ConfigError, TrainingStopped, WorkflowError
+from openconductor.errors import ConfigError, TrainingStopped
 from openconductor.gym.workers import gym_pool
 from openconductor.journal import Journal
-from openconductor.parser import parse_workflow
 from openconductor.policies import LONG_PATIENCE_S, patient
 from openconductor.pool import WorkerPool
 from openconductor.storage import write_whole
@@ -49,20 +46,23 @@ from openconductor.training.checkpoint import (
     last_checkpoint,
     load_model,
     save_conductor,
+    save_learnt,
     servers_read_alike,
     storing,
-    whole_weights,
 )
-from openconductor.training.curves import Curve, Record, keep_quiet, measure, model_card
+from openconductor.training.curves import Curve, Record, measure, model_card, read_curve
 from openconductor.training.examples import Setup, held_out_problems, load_questions, training_problems
 from openconductor.training.grpo import PATIENCE_S, Rewards, run_grpo
-from openconductor.training.rollout import Sampled, Scorer, check_masked, complete, write_prompt
-from openconductor.training.supervised import cold_start, widen
+from openconductor.training.rollout import Sampled, Scorer, check_masked, complete, unreadable, write_prompt
+from openconductor.training.supervised import cold_start, imitate, lost_kinds
 from openconductor.training.train_config import TrainConfig, differences, dump_train_config, load_train_config
-from openconductor.types import Completion
 
 _PACKAGES = ("openconductor", "torch", "transformers", "trl", "accelerate", "tokenizers", "datasets", "peft", "vllm")
 _SHOWN = 3  # completions of a start that writes too few valid workflows
+
+
+def keep_quiet(line: str) -> None:
+    """What hears progress where nobody listens."""
 
 
 def train(
@@ -123,7 +123,7 @@ def train(
 def _run(setup: Setup, state: PartialState) -> None:
     config, folder, say = setup.config, setup.folder, setup.say
     begun = time.perf_counter()
-    model, tokenizer = _starting_point(setup, state)
+    model, tokenizer = _starting_point(setup)
     started = time.perf_counter()
     if state.is_main_process:
         start = _measure_start(setup, cast("Any", model).to(state.device), tokenizer)
@@ -232,7 +232,7 @@ def source_hash() -> str:
     return hashlib.sha256(b"\0".join((*files, b""))).hexdigest()
 
 
-def _starting_point(setup: Setup, state: PartialState) -> tuple[PreTrainedModel, PreTrainedTokenizerBase]:
+def _starting_point(setup: Setup) -> tuple[PreTrainedModel, PreTrainedTokenizerBase]:
     """The model that GRPO starts from: a base model or Conductor, or what a cold start has made of it."""
     config, folder = setup.config, setup.folder / "cold_start"
     if not config.cold_start.steps:
@@ -244,72 +244,38 @@ def _starting_point(setup: Setup, state: PartialState) -> tuple[PreTrainedModel,
             tokenizer = build_tokenizer()
             model = build_model(config.model, tokenizer, seed=config.seed)
         trainer = cold_start(model, tokenizer, setup, setup.folder / "cold_start_checkpoints")
-        _save(trainer, tokenizer, setup, folder, state)
+        save_learnt(trainer, tokenizer, config, folder)
         shutil.rmtree(setup.folder / "cold_start_checkpoints", ignore_errors=True)
     return load_model(folder)  # from the folder, where TRL finds the reference model of a KL term
 
 
-def _save(
-    trainer: Trainer, tokenizer: PreTrainedTokenizerBase, setup: Setup, folder: Path, state: PartialState
-) -> None:
-    """Save what a trainer has learnt; every process must call it."""
-    model, weights = whole_weights(trainer)
-    if state.is_main_process:
-        save_conductor(model, tokenizer, setup.config, folder, weights=weights)
-    state.wait_for_everyone()
-
-
 def _learn(setup: Setup, model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, state: PartialState) -> None:
-    """GRPO, in one act or two, from the last whole checkpoint to the last iteration, and into ``conductor/``."""
-    config, folder = setup.config, setup.folder
-    conductor = folder / "conductor"
+    """Imitation, then GRPO, from the last whole checkpoint to the last iteration, and into ``conductor/``."""
+    config, conductor, path = setup.config, setup.folder / "conductor", setup.folder / "curves.jsonl"
     if is_complete(conductor):
         return
-    if config.widen.steps:
-        widened = folder / "widened"
-        if not is_complete(widened):
-            trainer = _act(setup, model, tokenizer, folder / "checkpoints", state)
-            setup.say("the second act: the plans are varied")
-            trainer = widen(model, tokenizer, setup, folder / "widen_checkpoints") or trainer
-            _save(trainer, tokenizer, setup, widened, state)
-            shutil.rmtree(folder / "widen_checkpoints", ignore_errors=True)
-        model, tokenizer = load_model(widened)
-        second = config.model_copy(
-            update={
-                "rollout": config.rollout.model_copy(update={"iterations": config.widen.iterations}),
-                "data": config.data.model_copy(update={"easy": config.widen.easy, "curriculum": 1.0}),
-            }
-        )
-        trainer = _act(
-            replace(setup, config=second),
-            model,
-            tokenizer,
-            folder / "checkpoints_widened",
-            state,
-            after=config.rollout.iterations,
-        )
-    else:
-        trainer = _act(setup, model, tokenizer, folder / "checkpoints", state)
-    _save(trainer, tokenizer, setup, conductor, state)
-
-
-def _act(
-    setup: Setup,
-    model: PreTrainedModel,
-    tokenizer: PreTrainedTokenizerBase,
-    folder: Path,
-    state: PartialState,
-    *,
-    after: int = 0,
-) -> Trainer:
-    """One act, which trains the model in place; ``after`` counts the iterations of the one before."""
-    checkpoint, done = last_checkpoint(folder)
-    problems = training_problems(setup.config, setup.questions, after=after)
-    path = setup.folder / "curves.jsonl"
+    if config.imitate.rounds:
+        imitated, checkpoints = setup.folder / "imitated", setup.folder / "imitate_checkpoints"
+        if not is_complete(imitated):
+            save_learnt(imitate(model, tokenizer, setup, checkpoints), tokenizer, config, imitated)
+            shutil.rmtree(checkpoints, ignore_errors=True)
+        model, tokenizer = load_model(imitated)
+    rounds = [record for record in read_curve(path) if record["phase"] == "imitate"]
+    if (lost := lost_kinds(rounds)) or not config.rollout.iterations:
+        if lost:
+            setup.say(f"warning: GRPO is not started: {', '.join(lost)} had been solved and no longer is")
+        if state.is_main_process:
+            save_conductor(model, tokenizer, config, conductor)
+        state.wait_for_everyone()
+        return
+    checkpoint, done = last_checkpoint(setup.folder / "checkpoints")
+    after = len(rounds)
     curve = Curve.open(path, after=after, done=done) if state.is_main_process else Curve(path, after=after)
     state.wait_for_everyone()
-    rewards = Rewards(setup, problems, curve)
-    return run_grpo(model, tokenizer, rewards, folder, checkpoint=checkpoint, processes=state.num_processes)
+    rewards = Rewards(setup, training_problems(config, setup.questions), curve)
+    folder = setup.folder / "checkpoints"
+    trainer = run_grpo(model, tokenizer, rewards, folder, checkpoint=checkpoint, processes=state.num_processes)
+    save_learnt(trainer, tokenizer, config, conductor)
 
 
 def _measure_start(setup: Setup, model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) -> Record:
@@ -324,9 +290,9 @@ def _measure_start(setup: Setup, model: PreTrainedModel, tokenizer: PreTrainedTo
     problems = held_out_problems(setup.config, setup.questions)
     count = max(settings.prompts, settings.workflows)
     asked = [problems[index % len(problems)] for index in range(count)]
-    prompts = [write_prompt(tokenizer, problem.question, setup.config, setup.pool) for problem in asked]
+    prompts = [write_prompt(tokenizer, problem.question, setup.config, setup.pool.ordinals) for problem in asked]
     completions = complete(model, tokenizer, prompts, config=setup.config, temperature=1.0, seed=0)
-    reasons = [_unreadable(completion, setup) for completion in completions]
+    reasons = [unreadable(completion, setup.config, setup.pool.ordinals) for completion in completions]
     validity = reasons.count("") / count
     if validity < settings.validity:
         shown = [
@@ -353,23 +319,12 @@ def _measure_start(setup: Setup, model: PreTrainedModel, tokenizer: PreTrainedTo
     return record
 
 
-def _unreadable(completion: Completion, setup: Setup) -> str:
-    """Why a completion is not a workflow; "" where it is one."""
-    if completion.finish_reason == "length":
-        return f"truncated: no end within {setup.config.rollout.max_tokens} tokens"
-    try:
-        parse_workflow(completion.text, setup.pool.ordinals, max_steps=setup.config.rollout.max_steps)
-    except WorkflowError as error:
-        return str(error)
-    return ""
-
-
 def _measure(
     setup: Setup, model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, *, temperature: float | None
 ) -> Record:
     """Let the model orchestrate the held-out questions, once each."""
     problems = held_out_problems(setup.config, setup.questions)
-    prompts = [write_prompt(tokenizer, problem.question, setup.config, setup.pool) for problem in problems]
+    prompts = [write_prompt(tokenizer, problem.question, setup.config, setup.pool.ordinals) for problem in problems]
     completions = complete(model, tokenizer, prompts, config=setup.config, temperature=temperature, seed=0)
     sampled = [Sampled(problem, said, 0) for problem, said in zip(problems, completions, strict=True)]
     assert setup.scorer is not None

@@ -24,7 +24,6 @@ NonNegative = Annotated[int, Field(ge=0)]
 Seed = Annotated[int, Field(ge=0, lt=2**32)]  # as numpy takes it
 Fraction = Annotated[float, Field(ge=0.0, le=1.0)]
 Rate = Annotated[float, Field(gt=0.0, allow_inf_nan=False)]
-Weights = tuple[Annotated[float, Field(ge=0.0, allow_inf_nan=False)], ...]
 
 
 class _Section(BaseModel):
@@ -39,16 +38,14 @@ class DataConfig(_Section):
         path: a local file or folder with its problems; "" is where the task is published.
         split: what is learnt from.
         seed: draws the questions.
-        curriculum: share of the iterations over which the mix of kinds moves from easy to even (0: even at once).
-        easy: weights of the kinds, easy to hard, at the start of the curriculum.
+        mix: weights of the gym's kinds in what is learnt from; () is alike.
     """
 
     task: str = "paper_mix"
     path: str = ""
     split: str = "train"
     seed: Seed = 0
-    curriculum: Fraction = 0.0
-    easy: Weights = ()
+    mix: tuple[Annotated[float, Field(ge=0.0, allow_inf_nan=False)], ...] = ()
 
 
 class ModelConfig(_Section):
@@ -106,18 +103,30 @@ class StartConfig(_Section):
     workflows: NonNegative = 64
 
 
-class WidenConfig(ColdStartConfig):
-    """A second act, for a tiny Conductor in the gym: its plans are varied at random, then GRPO continues from there.
+class ImitateConfig(ColdStartConfig):
+    """Imitation of its own successes, in rounds before GRPO (rejection-sampling fine-tuning).
+
+    A round samples, scores, and learns from what was right. Each round multiplies a workflow's chance by its rate of
+    success: steps are bounded, nothing is pushed down, and no kind of question decides the shape of another.
 
     Attributes:
-        steps, batch, micro_batch, learning_rate: of supervised learning on its own plans, most of them varied.
-        iterations: of GRPO, with ``rollout``, ``reward`` and ``optim`` as in the first act.
-        easy: weights of the kinds at the beginning; they move to even until the end.
+        rounds: at most (0: none); they end when no kind of question gets better any more.
+        questions, completions: sampled in a round.
+        steps, batch, micro_batch: of supervised learning in a round.
+        learning_rate: after a warm-up; it falls in a straight line over all rounds.
+        anchor: how often a question without a success is learnt from (one of its valid workflows), where one with a
+            success counts 1. It keeps form and shape where nothing is solved yet.
+        balance: of a kind's successes, each number of steps counts by its frequency to the power 1 - balance, so that
+            shapes which pay only once routing is known are not lost by then. GRPO, which follows, decides among them.
     """
 
-    learning_rate: Rate = 1e-3
-    iterations: Positive = 200
-    easy: Weights = ()
+    rounds: NonNegative = 0
+    questions: Positive = 256
+    completions: Positive = 4
+    steps: Positive = 50
+    learning_rate: Rate = 1e-5
+    anchor: Fraction = 0.1
+    balance: Fraction = 0.2
 
 
 class PromptConfig(_Section):
@@ -136,7 +145,7 @@ class RolloutConfig(_Section):
     """How completions are sampled: ``questions`` x ``completions`` an iteration.
 
     Attributes:
-        iterations: of GRPO.
+        iterations: of GRPO (0: none, after imitation alone).
         questions, completions: how many questions an iteration, and completions of each (a group).
         temperature: of sampling; top_p, top_k and penalties are off, whatever the model's own settings are.
         max_tokens: of a completion.
@@ -151,7 +160,7 @@ class RolloutConfig(_Section):
         first_round: the weight of the first rounds' advantages, which are normalised apart from the second rounds'.
     """
 
-    iterations: Positive = 200
+    iterations: NonNegative = 200
     questions: Positive = 4
     completions: Annotated[int, Field(ge=2)] = 64
     temperature: Annotated[float, Field(gt=0.0)] = 1.0
@@ -201,13 +210,10 @@ class OptimConfig(_Section):
     Attributes:
         warmup: share of the iterations over which the learning rate rises.
         epsilon: the clip range of the ratio.
-        kl: weight of the KL divergence from the starting model at the start (the paper: none at all); it falls in a
-            straight line to 0 over ``kl_until``.
-        kl_until: share of the iterations with a KL term.
         scale: divide advantages by the standard deviation of their group (``group``), or not (``none``).
         micro_batch: completions a backward pass at most (gradients add up to the whole batch).
         grad_clip: the largest norm of a gradient.
-        bf16: compute in bfloat16 on a GPU; the weights that learn are float32 always.
+        bf16: compute in bfloat16; the weights that learn are float32 always.
         checkpointing: compute activations twice to hold fewer of them.
     """
 
@@ -215,8 +221,6 @@ class OptimConfig(_Section):
     schedule: Literal["cosine", "linear", "constant"] = "cosine"
     warmup: Fraction = 0.03
     epsilon: float = 0.2
-    kl: Annotated[float, Field(ge=0.0)] = 0.0
-    kl_until: Fraction = 1.0
     scale: Literal["group", "batch", "none"] = "group"
     micro_batch: Positive = 4
     grad_clip: Rate = 1.0
@@ -257,7 +261,7 @@ class TrainConfig(_Section):
     model: ModelConfig = ModelConfig()
     cold_start: ColdStartConfig = ColdStartConfig()
     start: StartConfig = StartConfig()
-    widen: WidenConfig = WidenConfig()
+    imitate: ImitateConfig = ImitateConfig()
     prompt: PromptConfig = PromptConfig()
     rollout: RolloutConfig = RolloutConfig()
     reward: RewardConfig = RewardConfig()
@@ -265,14 +269,19 @@ class TrainConfig(_Section):
     optim: OptimConfig = OptimConfig()
     held_out: HeldOutConfig = HeldOutConfig()
 
+    @property
+    def stride(self) -> int:
+        """What tells the samples of one iteration from those of the next."""
+        return max(self.imitate.completions, self.rollout.completions)
+
     @model_validator(mode="after")
     def _fits_together(self) -> TrainConfig:
         """Refuse what cannot go together; the gym draws its questions, and goes with itself alone."""
         data, model, held_out, rollout = self.data, self.model, self.held_out, self.rollout
-        fresh, cold, widened = not model.base, self.cold_start, self.widen.steps
+        fresh, cold, imitate = not model.base, self.cold_start, self.imitate
         learnt_gym = data.task == "gym"
         gym = learnt_gym or "gym" in held_out.tasks
-        weights = f"{len(KINDS)} weights, one for each of {list(KINDS)}"
+        unfit = len(data.mix) != len(KINDS) or not sum(data.mix)
         drawn = "none: the gym's questions are drawn"
         too_long = fresh and rollout.max_tokens >= model.positions
         wrong = (
@@ -287,8 +296,12 @@ class TrainConfig(_Section):
             ("rollout.offered", "the fewest first", rollout.offered and rollout.offered[0] > rollout.offered[1]),
             ("cold_start.steps", "more without model.base: a fresh model writes nothing", fresh and not cold.steps),
             ("cold_start.micro_batch", f"a divisor of {cold.batch}", cold.batch % min(cold.batch, cold.micro_batch)),
-            ("widen.steps", f"0 with task {data.task!r}: only the gym has a second act", widened and not learnt_gym),
-            ("widen.steps", "0 with model.lora_rank", widened and model.lora_rank),
+            (
+                "imitate.micro_batch",
+                f"a divisor of {imitate.batch}",
+                imitate.batch % min(imitate.batch, imitate.micro_batch),
+            ),
+            ("rollout.iterations", "more without imitate.rounds", not rollout.iterations and not imitate.rounds),
             (
                 "held_out.task",
                 f"the gym for both, beside data.task {data.task!r}",
@@ -296,20 +309,19 @@ class TrainConfig(_Section):
             ),
             ("data.path", drawn, gym and data.path),
             ("held_out.path", drawn, gym and held_out.path),
+            (
+                "data.mix",
+                f"none, or for the gym a weight for each of {list(KINDS)}",
+                data.mix and (not learnt_gym or unfit),
+            ),
             ("data.split", "'train' for the gym", gym and data.split != "train"),
             ("held_out.split", "'test' for the gym", gym and held_out.split != "test"),
-            ("data.easy", weights, learnt_gym and _unfit(data.easy)),
-            ("widen.easy", weights, learnt_gym and _unfit(self.widen.easy)),
         )
         for key, expected, is_wrong in wrong:
             if is_wrong:
                 section, _, name = key.partition(".")
                 raise ValueError(f"{key}: got {self.model_dump()[section][name]!r}, expected {expected}")
         return self
-
-
-def _unfit(weights: Weights) -> bool:
-    return bool(weights) and (len(weights) != len(KINDS) or sum(weights) <= 0)
 
 
 def load_train_config(path: Path, overrides: Sequence[str] = ()) -> TrainConfig:

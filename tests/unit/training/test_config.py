@@ -29,7 +29,7 @@ def test_the_defaults_are_the_paper() -> None:
     assert (config.rollout.questions, config.rollout.completions) == (4, 64)
     assert (config.rollout.temperature, config.rollout.max_tokens, config.rollout.max_steps) == (1.0, 1024, 5)
     assert (config.optim.learning_rate, config.optim.schedule, config.optim.warmup) == (1e-6, "cosine", 0.03)
-    assert (config.optim.epsilon, config.optim.kl, config.optim.scale) == (0.2, 0.0, "group")
+    assert (config.optim.epsilon, config.optim.scale, config.imitate.rounds) == (0.2, "group", 0)
     assert config.prompt.template == "full"
     assert (config.data.task, config.pool) == ("paper_mix", "pool.toml")
 
@@ -38,8 +38,9 @@ def test_the_defaults_are_the_paper() -> None:
     ("override", "says"),
     [
         ("rollout.completions=1", r"rollout\.completions"),
-        ("optim.kl=-1", r"optim\.kl"),
-        ("data.curriculum=2", r"data\.curriculum"),
+        ("imitate.anchor=2", r"imitate\.anchor"),
+        ("imitate.rounds=0 rollout.iterations=0", r"rollout\.iterations: got 0, expected more without imitate\.rounds"),
+        ("imitate.micro_batch=48", r"imitate\.micro_batch: got 48, expected a divisor of 64"),
         ("seed=one", "seed"),
         ("seed=4294967296", "seed"),
         ("rollout.rounds=2 rollout.questions=3", r"rollout\.questions: got 3, expected an even number"),
@@ -49,9 +50,9 @@ def test_the_defaults_are_the_paper() -> None:
         ("model.heads=7", r"heads.*divisor of hidden"),
         ("optim.learning_rate=nan", r"learning_rate"),
         ("rollout.max_tokens=4096", r"max_tokens.*positions"),
-        ("data.easy=[1.0, 1.0]", r"data\.easy.*4 weights"),
-        ("widen.easy=[0.0, 0.0, 0.0, 0.0]", r"widen\.easy.*4 weights"),
-        ("data.easy=[1.0, 1.0, 1.0, -1.0]", r"data\.easy"),
+        ("data.mix=[1.0, 1.0]", r"data\.mix: .*a weight for each of \['single', 'pair', 'triple', 'smudged'\]"),
+        ("data.mix=[0.0, 0.0, 0.0, 0.0]", r"data\.mix: .*a weight for each"),
+        ("data.mix=[1.0, 1.0, 1.0, -1.0]", r"data\.mix"),
         ("cold_start.steps=0", r"cold_start\.steps: got 0, expected more without model\.base"),
         ("task=gsm8k", r"unknown key 'task'; the nearest known key is 'data\.task'"),
         ("rollout.completion=8", r"rollout\.completion.*completions"),
@@ -61,7 +62,7 @@ def test_settings_that_cannot_be_or_cannot_work_together_are_refused_before_anyt
     override: str, says: str
 ) -> None:
     with pytest.raises(ConfigError, match=says):
-        load_train_config(RECIPES / "gym.toml", shlex.split(override) if "rounds" in override else [override])
+        load_train_config(RECIPES / "gym.toml", shlex.split(override) if " r" in override else [override])
 
 
 @pytest.mark.parametrize("tables", ['systems = ["conductor"]\n', '[[task]]\nname = "gym"\n'])
@@ -75,6 +76,6 @@ def test_a_recipe_of_an_evaluation_is_called_one(tables: str, tmp_path: Path) ->
 
 def test_two_recipes_differ_where_a_value_does() -> None:
     there = load_train_config(RECIPES / "gym.toml")
-    here = load_train_config(RECIPES / "gym.toml", ["seed=2", "optim.kl=0.2"])
-    assert differences(there, here) == "seed: 1 there, 2 here, optim.kl: 0.1 there, 0.2 here"
+    here = load_train_config(RECIPES / "gym.toml", ["seed=2", "imitate.anchor=0.2"])
+    assert differences(there, here) == "seed: 1 there, 2 here, imitate.anchor: 0.1 there, 0.2 here"
     assert differences(there, there) == ""

@@ -8,11 +8,17 @@ from pathlib import Path
 
 import pytest
 
+from openconductor.cli.study import study
 from openconductor.errors import ConfigError, TaskError
 from openconductor.tasks.paper_mix import MixGrader
-from openconductor.training.curves import kind_of, study
-from openconductor.training.examples import held_out_problems, load_questions, training_problems
-from openconductor.training.train_config import TrainConfig
+from openconductor.training.curves import kind_of
+from openconductor.training.examples import (
+    held_out_problems,
+    imitation_problems,
+    load_questions,
+    training_problems,
+)
+from openconductor.training.train_config import ImitateConfig, TrainConfig
 from openconductor.types import Problem
 
 
@@ -50,6 +56,31 @@ def test_a_benchmark_is_walked_through_again_for_training(folder: Path) -> None:
     assert set(seen.values()) == {2, 3}
     assert set(seen) == {f"What is {n} plus {n}?" for n in range(5)}
     assert problems == training_problems(config, load_questions(config)), "a resumed run sees the same"
+
+
+def test_imitation_walks_through_a_benchmark_before_grpo_does(folder: Path) -> None:
+    config = recipe(folder).model_copy(update={"imitate": ImitateConfig(rounds=2, questions=3)})
+    questions = load_questions(config)
+    rounds = [imitation_problems(config, questions, number, {}) for number in range(2)]
+    walked = [first_line(one) for one in [*rounds[0], *rounds[1], *training_problems(config, questions)]]
+    assert [len(one) for one in rounds] == [3, 3]
+    assert all(set(walked[start : start + 5]) == {f"What is {n} plus {n}?" for n in range(5)} for start in (0, 5, 10))
+
+
+def test_the_gyms_kinds_are_drawn_by_weight_and_no_question_twice() -> None:
+    config = TrainConfig.model_validate(
+        {
+            "data": {"task": "gym", "mix": [1.0, 0.0, 0.0, 3.0]},
+            "imitate": {"rounds": 3, "questions": 40},
+            "rollout": {"iterations": 2},
+        }
+    )
+    questions = load_questions(config)
+    rounds = [imitation_problems(config, questions, number, {}) for number in range(3)]
+    assert all({one.kind for one in part} == {"single", "smudged"} for part in rounds)
+    assert all(8 <= Counter(one.kind for one in part)["single"] <= 12 for part in rounds)
+    drawn = [one.id for part in [*rounds, training_problems(config, questions)] for one in part]
+    assert len(set(drawn)) == len(drawn)
 
 
 @pytest.mark.parametrize(("count", "given"), [(2, 2), (3, 3), (400, 3)])
@@ -101,7 +132,7 @@ def test_absent_data_say_which_of_the_two_they_are(folder: Path) -> None:
         ),
         ({"data": {"task": "gym"}, "held_out": {"task": "gsm8k"}}, r"held_out\.task: got 'gsm8k', expected the gym"),
         ({"data": {"task": "gsm8k"}, "held_out": {"task": "gym"}}, r"held_out\.task: got 'gym', expected"),
-        ({"data": {"task": "gsm8k"}, "widen": {"steps": 1}}, r"widen\.steps: got 1, expected 0 with task 'gsm8k'"),
+        ({"data": {"task": "gsm8k", "mix": [1.0]}}, r"data\.mix: got .* expected none, or for the gym"),
         ({"data": {"task": "gym", "split": "test"}}, r"data\.split: got 'test', expected 'train'"),
         ({"data": {"task": "gym"}, "held_out": {"split": "train"}}, r"held_out\.split: got 'train', expected 'test'"),
     ],

@@ -23,7 +23,7 @@ from openconductor.tasks.paper_mix import MixGrader
 from openconductor.training import grpo, run
 from openconductor.training.curves import Curve
 from openconductor.training.examples import Questions, Setup
-from openconductor.training.grpo import ConductorTrainer, Rewards, grpo_arguments, rows_of
+from openconductor.training.grpo import Rewards, grpo_arguments, rows_of
 from openconductor.training.rollout import Sampled, Scorer, check_masked
 from openconductor.training.train_config import TrainConfig, load_train_config
 from openconductor.types import Completion, Episode, Grade, Problem, Usage
@@ -121,7 +121,7 @@ def test_the_controls_break_the_rewards_and_nothing_else(control: str, expected:
     problems = [Problem("1", "What is 1 + 1?", "2", "math500"), Problem("1", "Which one?", "B", "mmlu")]
     rewards = Rewards(setup, problems, Curve(tmp_path / "curves.jsonl", after=10))
     scored = [scored_as(reward) for reward in (1.0, 0.5, 0.5, 0.0)]
-    assert rewards.finish(scored, [problems[0]] * 2 + [problems[1]] * 2, 10) == expected
+    assert rewards.finish(scored, [problems[0]] * 2 + [problems[1]] * 2, 10, group=2) == expected
     (record,) = rewards.curve.records
     assert (record["iteration"], record["accuracy"], set(record["accuracy_by_kind"])) == (10, 0.25, {"math500", "mmlu"})
     assert said[0].startswith("iteration 10 of 210: accuracy 0.250")
@@ -153,19 +153,19 @@ def test_a_start_that_could_not_be_measured_is_not_kept(tmp_path: Path, monkeypa
 def test_what_stops_the_first_process_stops_the_others_in_words(monkeypatch: pytest.MonkeyPatch) -> None:
     sent: list[object] = []
     monkeypatch.setattr(grpo, "broadcast_object_list", sent.append)
-    first = SimpleNamespace(accelerator=SimpleNamespace(num_processes=2, is_main_process=True))
+    monkeypatch.setattr(grpo, "PartialState", lambda: SimpleNamespace(num_processes=2, is_main_process=True))
 
     def spend() -> None:
         raise BudgetExceeded("6 calls used", limit="calls")
 
     with pytest.raises(BudgetExceeded):
-        ConductorTrainer.on_first(first, spend)  # type: ignore[arg-type]
+        grpo.on_first(spend)
     (told,) = sent
     over = pickle.loads(pickle.dumps(told))
     monkeypatch.setattr(grpo, "broadcast_object_list", lambda box: box.__setitem__(slice(None), over))
-    other = SimpleNamespace(accelerator=SimpleNamespace(num_processes=2, is_main_process=False))
+    monkeypatch.setattr(grpo, "PartialState", lambda: SimpleNamespace(num_processes=2, is_main_process=False))
     with pytest.raises(TrainingStopped, match="the first process stopped: BudgetExceeded: 6 calls used"):
-        ConductorTrainer.on_first(other, spend)  # type: ignore[arg-type]
+        grpo.on_first(spend)
 
 
 @pytest.fixture

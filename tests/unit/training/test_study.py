@@ -8,12 +8,16 @@ from pathlib import Path
 
 import pytest
 
+from openconductor.cli.study import study, summarise
 from openconductor.errors import ConfigError, OpenConductorError
+from openconductor.gym.exact import oracle_workflow
 from openconductor.gym.levels import reference_levels
 from openconductor.gym.questions import draw_questions
-from openconductor.training.curves import study, summarise
+from openconductor.journal import Journal
+from openconductor.prompt import render_workflow
 from openconductor.training.examples import HELD_OUT_SEED
 from openconductor.training.train_config import TrainConfig, dump_train_config
+from openconductor.types import Step, Workflow
 
 LEVELS = {"random": 0.05, "best_worker": 0.2, "oracle": 0.8}
 
@@ -26,6 +30,7 @@ def _result(seed: int, greedy: float, *, control: str = "none", sampled: float =
         "start": {**measured, "accuracy": 0.05},
         "sampled": {**measured, "accuracy": sampled},
         "greedy": measured,
+        "exact": {"sampled": {"all": sampled}, "greedy": {"all": greedy, "single": greedy}},
         "seconds": {"start": 1.0, "learning": 2.0},
     }
 
@@ -65,6 +70,16 @@ def _finished(folder: Path, config: TrainConfig) -> None:
     folder.mkdir(parents=True)
     (folder / "config.toml").write_text(dump_train_config(config), encoding="utf-8")
     (folder / "results.json").write_text(json.dumps(_result(config.seed, 0.7)), encoding="utf-8")
+    questions = draw_questions("test", 3, seed=HELD_OUT_SEED)
+    with Journal(folder / "journal.sqlite") as journal:
+        for phase in ("start", "sampled", "greedy"):
+            for place, question in enumerate(questions):
+                # Of three greedy plans one is the oracle's, one asks for nothing, and one cannot be read.
+                plans = (render_workflow(oracle_workflow(question)[0]), render_workflow(IDLE), "I would rather not.")
+                journal.put_outcome(f"{phase}/{place}", {"completion": plans[place if phase == "greedy" else 2]})
+
+
+IDLE = Workflow((Step(0, "do nothing"),))
 
 
 def test_a_run_of_another_recipe_is_not_mixed_into_a_study(tmp_path: Path) -> None:
@@ -74,6 +89,9 @@ def test_a_run_of_another_recipe_is_not_mixed_into_a_study(tmp_path: Path) -> No
     levels = reference_levels(draw_questions("test", 3, seed=HELD_OUT_SEED))
     expected = {"random": levels.random, "best_worker": levels.best_worker, "oracle": levels.oracle}
     assert (summary["levels"], [row["seed"] for row in summary["rows"]]) == (expected, [1]), "the same is taken"
+    oracle = oracle_workflow(draw_questions("test", 1, seed=HELD_OUT_SEED)[0])[1]
+    assert summary["rows"][0]["share_of_oracle"] == pytest.approx(oracle / 3 / levels.oracle), "exact, not 0.7"
+    assert summary["rows"][0]["sampled_share_of_oracle"] == 0.0
     (tmp_path / "study.json").unlink()
     again = TrainConfig.model_validate({**RECIPE, "held_out": {"questions": 5}})
     with pytest.raises(

@@ -1,0 +1,62 @@
+"""Rounds of imitation: what is drawn from a round, and when the rounds end. (What they teach: tests/learning.)"""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+
+import pytest
+
+from openconductor.training.supervised import _Kind, _weights, is_settled, lost_kinds
+from openconductor.training.train_config import ImitateConfig
+
+pytestmark = pytest.mark.train
+
+
+ROUND = _Kind(1.0, 0.5, {1: [("q", "a")] * 81, 3: [("q", "b")]}, [("r", "c"), ("s", "d")])
+
+
+def drawn(balance: float, anchor: float) -> dict[str, float]:
+    settings, rng = ImitateConfig(anchor=anchor, balance=balance), random.Random(0)
+    found = Counter(one and one[1] for one in (ROUND.draw(rng, settings) for _ in range(8_000)))
+    return {str(text): count / 8_000 for text, count in found.items()}
+
+
+def test_what_is_rare_among_the_right_ones_is_learnt_more_often_than_it_occurs() -> None:
+    assert drawn(0.0, 0.0) == pytest.approx({"a": 0.5 * 81 / 82, "b": 0.5 / 82, "None": 0.5}, abs=0.02)
+    assert drawn(0.5, 0.0) == pytest.approx({"a": 0.5 * 9 / 10, "b": 0.5 / 10, "None": 0.5}, abs=0.02)
+
+
+def test_a_question_without_a_right_workflow_is_learnt_from_by_the_anchor() -> None:
+    shares = drawn(0.0, 0.2)
+    assert shares["c"] + shares["d"] == pytest.approx(0.1, abs=0.01)
+    assert shares["None"] == pytest.approx(0.4, abs=0.02), "and another question is drawn"
+
+
+def test_a_kind_counts_most_where_right_and_wrong_are_alike_frequent() -> None:
+    weights = _weights({"accuracy_by_kind": {"never": 0.0, "seldom": 0.1, "half": 0.5, "always": 1.0}})
+    assert weights == {"never": 0.25, "seldom": pytest.approx(0.36), "half": 1.0, "always": 0.25}
+
+
+def _records(**kinds: list[float]) -> list[dict[str, object]]:
+    return [{"accuracy_by_kind": dict(zip(kinds, each, strict=True))} for each in zip(*kinds.values(), strict=True)]
+
+
+@pytest.mark.parametrize(
+    ("kinds", "settled"),
+    [
+        ({"single": [0.7, 0.8, 0.9, 0.9, 0.9, 0.91]}, True),
+        ({"single": [0.7, 0.8, 0.9, 0.9, 0.9, 0.93]}, False),
+        ({"single": [0.9] * 6, "pair": [0.1, 0.1, 0.1, 0.13, 0.1, 0.1]}, False),
+        ({"single": [0.9] * 6, "pair": [0.1, 0.01, 0.01, 0.01, 0.01, 0.01]}, False),
+        ({"single": [0.9] * 3}, False),
+    ],
+    ids=["no rise", "a rise", "another kind rises", "a kind is lost", "too early"],
+)
+def test_rounds_end_when_nothing_gets_better_and_nothing_is_lost(kinds: dict[str, list[float]], settled: bool) -> None:
+    assert is_settled(_records(**kinds)) is settled
+
+
+def test_a_kind_is_lost_that_was_solved_once() -> None:
+    assert lost_kinds(_records(single=[0.5, 0.4], pair=[0.06, 0.01], triple=[0.03, 0.0])) == ["pair"]
+    assert lost_kinds([]) == []
