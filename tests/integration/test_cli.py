@@ -311,7 +311,8 @@ def test_train_refuses_a_wrong_recipe_or_setting(run, recipe, arguments, said) -
 
 @pytest.mark.parametrize("arguments", [(), ("--study", "s")])
 def test_train_without_its_extra_names_the_command_that_installs_it(run, recipe, monkeypatch, arguments) -> None:
-    for loaded in [name for name in sys.modules if name.startswith("openconductor.training.")]:
+    needing = ("openconductor.training.", "openconductor.cli.study")
+    for loaded in [name for name in sys.modules if name.startswith(needing)]:
         monkeypatch.delitem(sys.modules, loaded)
     monkeypatch.setitem(sys.modules, "torch", None)  # as if it were not installed
     ran = run("train", recipe, *arguments)

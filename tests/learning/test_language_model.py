@@ -17,6 +17,7 @@ from tests.learning.test_journal import Server, serving
 
 from openconductor.cli import main
 from openconductor.errors import ConfigError, TrainingStopped
+from openconductor.gym.bundled import bundled_folder
 from openconductor.training.checkpoint import load_model
 from openconductor.training.run import train
 from openconductor.training.train_config import TrainConfig
@@ -286,4 +287,38 @@ def test_a_run_of_two_processes_ends_whole_and_one_that_was_cut_resumes_with_one
     assert main(["train", str(recipe_file), "--out", str(tmp_path / "run"), "--resume"]) == 0
     resumed = [json.loads(line) for line in (tmp_path / "run" / "curves.jsonl").read_text("utf-8").splitlines()]
     assert [record["iteration"] for record in resumed] == [0, 1, 2]
+    assert (tmp_path / "run" / "results.json").is_file()
+
+
+@pytest.mark.slow
+def test_two_processes_imitate_together_and_one_goes_on_alone(tmp_path: Path) -> None:
+    from openconductor.training.train_config import dump_train_config
+
+    recipe_file = tmp_path / "recipe.toml"
+    config = TrainConfig.model_validate(
+        {
+            "pool": "gym",
+            "data": {"task": "gym"},
+            "model": {"base": str(bundled_folder() / "cold_start")},
+            "imitate": {"rounds": 2, "questions": 10, "completions": 3, "steps": 2, "batch": 8, "micro_batch": 2},
+            "prompt": {"template": "compact", "access": "index"},
+            "rollout": {"iterations": 0, "max_tokens": 72},
+            "optim": {"bf16": False, "checkpointing": False},
+            "start": {"prompts": 8, "workflows": 8},
+            "held_out": {"questions": 8},
+        }
+    )
+    recipe_file.write_text(dump_train_config(config), "utf-8")
+    launch(2, "-m", "openconductor", "train", str(recipe_file), "--out", str(tmp_path / "run"))
+
+    def curve() -> list[tuple[str, int]]:
+        lines = (tmp_path / "run" / "curves.jsonl").read_text("utf-8").splitlines()
+        return [(record["phase"], record["rollouts"]) for record in map(json.loads, lines)]
+
+    assert curve() == [("imitate", 30)] * 2
+    for name in ("results.json", "conductor", "imitated"):  # as if it had been killed in its first round
+        path = tmp_path / "run" / name
+        path.unlink() if path.is_file() else path.rename(tmp_path / path.name)
+    assert main(["train", str(recipe_file), "--out", str(tmp_path / "run"), "--resume"]) == 0
+    assert curve() == [("imitate", 30)] * 2
     assert (tmp_path / "run" / "results.json").is_file()

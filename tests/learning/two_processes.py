@@ -23,7 +23,7 @@ from openconductor.tasks import load_task
 from openconductor.training.checkpoint import load_model, whole_weights
 from openconductor.training.curves import Curve
 from openconductor.training.examples import Questions, Setup
-from openconductor.training.grpo import ConductorTrainer, Rewards, run_grpo
+from openconductor.training.grpo import ConductorTrainer, Rewards, gathered, run_grpo
 from openconductor.training.rollout import Scorer
 from openconductor.training.train_config import TrainConfig
 from openconductor.types import Step, Workflow
@@ -67,7 +67,7 @@ def main(base: str, folder: Path) -> None:
 
     def told(trainer: Any, inputs: Any) -> Any:
         made = scored(trainer, inputs)
-        advantages.append(trainer.gathered(made["advantages"].tolist()))
+        advantages.append(gathered(made["advantages"].tolist()))
         return made
 
     GRPOTrainer._generate_and_score_completions = told
