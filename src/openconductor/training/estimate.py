@@ -20,7 +20,7 @@ from openconductor.errors import ConfigError
 from openconductor.gym.workers import gym_pool
 from openconductor.pool import WorkerPool
 from openconductor.training.checkpoint import check_base, load_tokenizer
-from openconductor.training.examples import held_out_problems, load_questions, training_problems
+from openconductor.training.examples import held_out_problems, imitation_problems, load_questions, training_problems
 from openconductor.training.grpo import grpo_arguments
 from openconductor.training.rollout import write_prompt
 from openconductor.training.run import quiet_libraries
@@ -85,12 +85,13 @@ def estimate(config: TrainConfig) -> TrainingNeeds:
     with torch.device("meta"):
         model = AutoModelForCausalLM.from_config(described)
     tokenizer = load_tokenizer(config.model.base)
-    problems = training_problems(config, questions)
+    problems = training_problems(config, questions) or imitation_problems(config, questions, 0, {})
     prompts = [write_prompt(tokenizer, problem.question, config, pool.ordinals) for problem in problems[:_READ]]
     prompt = fmean(len(tokenizer.encode(text, add_special_tokens=False)) for text in prompts)
     parameters = sum(one.numel() for one in model.parameters())
     learnt = _adapted(model, config) if config.model.lora_rank else parameters
-    learning = len(problems) * config.rollout.rounds * config.rollout.completions
+    imitated = config.imitate.rounds * config.imitate.questions * config.imitate.completions
+    learning = imitated + config.rollout.iterations * config.rollout.batch
     measured = config.start.workflows + 2 * len(held_out_problems(config, questions))
     calls = (learning + measured) * min(STEPS, config.rollout.max_steps)
     workers = [worker for _, worker in pool]
@@ -153,7 +154,8 @@ def _hours(config: TrainConfig, parameters: int, prompt: float, completions: int
     sampling = completions * COMPLETION_TOKENS / (SAMPLED * 7e9 / parameters) / cards
     passes = 8 if config.optim.checkpointing else 6
     learning = passes * parameters * completions * (prompt + COMPLETION_TOKENS) / FLOPS / cards
-    waiting = config.rollout.iterations * config.rollout.rounds * CALL_SECONDS * min(STEPS, config.rollout.max_steps)
+    waits = config.rollout.iterations * config.rollout.rounds + config.imitate.rounds
+    waiting = waits * CALL_SECONDS * min(STEPS, config.rollout.max_steps)
     return (sampling + learning + waiting) / 3600
 
 
@@ -162,6 +164,9 @@ def described(config: TrainConfig, found: TrainingNeeds) -> list[str]:
     rollout = config.rollout
     steps = min(STEPS, rollout.max_steps)
     shape = f"{rollout.iterations} iterations x {rollout.questions} questions x {rollout.completions} completions"
+    if config.imitate.rounds:
+        own = config.imitate
+        shape += f", {own.rounds} rounds of imitation at most x {own.questions} questions x {own.completions}"
     dollars = "not known: a worker of the pool has no price"
     if found.dollars is not None:
         dollars = f"{found.dollars:,.0f} for the workers, each asked equally often"

@@ -150,6 +150,12 @@ def test_half_of_a_recursive_iteration_are_second_rounds_and_the_count_stays(dat
     assert found.rollouts == 20 * 4 * 64 + 64 + 2 * 400
 
 
+def test_rounds_of_imitation_are_counted_and_may_be_all_there_is(data: Path) -> None:
+    found = needs(data, "7b", "imitate.rounds=3", "rollout.iterations=0")
+    assert found.rollouts == 3 * 256 * 4 + 64 + 2 * 400
+    assert found.prompt_tokens > 1000
+
+
 def test_the_heads_of_the_recipes_say_what_the_dry_run_says(seven: TrainingNeeds, data: Path) -> None:
     """Within a GiB: a tokenizer of its own makes the prompt a little longer or shorter."""
 
