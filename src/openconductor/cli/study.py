@@ -16,7 +16,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from statistics import fmean, median
 
-from openconductor.errors import ConfigError, OpenConductorError, WorkflowError
+from openconductor.errors import ConfigError, OpenConductorError
 from openconductor.gym.exact import ALL, expected_accuracy
 from openconductor.gym.levels import reference_levels
 from openconductor.gym.questions import GymQuestion, draw_questions
@@ -102,17 +102,13 @@ def exact_accuracies(run: Path, questions: Sequence[GymQuestion]) -> dict[str, d
             phase, _, place = outcome.key.partition("/")
             if phase in chances:
                 question = questions[int(place) % len(questions)]
-                chance = _chance(question, str(outcome.record["completion"]))
+                chance = 0.0
+                if not outcome.record["invalid"]:
+                    workflow = parse_workflow(str(outcome.record["completion"]), list(ALL))
+                    chance = expected_accuracy(question, workflow)
                 for name in ("all", question.kind):
                     chances[phase].setdefault(name, []).append(chance)
     return {phase: {kind: fmean(each) for kind, each in by_kind.items() if each} for phase, by_kind in chances.items()}
-
-
-def _chance(question: GymQuestion, completion: str) -> float:
-    try:
-        return expected_accuracy(question, parse_workflow(completion, list(ALL)))
-    except WorkflowError:
-        return 0.0
 
 
 def _run_all(runs: Mapping[Path, TrainConfig], jobs: int, say: Callable[[str], None]) -> None:

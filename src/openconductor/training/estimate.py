@@ -133,6 +133,7 @@ def _memory(
     layers, hidden = int(shape.num_hidden_layers), int(shape.hidden_size)
     kept = 2 * hidden * layers if config.optim.checkpointing else 34 * hidden * layers
     micro = min(config.optim.micro_batch, config.rollout.questions * config.rollout.completions // cards or 1)
+    micro = max(micro, config.imitate.micro_batch) if config.imitate.rounds else micro
     activations = micro * length * (kept + 34 * hidden + 4 * int(shape.intermediate_size))
     heads = int(getattr(shape, "num_key_value_heads", None) or shape.num_attention_heads)
     units = int(getattr(shape, "head_dim", None) or hidden // int(shape.num_attention_heads))
@@ -153,7 +154,9 @@ def _hours(config: TrainConfig, parameters: int, prompt: float, completions: int
     """Sampling at ``SAMPLED`` tokens a second for 7B, learning at ``FLOPS``, and the wait for the workers."""
     sampling = completions * COMPLETION_TOKENS / (SAMPLED * 7e9 / parameters) / cards
     passes = 8 if config.optim.checkpointing else 6
-    learning = passes * parameters * completions * (prompt + COMPLETION_TOKENS) / FLOPS / cards
+    own = config.imitate
+    rows = own.rounds * (own.steps * own.batch - own.questions * own.completions) + completions
+    learning = passes * parameters * rows * (prompt + COMPLETION_TOKENS) / FLOPS / cards
     waits = config.rollout.iterations * config.rollout.rounds + config.imitate.rounds
     waiting = waits * CALL_SECONDS * min(STEPS, config.rollout.max_steps)
     return (sampling + learning + waiting) / 3600

@@ -117,7 +117,7 @@ class Rewards:
     """Scores an iteration's completions, in the first process.
 
     Attributes:
-        setup: of the run; its recipe is the act's.
+        setup: of the run.
         problems: what the rows' ``problem`` is an index into.
         curve: what each iteration's record is appended to.
     """

@@ -9,6 +9,7 @@ launch`` or ``torchrun``, the processes learn together, and the first one alone 
 
 from __future__ import annotations
 
+import gc
 import hashlib
 import json
 import os
@@ -129,7 +130,8 @@ def _run(setup: Setup, state: PartialState) -> None:
         start = _measure_start(setup, cast("Any", model).to(state.device), tokenizer)
         say(f"start: accuracy {start['accuracy']:.3f}, validity {start['format']['validity']:.3f}")
     state.wait_for_everyone()
-    _learn(setup, model, tokenizer, state)
+    del model  # each phase loads its own, and holds no other
+    lost = _learn(setup, state)
     learnt = time.perf_counter()
     if not state.is_main_process:
         return
@@ -139,6 +141,7 @@ def _run(setup: Setup, state: PartialState) -> None:
         "name": config.name,
         "seed": config.seed,
         "control": config.reward.control,
+        "lost": lost,
         "start": json.loads((folder / "start.json").read_text(encoding="utf-8")),
         "sampled": _measure(setup, model, tokenizer, temperature=1.0),
         "greedy": _measure(setup, model, tokenizer, temperature=None),
@@ -246,28 +249,35 @@ def _starting_point(setup: Setup) -> tuple[PreTrainedModel, PreTrainedTokenizerB
         trainer = cold_start(model, tokenizer, setup, setup.folder / "cold_start_checkpoints")
         save_learnt(trainer, tokenizer, config, folder)
         shutil.rmtree(setup.folder / "cold_start_checkpoints", ignore_errors=True)
-    return load_model(folder)  # from the folder, where TRL finds the reference model of a KL term
+    return load_model(folder)
 
 
-def _learn(setup: Setup, model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, state: PartialState) -> None:
-    """Imitation, then GRPO, from the last whole checkpoint to the last iteration, and into ``conductor/``."""
+def _learn(setup: Setup, state: PartialState) -> list[str]:
+    """Imitation, then GRPO, from the last whole checkpoint to the last iteration, and into ``conductor/``.
+
+    Returns:
+        The kinds of question that imitation lost, for which GRPO was not started.
+    """
     config, conductor, path = setup.config, setup.folder / "conductor", setup.folder / "curves.jsonl"
-    if is_complete(conductor):
-        return
-    if config.imitate.rounds:
-        imitated, checkpoints = setup.folder / "imitated", setup.folder / "imitate_checkpoints"
-        if not is_complete(imitated):
-            save_learnt(imitate(model, tokenizer, setup, checkpoints), tokenizer, config, imitated)
-            shutil.rmtree(checkpoints, ignore_errors=True)
-        model, tokenizer = load_model(imitated)
+    imitated, checkpoints = setup.folder / "imitated", setup.folder / "imitate_checkpoints"
+    if config.imitate.rounds and not is_complete(imitated):
+        model, tokenizer = _starting_point(setup)
+        save_learnt(imitate(model, tokenizer, setup, checkpoints), tokenizer, config, imitated)
+        del model
+        gc.collect()  # the trainer and its optimiser hold each other
+    shutil.rmtree(checkpoints, ignore_errors=True)
     rounds = [record for record in read_curve(path) if record["phase"] == "imitate"]
-    if (lost := lost_kinds(rounds)) or not config.rollout.iterations:
+    lost = lost_kinds(rounds)
+    if is_complete(conductor):
+        return lost
+    model, tokenizer = load_model(imitated) if config.imitate.rounds else _starting_point(setup)
+    if lost or not config.rollout.iterations:
         if lost:
             setup.say(f"warning: GRPO is not started: {', '.join(lost)} had been solved and no longer is")
         if state.is_main_process:
             save_conductor(model, tokenizer, config, conductor)
         state.wait_for_everyone()
-        return
+        return lost
     checkpoint, done = last_checkpoint(setup.folder / "checkpoints")
     after = len(rounds)
     curve = Curve.open(path, after=after, done=done) if state.is_main_process else Curve(path, after=after)
@@ -276,6 +286,7 @@ def _learn(setup: Setup, model: PreTrainedModel, tokenizer: PreTrainedTokenizerB
     folder = setup.folder / "checkpoints"
     trainer = run_grpo(model, tokenizer, rewards, folder, checkpoint=checkpoint, processes=state.num_processes)
     save_learnt(trainer, tokenizer, config, conductor)
+    return lost
 
 
 def _measure_start(setup: Setup, model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) -> Record:

@@ -255,13 +255,14 @@ def imitate(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, setup: S
     curve = Curve.open(path, done=done) if PartialState().is_main_process else Curve(path)
     PartialState().wait_for_everyone()
     rounds = done if is_settled(read_curve(path)[:done]) else settings.rounds
+    warmup = min(_WARMUP, settings.rounds * settings.steps // 4)
     trainer = _Imitation(
         setup,
         tokenizer,
         curve,
         model=with_adapters(model, config.model),
-        args=_arguments(config, settings, folder, warmup=_WARMUP, steps=rounds * settings.steps, save=settings.steps),
-        train_dataset=_Rows(lambda index: index, settings.rounds * settings.steps * settings.batch),
+        args=_arguments(config, settings, folder, warmup=warmup, steps=rounds * settings.steps, save=settings.steps),
+        train_dataset=_Rows(lambda index: index, rounds * settings.steps * settings.batch),
         data_collator=lambda indices: {"index": torch.tensor(indices)},
     )
     trainer.add_callback(_Settled(path, settings.steps))
@@ -306,7 +307,9 @@ class _Imitation(WholeCheckpoints):
         self.round = -1
         self.kinds: list[_Kind] = []
 
-    def _prepare_inputs(self, inputs: Any) -> Any:
+    def get_batch_samples(self, epoch_iterator: Any, num_batches: int, device: torch.device) -> tuple[list[Any], Any]:
+        """What transformers calls for the micro batches of a step, and for the number of tokens that they teach."""
+        places, _ = super().get_batch_samples(epoch_iterator, num_batches, device)
         config, settings = self.setup.config, self.setup.config.imitate
         number = self.state.global_step // settings.steps
         if number != self.round:
@@ -314,13 +317,16 @@ class _Imitation(WholeCheckpoints):
                 self.kinds = self._play(cast("PreTrainedModel", model), number)
             self.round = number
         weights = [kind.weight for kind in self.kinds]
-        rows: list[Row] = []
-        for index in inputs["index"].tolist():
-            rng, drawn = random.Random(f"imitate/{config.seed}/{index}"), None
-            while drawn is None:
-                drawn = rng.choices(self.kinds, weights)[0].draw(rng, settings)
-            rows.append(row_of(self.tokenizer, *drawn))
-        return super()._prepare_inputs(_collated(rows, cast("int", self.tokenizer.pad_token_id)))
+        batches: list[dict[str, torch.Tensor]] = []
+        for batch in places:
+            rows: list[Row] = []
+            for index in batch["index"].tolist():
+                rng, drawn = random.Random(f"imitate/{config.seed}/{index}"), None
+                while drawn is None:
+                    drawn = rng.choices(self.kinds, weights)[0].draw(rng, settings)
+                rows.append(row_of(self.tokenizer, *drawn))
+            batches.append(_collated(rows, cast("int", self.tokenizer.pad_token_id)))
+        return batches, cast("Any", self)._get_num_items_in_batch(batches, device)
 
     def _play(self, model: PreTrainedModel, number: int) -> list[_Kind]:
         """Sample and play a round: what can be learnt from, by kind.
@@ -337,21 +343,24 @@ class _Imitation(WholeCheckpoints):
             write_prompt(self.tokenizer, problem.question, config, offered)
             for problem, offered in zip(problems, offers, strict=True)
         ]
+        rewards = Rewards(setup, problems, self.curve)
         state = PartialState()
         share = -(-len(prompts) // state.num_processes)
+        padded = prompts + prompts[-1:] * (share * state.num_processes - len(prompts))  # all must sample equally often
         said = complete(
             model,
             self.tokenizer,
-            prompts[state.process_index * share : (state.process_index + 1) * share],
+            padded[state.process_index * share : (state.process_index + 1) * share],
             config=config,
             temperature=config.rollout.temperature,
             seed=(config.seed * 1_000 + number) * state.num_processes + state.process_index,
         )
         sampled = [
             Sampled(problem, one, number * config.stride + place % count, offered if config.rollout.offered else ())
-            for place, (problem, one, offered) in enumerate(zip(problems, gathered(said), offers, strict=True))
+            for place, (problem, one, offered) in enumerate(
+                zip(problems, gathered(said)[: len(prompts)], offers, strict=True)
+            )
         ]
-        rewards = Rewards(setup, problems, self.curve)
 
         def score() -> list[tuple[float | None, int]]:
             """The rewards, and how many steps each workflow has (0: it is none)."""
@@ -363,14 +372,15 @@ class _Imitation(WholeCheckpoints):
         found = on_first(score)
         learnt: dict[str, _Kind] = {}
         kinds = [kind_of(problem) for problem in problems]
-        solved = {problem.id for problem, (reward, _) in zip(problems, found, strict=True) if reward == 1.0}
+        # What is no workflow is never learnt, not even where the control ``flipped`` rewards it.
+        solved = {problem.id for problem, (reward, steps) in zip(problems, found, strict=True) if reward == 1 and steps}
         for kind, weight in _weights(read_curve(self.curve.path)[number]).items():
             of_kind = [place for place, one in enumerate(kinds) if one == kind]
             right: dict[int, list[tuple[str, str]]] = defaultdict(list)
             others: list[tuple[str, str]] = []
             for place in of_kind:
                 (reward, steps), row = found[place], (prompts[place], sampled[place].completion.text)
-                if reward == 1.0:
+                if reward == 1 and steps:
                     right[steps].append(row)
                 elif reward is not None and steps and problems[place].id not in solved:
                     others.append(row)

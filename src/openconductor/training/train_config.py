@@ -38,7 +38,7 @@ class DataConfig(_Section):
         path: a local file or folder with its problems; "" is where the task is published.
         split: what is learnt from.
         seed: draws the questions.
-        mix: weights of the gym's kinds in what is learnt from; () is alike.
+        mix: weights of the gym's kinds in what is drawn to be learnt from; () is alike.
     """
 
     task: str = "paper_mix"

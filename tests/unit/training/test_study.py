@@ -76,7 +76,9 @@ def _finished(folder: Path, config: TrainConfig) -> None:
             for place, question in enumerate(questions):
                 # Of three greedy plans one is the oracle's, one asks for nothing, and one cannot be read.
                 plans = (render_workflow(oracle_workflow(question)[0]), render_workflow(IDLE), "I would rather not.")
-                journal.put_outcome(f"{phase}/{place}", {"completion": plans[place if phase == "greedy" else 2]})
+                said = place if phase == "greedy" else 2
+                record = {"completion": plans[said], "invalid": "unparsable" if said == 2 else None}
+                journal.put_outcome(f"{phase}/{place}", record)
 
 
 IDLE = Workflow((Step(0, "do nothing"),))
