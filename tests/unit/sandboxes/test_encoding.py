@@ -143,7 +143,18 @@ class Claims:
 
 
 @pytest.mark.parametrize(
-    "value", [object(), range(3), iter([]), len, [object()], {1: set}, bytearray(b"x"), ..., Claims()]
+    "value",
+    [
+        object(),
+        range(3),
+        iter([]),
+        len,
+        [object()],
+        {1: set},
+        bytearray(b"x"),
+        ...,
+        pytest.param(Claims(), id="claims"),
+    ],
 )
 def test_what_is_no_plain_value_is_refused_by_its_type(value: object) -> None:
     with pytest.raises(NotPlain, match=r"type|Not"):
