@@ -25,8 +25,8 @@ demo: $(DEMO_VENV)/.ready  ## the trained Conductor at work: no key, no GPU, no 
 
 setup: $(VENV)/.ready sandbox  ## an environment with everything for development
 
-test: setup  ## all tests, in up to four processes (TEST_FLAGS="-k parser" for some)
-	$(BIN)/python -m pytest -m "not slow" -n auto --maxprocesses 4 --dist loadfile $(TEST_FLAGS) </dev/null
+test: setup  ## all tests (TEST_FLAGS="-k parser" for some)
+	$(BIN)/python -m pytest -m "not slow" $(TEST_FLAGS) </dev/null
 
 test-slow: setup  ## the tests that take long: statistics over grids, kills by the hundred, load, trainings
 	$(BIN)/python -m pytest -m slow $(TEST_FLAGS) </dev/null

@@ -29,7 +29,11 @@ from openconductor.types import Sampling  # noqa: E402
 pytestmark = pytest.mark.train
 
 CONFIG = TrainConfig.model_validate(
-    {"prompt": {"template": "compact", "examples": "none", "access": "index"}, "rollout": {"max_tokens": 24}}
+    {
+        "prompt": {"template": "compact", "examples": "none", "access": "index"},
+        "rollout": {"max_tokens": 24},
+        "optim": {"bf16": False},
+    }
 )
 CLOSE = 1e-4  # of a logit; float32 leaves some 1e-6
 

@@ -116,6 +116,8 @@ def train(
             pool = pool if config.pool == "gym" else pool.replaying(journal)
             scorer = Scorer(config, pool, questions.grader, journal)
             opened.callback(scorer.close)
+        if tiny:  # its runtime computes in float32, and so must what is sampled and learnt
+            config = config.model_copy(update={"optim": config.optim.model_copy(update={"bf16": False})})
         _run(Setup(config, folder, pool, questions, scorer, say), state)
         state.wait_for_everyone()
         return json.loads(results.read_text(encoding="utf-8"))

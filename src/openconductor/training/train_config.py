@@ -213,7 +213,7 @@ class OptimConfig(_Section):
         scale: divide advantages by the standard deviation of their group (``group``), or not (``none``).
         micro_batch: completions a backward pass at most (gradients add up to the whole batch).
         grad_clip: the largest norm of a gradient.
-        bf16: compute in bfloat16; the weights that learn are float32 always.
+        bf16: compute in bfloat16 (a tiny Conductor in float32 always); the weights that learn are float32.
         checkpointing: compute activations twice to hold fewer of them.
     """
 
