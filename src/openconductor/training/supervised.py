@@ -372,7 +372,7 @@ class _Imitation(WholeCheckpoints):
         found = on_first(score)
         learnt: dict[str, _Kind] = {}
         kinds = [kind_of(problem) for problem in problems]
-        # What is no workflow is never learnt, not even where the control ``flipped`` rewards it.
+        # Only workflows are learnt: the control ``flipped`` rewards invalid texts, too.
         solved = {problem.id for problem, (reward, steps) in zip(problems, found, strict=True) if reward == 1 and steps}
         for kind, weight in _weights(read_curve(self.curve.path)[number]).items():
             of_kind = [place for place, one in enumerate(kinds) if one == kind]
