@@ -29,7 +29,7 @@ SOURCES = sorted(PACKAGE.rglob("*.py"))
 BUDGET = {
     "": 2_840,  # the modules at the root
     "baselines": 930,
-    "cli": 2_409,
+    "cli": 2_560,
     "evaluation": 2_210,
     "graders": 1_880,
     "gym": 600,
@@ -39,7 +39,7 @@ BUDGET = {
     "report": 1_280,
     "sandboxes": 1_130,
     "tasks": 1_200,
-    "training": 1_932,
+    "training": 1_820,
 }
 TEST_LINES = 31_000  # of all kinds, in tests/
 FILE_LINES = 450  # of all kinds, in one file

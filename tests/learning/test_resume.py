@@ -16,7 +16,7 @@ import pytest
 
 from openconductor.errors import ConfigError, JournalError
 from openconductor.gym.bundled import bundled_folder
-from openconductor.training import run
+from openconductor.training import imitation, run
 from openconductor.training.train_config import TrainConfig, dump_train_config
 
 pytestmark = [pytest.mark.train, pytest.mark.timeout(600)]
@@ -135,6 +135,36 @@ def test_a_cold_start_that_was_cut_off_goes_on_to_the_same_weights(tiny: TrainCo
     names = [tmp_path / name / "cold_start" / "model.safetensors" for name in ("whole", "cut")]
     assert names[0].read_bytes() == names[1].read_bytes()
     assert not (tmp_path / "cut" / "cold_start_checkpoints").exists()
+
+
+def test_imitation_that_had_ended_early_plays_no_further_round_when_it_is_resumed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config = TrainConfig.model_validate(
+        {
+            "pool": "gym",
+            "data": {"task": "gym"},
+            "model": {"base": str(bundled_folder() / "cold_start")},
+            "imitate": {"rounds": 6, "questions": 8, "steps": 2, "batch": 4, "micro_batch": 4},
+            "prompt": {"template": "compact", "access": "index"},
+            "rollout": {"iterations": 0, "max_tokens": 72},
+            "start": {"prompts": 8, "workflows": 8},
+            "held_out": {"questions": 8},
+        }
+    )
+
+    def stop(*_: object) -> None:
+        raise InterruptedError
+
+    monkeypatch.setattr(imitation, "is_settled", lambda records: len(records) >= 2)
+    with monkeypatch.context() as patched:
+        patched.setattr(run, "save_learnt", stop)  # what comes right behind the last round
+        with pytest.raises(InterruptedError):
+            run.train(config, tmp_path / "run")
+    before = _curve(tmp_path / "run")
+    run.train(config, tmp_path / "run", resume=True)
+    assert [record["iteration"] for record in before] == [0, 1]
+    assert _curve(tmp_path / "run") == before
 
 
 def test_a_run_that_was_killed_while_its_folder_was_made_begins_anew(tiny: TrainConfig, tmp_path: Path) -> None:

@@ -95,11 +95,11 @@ def _of_training(module: str, name: str) -> Callable[..., Any]:
 
 def _show_estimate(config: TrainConfig, *, as_json: bool) -> None:
     with console.only_results_on_stdout():
-        found = _of_training("training.estimate", "estimate")(config)
+        found = _of_training("cli.estimate", "estimate")(config)
     if as_json:
         console.show_json(found)
     else:
-        console.show(*_of_training("training.estimate", "described")(config, found))
+        console.show(*_of_training("cli.estimate", "described")(config, found))
 
 
 def _seeds(text: str) -> tuple[int, ...]:

@@ -54,8 +54,9 @@ from openconductor.training.checkpoint import (
 from openconductor.training.curves import Curve, Record, measure, model_card, read_curve
 from openconductor.training.examples import Setup, held_out_problems, load_questions, training_problems
 from openconductor.training.grpo import PATIENCE_S, Rewards, run_grpo
+from openconductor.training.imitation import imitate, lost_kinds
 from openconductor.training.rollout import Sampled, Scorer, check_masked, complete, unreadable, write_prompt
-from openconductor.training.supervised import cold_start, imitate, lost_kinds
+from openconductor.training.supervised import cold_start
 from openconductor.training.train_config import TrainConfig, differences, dump_train_config, load_train_config
 
 _PACKAGES = ("openconductor", "torch", "transformers", "trl", "accelerate", "tokenizers", "datasets", "peft", "vllm")

@@ -7,7 +7,7 @@ from collections import Counter
 
 import pytest
 
-from openconductor.training.supervised import _Kind, _weights, is_settled, lost_kinds
+from openconductor.training.imitation import _Kind, _weights, is_settled, lost_kinds
 from openconductor.training.train_config import ImitateConfig
 
 pytestmark = pytest.mark.train

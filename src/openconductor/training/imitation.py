@@ -1,0 +1,247 @@
+"""Imitation of one's own successes, in rounds (rejection-sampling fine-tuning).
+
+In: a model that writes valid workflows. Out: one that learnt from what was right. A round samples workflows, plays and
+grades them, and takes supervised steps on the right ones; of a question without a success it learns, less often, one of
+its valid workflows. A round ends with a whole checkpoint, which a later call goes on from.
+"""
+
+from __future__ import annotations
+
+import random
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, cast
+
+import torch
+from accelerate import PartialState
+from transformers import (
+    PreTrainedModel,
+    PreTrainedTokenizerBase,
+    Trainer,
+    TrainerCallback,
+    TrainerControl,
+    TrainerState,
+    TrainingArguments,
+)
+from trl.models.utils import unwrap_model_for_generation
+
+from openconductor.errors import TrainingStopped
+from openconductor.training.checkpoint import WholeCheckpoints, last_checkpoint, with_adapters
+from openconductor.training.curves import Curve, Record, kind_of, read_curve
+from openconductor.training.examples import Setup, imitation_problems
+from openconductor.training.grpo import Rewards, gathered, on_first
+from openconductor.training.rollout import Sampled, complete, draw_offered, write_prompt
+from openconductor.training.supervised import WARMUP, Row, Rows, arguments, collated, row_of, trained
+from openconductor.training.train_config import ImitateConfig
+from openconductor.types import Workflow
+
+_RISE = 0.02  # of a kind's accuracy; less is noise
+_PATIENCE = 3  # rounds without a rise
+_SOLVED, _LOST = 0.05, 0.02  # accuracy of a kind that was solved, and of one that is lost
+_LEAST = 0.25  # weight of a kind that is always right, or never; one that is right half of the time has 1
+
+
+def imitate(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, setup: Setup, folder: Path) -> Trainer:
+    """Rounds of imitation, from the last whole one in the folder on; returns the trainer."""
+    config, settings = setup.config, setup.config.imitate
+    path, done = setup.folder / "curves.jsonl", last_checkpoint(folder)[1] // settings.steps
+    curve = Curve.open(path, done=done) if PartialState().is_main_process else Curve(path)
+    PartialState().wait_for_everyone()
+    rounds = done if is_settled(read_curve(path)[:done]) else settings.rounds
+    warmup = min(WARMUP, settings.rounds * settings.steps // 4)
+    trainer = _Imitation(
+        setup,
+        tokenizer,
+        curve,
+        model=with_adapters(model, config.model),
+        args=arguments(config, settings, folder, warmup=warmup, steps=rounds * settings.steps, save=settings.steps),
+        train_dataset=Rows(lambda index: index, rounds * settings.steps * settings.batch),
+        data_collator=lambda indices: {"index": torch.tensor(indices)},
+    )
+    trainer.add_callback(_Settled(path, settings.steps))
+    return trained(trainer, folder)
+
+
+@dataclass(slots=True)
+class _Kind:
+    """What was written in a round for one kind of question; each text stands behind its prompt.
+
+    Attributes:
+        weight: how much the kind counts.
+        solved: the share of its questions with a right workflow.
+        right: the right workflows, by their number of steps.
+        others: valid workflows of the questions that were not solved.
+    """
+
+    weight: float
+    solved: float
+    right: dict[int, list[tuple[str, str]]]
+    others: list[tuple[str, str]]
+
+    def draw(self, rng: random.Random, settings: ImitateConfig) -> tuple[str, str] | None:
+        """A prompt and what to learn for it; None where the question that was drawn teaches nothing."""
+        if rng.random() < self.solved:
+            steps = rng.choices(
+                list(self.right), [len(each) ** (1 - settings.balance) for each in self.right.values()]
+            )[0]
+            return rng.choice(self.right[steps])
+        return rng.choice(self.others) if self.others and rng.random() < settings.anchor else None
+
+
+class _Imitation(WholeCheckpoints):
+    """Supervised steps on what the model wrote itself: at the beginning of each round it samples and plays anew.
+
+    A batch is known by the places of its rows, and written when its step begins, by the model of that moment.
+    """
+
+    def __init__(self, setup: Setup, tokenizer: PreTrainedTokenizerBase, curve: Curve, **options: Any) -> None:
+        super().__init__(**options)
+        self.setup, self.tokenizer, self.curve = setup, tokenizer, curve
+        self.round = -1
+        self.kinds: list[_Kind] = []
+
+    def get_batch_samples(self, epoch_iterator: Any, num_batches: int, device: torch.device) -> tuple[list[Any], Any]:
+        """What transformers calls for the micro batches of a step, and for the number of tokens that they teach."""
+        places, _ = super().get_batch_samples(epoch_iterator, num_batches, device)
+        config, settings = self.setup.config, self.setup.config.imitate
+        number = self.state.global_step // settings.steps
+        if number != self.round:
+            with unwrap_model_for_generation(self.model_wrapped, self.accelerator) as model:
+                self.kinds = self._play(cast("PreTrainedModel", model), number)
+            self.round = number
+        weights = [kind.weight for kind in self.kinds]
+        batches: list[dict[str, torch.Tensor]] = []
+        for batch in places:
+            rows: list[Row] = []
+            for index in batch["index"].tolist():
+                rng, drawn = random.Random(f"imitate/{config.seed}/{index}"), None
+                while drawn is None:
+                    drawn = rng.choices(self.kinds, weights)[0].draw(rng, settings)
+                rows.append(row_of(self.tokenizer, *drawn))
+            batches.append(collated(rows, cast("int", self.tokenizer.pad_token_id)))
+        return batches, cast("Any", self)._get_num_items_in_batch(batches, device)
+
+    def _play(self, model: PreTrainedModel, number: int) -> list[_Kind]:
+        """Sample and play a round: what can be learnt from, by kind.
+
+        Raises:
+            TrainingStopped: nothing can.
+        """
+        setup, config, count = self.setup, self.setup.config, self.setup.config.imitate.completions
+        before = _weights(read_curve(self.curve.path)[number - 1]) if number else {}
+        problems = imitation_problems(config, setup.questions, number, before)
+        problems = [problem for problem in problems for _ in range(count)]
+        offers = [draw_offered(config, setup.pool.ordinals, f"{number}/{problem.id}") for problem in problems]
+        prompts = [
+            write_prompt(self.tokenizer, problem.question, config, offered)
+            for problem, offered in zip(problems, offers, strict=True)
+        ]
+        rewards = Rewards(setup, problems, self.curve)
+        state = PartialState()
+        share = -(-len(prompts) // state.num_processes)
+        padded = prompts + prompts[-1:] * (share * state.num_processes - len(prompts))  # all must sample equally often
+        said = complete(
+            model,
+            self.tokenizer,
+            padded[state.process_index * share : (state.process_index + 1) * share],
+            config=config,
+            temperature=config.rollout.temperature,
+            seed=(config.seed * 1_000 + number) * state.num_processes + state.process_index,
+        )
+        sampled = [
+            Sampled(problem, one, number * config.stride + place % count, offered if config.rollout.offered else ())
+            for place, (problem, one, offered) in enumerate(
+                zip(problems, gathered(said)[: len(prompts)], offers, strict=True)
+            )
+        ]
+
+        def score() -> list[tuple[float | None, int]]:
+            """The rewards, and how many steps each workflow has (0: it is none)."""
+            scored = rewards.score(sampled, number)
+            worth = rewards.finish(scored, problems, number, group=count, phase="imitate")
+            rounds = [one.episode.rounds for one in scored]
+            return [(reward, _steps(one[-1].workflow) if one else 0) for reward, one in zip(worth, rounds, strict=True)]
+
+        found = on_first(score)
+        record = read_curve(self.curve.path)[number]
+        kinds = _sorted(sampled, prompts, found, _weights(record), config.imitate)
+        if not kinds:
+            raise TrainingStopped(f"imitation, round {number}: no workflow was right, so nothing can be learnt from it")
+        return kinds
+
+
+def _sorted(
+    sampled: Sequence[Sampled],
+    prompts: Sequence[str],
+    found: Sequence[tuple[float | None, int]],
+    weights: Mapping[str, float],
+    settings: ImitateConfig,
+) -> list[_Kind]:
+    """What a round teaches, by kind: its workflows with their rewards and numbers of steps (0: it is none).
+
+    Only workflows are learnt: the control ``flipped`` rewards invalid texts, too.
+    """
+    solved = {one.problem.id for one, (reward, steps) in zip(sampled, found, strict=True) if reward == 1 and steps}
+    learnt: list[_Kind] = []
+    for kind, weight in weights.items():
+        asked: set[str] = set()
+        right: dict[int, list[tuple[str, str]]] = defaultdict(list)
+        others: list[tuple[str, str]] = []
+        for one, prompt, (reward, steps) in zip(sampled, prompts, found, strict=True):
+            if kind_of(one.problem) != kind:
+                continue
+            asked.add(one.problem.id)
+            if reward == 1 and steps:
+                right[steps].append((prompt, one.completion.text))
+            elif reward is not None and steps and one.problem.id not in solved:
+                others.append((prompt, one.completion.text))
+        if right or (others and settings.anchor):
+            learnt.append(_Kind(weight, len(asked & solved) / len(asked), right, others))
+    return learnt
+
+
+def _steps(workflow: Workflow | None) -> int:
+    return 0 if workflow is None else len(workflow)
+
+
+def _weights(record: Record) -> dict[str, float]:
+    """How much each kind of question counts: most where right and wrong are alike frequent, which teaches most."""
+    return {kind: max(_LEAST, 4 * share * (1 - share)) for kind, share in record["accuracy_by_kind"].items()}
+
+
+class _Settled(TrainerCallback):
+    """Ends the rounds early where nothing gets better any more."""
+
+    def __init__(self, path: Path, steps: int) -> None:
+        self._path, self._steps = path, steps
+
+    def on_step_end(
+        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **options: Any
+    ) -> None:
+        """What transformers calls behind each step."""
+        if state.global_step % self._steps == 0 and is_settled(read_curve(self._path)):
+            control.should_training_stop = True
+
+
+def is_settled(records: Sequence[Record]) -> bool:
+    """Whether no kind got better of late, and none that was solved is lost."""
+    before, latest = (_best(part) for part in (records[:-_PATIENCE], records[-_PATIENCE:]))
+    still = all(latest.get(kind, 0.0) < best + _RISE for kind, best in before.items())
+    return bool(before) and still and not lost_kinds(records)
+
+
+def _best(records: Sequence[Record]) -> dict[str, float]:
+    """The best accuracy of each kind."""
+    best: dict[str, float] = {}
+    for record in records:
+        for kind, accuracy in record["accuracy_by_kind"].items():
+            best[kind] = max(accuracy, best.get(kind, 0.0))
+    return best
+
+
+def lost_kinds(records: Sequence[Record]) -> list[str]:
+    """The kinds of question that were solved once and are not in the last record."""
+    latest = records[-1]["accuracy_by_kind"] if records else {}
+    return [kind for kind, best in _best(records).items() if best >= _SOLVED and latest.get(kind, best) < _LOST]
