@@ -4,6 +4,9 @@ In: a recipe. Out: checks of its data, pool and keys, the model built without we
 assumptions that it rests on. The formulas are in the texts that it returns, so that a reader can redo them.
 """
 
+# torch and transformers are typed in part only.
+# pyright: reportUnknownMemberType=false, reportUnknownVariableType=false
+# pyright: reportUnknownArgumentType=false, reportMissingTypeStubs=false
 from __future__ import annotations
 
 import os
@@ -17,7 +20,7 @@ import torch
 from transformers import AutoConfig, AutoModelForCausalLM
 
 from openconductor.errors import ConfigError
-from openconductor.gym.workers import gym_pool
+from openconductor.gym.workers import gym_pool, world_of
 from openconductor.pool import WorkerPool
 from openconductor.training.checkpoint import check_base, load_tokenizer
 from openconductor.training.examples import held_out_problems, imitation_problems, load_questions, training_problems
@@ -76,7 +79,8 @@ def estimate(config: TrainConfig) -> TrainingNeeds:
         TaskError: data are absent.
     """
     questions = load_questions(config)
-    pool = gym_pool(config.seed) if config.pool == "gym" else WorkerPool.from_toml(config.pool)
+    world = world_of(config.pool)
+    pool = WorkerPool.from_toml(config.pool) if world is None else gym_pool(config.seed, world)
     if not config.model.base:
         raise ConfigError("--dry-run: got no model.base, expected one: a fresh tiny model needs no estimate")
     check_base(config.model.base)

@@ -17,9 +17,16 @@ from pathlib import Path
 from statistics import fmean, median
 
 from openconductor.errors import ConfigError, OpenConductorError
-from openconductor.gym.exact import ALL, expected_accuracy
-from openconductor.gym.levels import reference_levels
+from openconductor.gym.exact import (
+    ALL,
+    Offered,
+    alone_accuracy,
+    expected_accuracy,
+    oracle_workflow,
+    random_accuracy,
+)
 from openconductor.gym.questions import GymQuestion, draw_questions
+from openconductor.gym.workers import profiles_of, world_of
 from openconductor.journal import JournalReader
 from openconductor.parser import parse_workflow
 from openconductor.storage import write_whole
@@ -58,7 +65,8 @@ def study(
         ConfigError: the recipe is not the gym's, whose reference levels are known, or a run that is there has another.
         OpenConductorError: a run failed; the message ends with what it said.
     """
-    if (config.data.task, config.pool) != ("gym", "gym"):
+    world = world_of(config.pool)
+    if config.data.task != "gym" or world is None:
         raise ConfigError(
             f"study: got task {config.data.task!r} over pool {config.pool!r}, expected the gym for both: only there "
             "the levels are known by which a study says what was learnt"
@@ -80,18 +88,29 @@ def study(
                 "another folder"
             )
     _run_all({run: recipe for run, recipe in runs.items() if not (run / "results.json").is_file()}, jobs, say)
+    offered = dict(enumerate(profiles_of(world)))
     questions = draw_questions("test", config.held_out.questions, seed=HELD_OUT_SEED)
     results = [
-        {**json.loads((run / "results.json").read_text(encoding="utf-8")), "exact": exact_accuracies(run, questions)}
+        {
+            **json.loads((run / "results.json").read_text(encoding="utf-8")),
+            "exact": exact_accuracies(run, questions, offered),
+        }
         for run in runs
     ]
-    levels = reference_levels(questions)
-    summary = summarise(results, {"random": levels.random, "best_worker": levels.best_worker, "oracle": levels.oracle})
+    alone = [fmean(alone_accuracy(question, profile) for question in questions) for profile in offered.values()]
+    levels = {
+        "random": fmean(random_accuracy(question, offered, draws=50) for question in questions),
+        "best_worker": max(alone),
+        "oracle": fmean(oracle_workflow(question, offered)[1] for question in questions),
+    }
+    summary = summarise(results, levels)
     write_whole(folder / "study.json", json.dumps(summary, indent=2) + "\n")
     return summary
 
 
-def exact_accuracies(run: Path, questions: Sequence[GymQuestion]) -> dict[str, dict[str, float]]:
+def exact_accuracies(
+    run: Path, questions: Sequence[GymQuestion], offered: Offered = ALL
+) -> dict[str, dict[str, float]]:
     """The chances that the workflows of a finished run answer the held-out questions, by phase and kind of question.
 
     Phases are ``start`` (as many as were played), ``sampled`` and ``greedy``; ``all`` is the mean over the questions.
@@ -104,8 +123,8 @@ def exact_accuracies(run: Path, questions: Sequence[GymQuestion]) -> dict[str, d
                 question = questions[int(place) % len(questions)]
                 chance = 0.0
                 if not outcome.record["invalid"]:
-                    workflow = parse_workflow(str(outcome.record["completion"]), list(ALL))
-                    chance = expected_accuracy(question, workflow)
+                    workflow = parse_workflow(str(outcome.record["completion"]), list(offered))
+                    chance = expected_accuracy(question, workflow, offered)
                 for name in ("all", question.kind):
                     chances[phase].setdefault(name, []).append(chance)
     return {phase: {kind: fmean(each) for kind, each in by_kind.items() if each} for phase, by_kind in chances.items()}

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import random
 from collections.abc import Iterator, Mapping, Sequence
-from functools import lru_cache
 
 from openconductor.gym.questions import GymQuestion
 from openconductor.gym.sampling import random_workflow
@@ -141,8 +140,8 @@ def _plans(question: GymQuestion, profiles: Offered, max_steps: int) -> Iterator
         yield from (Workflow(steps) for steps, finished in bundles(count, (), ()) if len(finished) == 1)
 
 
-@lru_cache(maxsize=4096)
-def random_accuracy(question: GymQuestion, *, draws: int = 200, seed: int = 0) -> float:
-    """The mean expected accuracy of ``draws`` random workflows over the whole pool (each one's accuracy is exact)."""
+def random_accuracy(question: GymQuestion, offered: Offered = ALL, *, draws: int = 200, seed: int = 0) -> float:
+    """The mean expected accuracy of ``draws`` random workflows over the pool (each one's accuracy is exact)."""
     rng = random.Random(f"random/{seed}/{question.text}")
-    return sum(expected_accuracy(question, random_workflow(rng, question, tuple(ALL))) for _ in range(draws)) / draws
+    drawn = [random_workflow(rng, question, tuple(offered)) for _ in range(draws)]
+    return sum(expected_accuracy(question, workflow, offered) for workflow in drawn) / draws

@@ -7,14 +7,15 @@ a worker behaves: the simulation draws from it, the exact levels sum over it.
 
 from __future__ import annotations
 
+import random
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from decimal import Decimal
 from hashlib import blake2b
 from typing import NamedTuple
 
-from openconductor.errors import Refused
+from openconductor.errors import ConfigError, Refused
 from openconductor.gym.questions import GymQuestion, read_question
 from openconductor.gym.world import (
     WORDINGS,
@@ -169,8 +170,9 @@ class SimulatedWorker:
 
     @property
     def identity(self) -> str:
-        """What it is behind its name: its draws, too, so that a journal does not take one seed's for another's."""
-        return f"gym {self.profile.name} {self.seed}"
+        """What it is behind its name, and its draws: a journal must not take one world's or seed's for another's."""
+        liked = "" if self.profile in PROFILES else f" ({self.profile.likes})"
+        return f"gym {self.profile.name}{liked} {self.seed}"
 
     async def complete(
         self, messages: Sequence[Message], sampling: Sampling, *, call: CallContext, on_text: OnText | None = None
@@ -229,11 +231,34 @@ def mistaken(view: View, draw: int = 0) -> Value:
     return perform((operation for operation, _ in find_operations(view.instruction)), wrong) or wrong
 
 
-def gym_pool(seed: int = 0) -> WorkerPool:
-    """The gym's eight workers; the same seed draws the same answers."""
+def world_of(pool: str) -> int | None:
+    """The world that a pool's name names: ``gym`` is world 0, ``gym:7`` world 7; None where it is not the gym's.
+
+    Raises:
+        ConfigError: there is no such world.
+    """
+    name, colon, number = pool.partition(":")
+    if name != "gym":
+        return None
+    if colon and not (number.isascii() and number.isdigit()):
+        raise ConfigError(f"pool {pool!r}: got world {number!r}, expected a whole number, as in 'gym:7'")
+    return int(number or 0)
+
+
+def profiles_of(world: int) -> tuple[Profile, ...]:
+    """The workers of a world: 0 is ``PROFILES``; any other has the same in other places, liking other wordings."""
+    if not world:
+        return PROFILES
+    rng = random.Random(f"world/{world}")
+    placed = rng.sample(PROFILES, len(PROFILES))
+    return tuple(replace(one, likes=one.likes and rng.choice(WORDINGS)) for one in placed)
+
+
+def gym_pool(seed: int = 0, world: int = 0) -> WorkerPool:
+    """The gym's eight workers, as they are in a world; the same seed draws the same answers."""
 
     def worker(profile: Profile) -> Worker:
         provider = SimulatedWorker(profile, seed)
         return Worker(provider, name=profile.name, description=profile.description, price=profile.price)
 
-    return WorkerPool([worker(profile) for profile in PROFILES])
+    return WorkerPool([worker(profile) for profile in profiles_of(world)])

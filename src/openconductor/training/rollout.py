@@ -23,6 +23,7 @@ from openconductor.errors import GradingError, TrainingStopped, WorkflowError
 from openconductor.evaluation.grid import open_purse
 from openconductor.graders.code import CodeGrader
 from openconductor.graders.freeform import FreeFormGrader
+from openconductor.gym.workers import world_of
 from openconductor.journal import Journal
 from openconductor.parser import parse_workflow
 from openconductor.pool import WorkerPool
@@ -173,7 +174,7 @@ class Scorer:
         self._purse = None if limits == Budget() else open_purse(limits, journal.totals().spent)
         for _, worker in pool:
             check_price(self._purse, worker)
-        paid = config.pool != "gym"  # the gym's workers cost nothing and answer a repeated call alike
+        paid = world_of(config.pool) is None  # the gym's workers cost nothing and answer a repeated call alike
         self._score = RewardFunction(
             pool,
             _as_configured(grader, config, pool, journal),

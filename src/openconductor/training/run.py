@@ -32,7 +32,7 @@ from transformers.utils import logging
 
 import openconductor
 from openconductor.errors import ConfigError, TrainingStopped
-from openconductor.gym.workers import gym_pool
+from openconductor.gym.workers import gym_pool, world_of
 from openconductor.journal import Journal
 from openconductor.policies import LONG_PATIENCE_S, patient
 from openconductor.pool import WorkerPool
@@ -109,12 +109,13 @@ def train(
         if results.is_file():
             say(f"the run in {folder} is finished; these are its results")
             return json.loads(results.read_text(encoding="utf-8"))
-        pool = gym_pool(config.seed) if config.pool == "gym" else WorkerPool.from_toml(config.pool)
+        world = world_of(config.pool)
+        pool = WorkerPool.from_toml(config.pool) if world is None else gym_pool(config.seed, world)
         scorer: Scorer | None = None
         if state.is_main_process:
             journal = opened.enter_context(Journal(folder / "journal.sqlite"))
             opened.enter_context(patient(LONG_PATIENCE_S))
-            pool = pool if config.pool == "gym" else pool.replaying(journal)
+            pool = pool.replaying(journal) if world is None else pool
             scorer = Scorer(config, pool, questions.grader, journal)
             opened.callback(scorer.close)
         if tiny:  # its runtime computes in float32, and so must what is sampled and learnt
