@@ -46,14 +46,20 @@ def random_workflow(
 
 
 def write_thought(workflow: Workflow, question: GymQuestion) -> str:
-    """The thought before the three lists: each subtask beside the worker chosen for it, and a remark on a smudged list.
+    """The thought before the three lists: how many steps, and each subtask beside the worker chosen for it.
 
-    A comparison reads answers, not the list, so nothing is remarked there.
+    Where the list is smudged, a remark says so; a comparison reads answers, not the list, so nothing is remarked there.
 
     >>> from openconductor.gym.questions import read_question
     >>> steps = (Step(3, "sort the list"), Step(4, "compare the answers", "all"))
     >>> write_thought(Workflow(steps), read_question("Take the smudged list 4 17 9, sort the list."))
-    'sort the list: 3 (smudged); compare the answers: 4'
+    '2 steps; sort the list: 3 (smudged); compare the answers: 4'
     """
     remark = REMARK if question.smudged else ""
-    return "; ".join(f"{step.subtask}: {step.worker}{'' if step.subtask in COMPARE else remark}" for step in workflow)
+    chosen = (f"{step.subtask}: {step.worker}{'' if step.subtask in COMPARE else remark}" for step in workflow)
+    return "; ".join((count_of(len(workflow)), *chosen))
+
+
+def count_of(steps: int) -> str:
+    """How a thought begins."""
+    return f"{steps} step{'s' if steps > 1 else ''}"

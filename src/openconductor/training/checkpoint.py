@@ -35,7 +35,7 @@ from transformers import (
 
 from openconductor.errors import ConfigError, JournalError
 from openconductor.gym.questions import JOINERS, LARGEST, OPENERS, SMUDGED
-from openconductor.gym.sampling import REMARK
+from openconductor.gym.sampling import REMARK, count_of
 from openconductor.gym.world import COMPARE, OPERATIONS, WORDINGS
 from openconductor.providers.tiny import PLAIN_CHAT, Checkpoint
 from openconductor.training.train_config import ModelConfig, TrainConfig
@@ -67,7 +67,17 @@ def build_tokenizer() -> PreTrainedTokenizerFast:
     backend.decoder = decoders.Fuse()
     numbers = [f" {number}" for number in range(LARGEST + 1)]
     phrases = [operation.phrase(wording) for operation in OPERATIONS.values() for wording in WORDINGS]
-    texts = [*_WIRE, *OPENERS, *JOINERS, f" {SMUDGED}", REMARK, *phrases, *COMPARE, *numbers]
+    texts = [
+        *_WIRE,
+        *OPENERS,
+        *JOINERS,
+        f" {SMUDGED}",
+        REMARK,
+        *map(count_of, range(1, 6)),
+        *phrases,
+        *COMPARE,
+        *numbers,
+    ]
     backend.add_tokens([AddedToken(text, normalized=False) for text in dict.fromkeys(texts) if len(text) > 1])
     backend.add_special_tokens([AddedToken(token, special=True) for token in (PAD, END, UNKNOWN)])
     tokenizer = PreTrainedTokenizerFast(

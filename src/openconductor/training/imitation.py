@@ -8,10 +8,10 @@ its valid workflows. A round ends with a whole checkpoint, which a later call go
 from __future__ import annotations
 
 import random
-from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from statistics import fmean
 from typing import Any, cast
 
 import torch
@@ -37,8 +37,8 @@ from openconductor.training.supervised import WARMUP, Row, Rows, arguments, coll
 from openconductor.training.train_config import ImitateConfig
 from openconductor.types import Workflow
 
-_RISE = 0.02  # of a kind's accuracy; less is noise
-_PATIENCE = 3  # rounds without a rise
+_RISE = 0.02  # of a kind's mean accuracy from one window to the next; less is noise
+_WINDOW = 4  # rounds
 _SOLVED, _LOST = 0.05, 0.02  # accuracy of a kind that was solved, and of one that is lost
 _LEAST = 0.25  # weight of a kind that is always right, or never; one that is right half of the time has 1
 
@@ -49,7 +49,7 @@ def imitate(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, setup: S
     path, done = setup.folder / "curves.jsonl", last_checkpoint(folder)[1] // settings.steps
     curve = Curve.open(path, done=done) if PartialState().is_main_process else Curve(path)
     PartialState().wait_for_everyone()
-    rounds = done if is_settled(read_curve(path)[:done]) else settings.rounds
+    rounds = settled_after(read_curve(path)[:done], settings) + settings.sharpen
     warmup = min(WARMUP, settings.rounds * settings.steps // 4)
     trainer = _Imitation(
         setup,
@@ -60,7 +60,7 @@ def imitate(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, setup: S
         train_dataset=Rows(lambda index: index, rounds * settings.steps * settings.batch),
         data_collator=lambda indices: {"index": torch.tensor(indices)},
     )
-    trainer.add_callback(_Settled(path, settings.steps))
+    trainer.add_callback(_Settled(path, settings))
     return trained(trainer, folder)
 
 
@@ -71,23 +71,20 @@ class _Kind:
     Attributes:
         weight: how much the kind counts.
         solved: the share of its questions with a right workflow.
-        right: the right workflows, by their number of steps.
+        right: the right workflows.
         others: valid workflows of the questions that were not solved.
     """
 
     weight: float
     solved: float
-    right: dict[int, list[tuple[str, str]]]
+    right: list[tuple[str, str]]
     others: list[tuple[str, str]]
 
-    def draw(self, rng: random.Random, settings: ImitateConfig) -> tuple[str, str] | None:
+    def draw(self, rng: random.Random, anchor: float) -> tuple[str, str] | None:
         """A prompt and what to learn for it; None where the question that was drawn teaches nothing."""
         if rng.random() < self.solved:
-            steps = rng.choices(
-                list(self.right), [len(each) ** (1 - settings.balance) for each in self.right.values()]
-            )[0]
-            return rng.choice(self.right[steps])
-        return rng.choice(self.others) if self.others and rng.random() < settings.anchor else None
+            return rng.choice(self.right)
+        return rng.choice(self.others) if self.others and rng.random() < anchor else None
 
 
 class _Imitation(WholeCheckpoints):
@@ -118,7 +115,7 @@ class _Imitation(WholeCheckpoints):
             for index in batch["index"].tolist():
                 rng, drawn = random.Random(f"imitate/{config.seed}/{index}"), None
                 while drawn is None:
-                    drawn = rng.choices(self.kinds, weights)[0].draw(rng, settings)
+                    drawn = rng.choices(self.kinds, weights)[0].draw(rng, settings.anchor)
                 rows.append(row_of(self.tokenizer, *drawn))
             batches.append(collated(rows, cast("int", self.tokenizer.pad_token_id)))
         return batches, cast("Any", self)._get_num_items_in_batch(batches, device)
@@ -130,7 +127,9 @@ class _Imitation(WholeCheckpoints):
             TrainingStopped: nothing can.
         """
         setup, config, count = self.setup, self.setup.config, self.setup.config.imitate.completions
-        before = _weights(read_curve(self.curve.path)[number - 1]) if number else {}
+        records = read_curve(self.curve.path)[:number]
+        sharpens = number >= settled_after(records, config.imitate)
+        before = _weights(records[-1]) if records else {}
         problems = imitation_problems(config, setup.questions, number, before)
         problems = [problem for problem in problems for _ in range(count)]
         offers = [draw_offered(config, setup.pool.ordinals, f"{number}/{problem.id}") for problem in problems]
@@ -148,6 +147,7 @@ class _Imitation(WholeCheckpoints):
             padded[state.process_index * share : (state.process_index + 1) * share],
             config=config,
             temperature=config.rollout.temperature,
+            first=1.0 if sharpens else config.imitate.first_temperature,
             seed=(config.seed * 1_000 + number) * state.num_processes + state.process_index,
         )
         sampled = [
@@ -187,14 +187,14 @@ def _sorted(
     learnt: list[_Kind] = []
     for kind, weight in weights.items():
         asked: set[str] = set()
-        right: dict[int, list[tuple[str, str]]] = defaultdict(list)
+        right: list[tuple[str, str]] = []
         others: list[tuple[str, str]] = []
         for one, prompt, (reward, steps) in zip(sampled, prompts, found, strict=True):
             if kind_of(one.problem) != kind:
                 continue
             asked.add(one.problem.id)
             if reward == 1 and steps:
-                right[steps].append((prompt, one.completion.text))
+                right.append((prompt, one.completion.text))
             elif reward is not None and steps and one.problem.id not in solved:
                 others.append((prompt, one.completion.text))
         if right or (others and settings.anchor):
@@ -214,34 +214,40 @@ def _weights(record: Record) -> dict[str, float]:
 class _Settled(TrainerCallback):
     """Ends the rounds early where nothing gets better any more."""
 
-    def __init__(self, path: Path, steps: int) -> None:
-        self._path, self._steps = path, steps
+    def __init__(self, path: Path, settings: ImitateConfig) -> None:
+        self._path, self._settings = path, settings
 
     def on_step_end(
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **options: Any
     ) -> None:
         """What transformers calls behind each step."""
-        if state.global_step % self._steps == 0 and is_settled(read_curve(self._path)):
+        done, within = divmod(state.global_step, self._settings.steps)
+        if not within and done >= settled_after(read_curve(self._path)[:done], self._settings) + self._settings.sharpen:
             control.should_training_stop = True
 
 
+def settled_after(records: Sequence[Record], settings: ImitateConfig) -> int:
+    """How many rounds explore, by the records of those before: until nothing gets better, or all but the last."""
+    most = settings.rounds - settings.sharpen
+    return next((done for done in range(min(most, len(records) + 1)) if is_settled(records[:done])), most)
+
+
 def is_settled(records: Sequence[Record]) -> bool:
-    """Whether no kind got better of late, and none that was solved is lost."""
-    before, latest = (_best(part) for part in (records[:-_PATIENCE], records[-_PATIENCE:]))
-    still = all(latest.get(kind, 0.0) < best + _RISE for kind, best in before.items())
-    return bool(before) and still and not lost_kinds(records)
+    """Whether no kind got better from one window of rounds to the next, and none that was solved is lost."""
+    if len(records) < 2 * _WINDOW:
+        return False
+    before, latest = (_means(part) for part in (records[-2 * _WINDOW : -_WINDOW], records[-_WINDOW:]))
+    return all(latest[kind] < mean + _RISE for kind, mean in before.items()) and not lost_kinds(records)
 
 
-def _best(records: Sequence[Record]) -> dict[str, float]:
-    """The best accuracy of each kind."""
-    best: dict[str, float] = {}
-    for record in records:
-        for kind, accuracy in record["accuracy_by_kind"].items():
-            best[kind] = max(accuracy, best.get(kind, 0.0))
-    return best
+def _means(records: Sequence[Record]) -> dict[str, float]:
+    """The mean accuracy of each kind that every record has."""
+    kinds = set[str].intersection(*(set(record["accuracy_by_kind"]) for record in records))
+    return {kind: fmean(record["accuracy_by_kind"][kind] for record in records) for kind in sorted(kinds)}
 
 
 def lost_kinds(records: Sequence[Record]) -> list[str]:
     """The kinds of question that were solved once and are not in the last record."""
+    solved = {kind for record in records for kind, share in record["accuracy_by_kind"].items() if share >= _SOLVED}
     latest = records[-1]["accuracy_by_kind"] if records else {}
-    return [kind for kind, best in _best(records).items() if best >= _SOLVED and latest.get(kind, best) < _LOST]
+    return sorted(kind for kind in solved if latest.get(kind, _LOST) < _LOST)

@@ -12,10 +12,11 @@ import random
 from collections.abc import Awaitable, Coroutine, Iterable, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, TypeVar, cast
 
 import torch
-from transformers import GenerationConfig, PreTrainedModel, PreTrainedTokenizerBase
+from transformers import GenerationConfig, LogitsProcessorList, PreTrainedModel, PreTrainedTokenizerBase
 
 from openconductor.baselines.single import SingleWorker
 from openconductor.budget import PaidCall, check_price
@@ -36,6 +37,8 @@ from openconductor.training.train_config import TrainConfig
 from openconductor.types import Budget, Completion, Grade, Message, Problem, Question, Round, Usage
 
 T = TypeVar("T")
+LIKELY = 1e-4
+"""Tokens with a smaller chance are not explored: they are slips."""
 MASKED = 0.2
 """The largest share of an iteration's rewards that may be masked."""
 
@@ -72,8 +75,12 @@ def complete(
     config: TrainConfig,
     temperature: float | None,
     seed: int,
+    first: float = 1.0,
 ) -> list[Completion]:
-    """Complete prompts in batches; ``temperature`` None is greedy. The model's own sampling settings do not count."""
+    """Complete prompts in batches; ``temperature`` None is greedy. The model's own sampling settings do not count.
+
+    ``first`` is the temperature of the first token, among those whose chance is not below ``LIKELY``.
+    """
     torch.manual_seed(seed)
     ends, size = end_ids(model), config.rollout.sample_batch
     settings = GenerationConfig(
@@ -97,14 +104,26 @@ def complete(
         )
         batch.pop("token_type_ids", None)
         with torch.no_grad(), torch.autocast(model.device.type, torch.bfloat16, enabled=config.optim.bf16):
-            ids = cast("Any", model).generate(**batch.to(model.device), generation_config=settings)
-        for row in ids[:, batch["input_ids"].shape[1] :].tolist():
+            width = batch["input_ids"].shape[1]
+            explored = LogitsProcessorList([partial(_explored, width=width, temperature=first)] if first > 1 else [])
+            ids = cast("Any", model).generate(
+                **batch.to(model.device), generation_config=settings, logits_processor=explored
+            )
+        for row in ids[:, width:].tolist():
             end = next((place for place, token in enumerate(row) if token in ends), len(row))
             kept = row[: end + 1]
             text = cast("str", tokenizer.decode(kept, skip_special_tokens=True))
             completions.append(completion_of(text, kept, ends))
     model.train(training)
     return completions
+
+
+def _explored(ids: torch.Tensor, scores: torch.Tensor, *, width: int, temperature: float) -> torch.Tensor:
+    """The scores [B, V] of the next token, made more alike where it is a completion's first."""
+    if ids.shape[1] > width:
+        return scores
+    unlikely = torch.softmax(scores.float(), -1) < LIKELY
+    return (scores / temperature).masked_fill(unlikely, float("-inf"))
 
 
 def unreadable(completion: Completion, config: TrainConfig, ordinals: Sequence[int]) -> str:

@@ -195,7 +195,7 @@ def arguments(
         per_device_train_batch_size=micro,
         gradient_accumulation_steps=settings.batch // (micro * processes),
         learning_rate=settings.learning_rate,
-        lr_scheduler_type="linear",
+        lr_scheduler_type="linear" if save is None else "constant_with_warmup",
         warmup_steps=warmup,
         adam_beta2=0.98,
         weight_decay=0.01,

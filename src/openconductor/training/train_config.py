@@ -110,23 +110,25 @@ class ImitateConfig(ColdStartConfig):
     success: steps are bounded, nothing is pushed down, and no kind of question decides the shape of another.
 
     Attributes:
-        rounds: at most (0: none); they end when no kind of question gets better any more.
+        rounds: at most (0: none), the last ones included.
+        sharpen: of them, the last ones, which do not explore; they begin when no kind of question gets better.
         questions, completions: sampled in a round.
         steps, batch, micro_batch: of supervised learning in a round.
-        learning_rate: after a warm-up; it falls in a straight line over all rounds.
+        learning_rate: after a warm-up; it stays.
         anchor: how often a question without a success is learnt from (one of its valid workflows), where one with a
             success counts 1. It keeps form and shape where nothing is solved yet.
-        balance: of a kind's successes, each number of steps counts by its frequency to the power 1 - balance, so that
-            shapes which pay only once routing is known are not lost by then. GRPO, which follows, decides among them.
+        first_temperature: of a completion's first token. Where the thought begins with what decides most (in the gym,
+            the number of steps), more than 1 holds shapes in play that pay only once routing is known.
     """
 
     rounds: NonNegative = 0
+    sharpen: NonNegative = 0
     questions: Positive = 256
     completions: Positive = 4
     steps: Positive = 50
     learning_rate: Rate = 1e-5
     anchor: Fraction = 0.1
-    balance: Fraction = 0.2
+    first_temperature: Annotated[float, Field(ge=1.0)] = 1.0
 
 
 class PromptConfig(_Section):
@@ -301,6 +303,7 @@ class TrainConfig(_Section):
                 f"a divisor of {imitate.batch}",
                 imitate.batch % min(imitate.batch, imitate.micro_batch),
             ),
+            ("imitate.sharpen", f"at most rounds = {imitate.rounds}", imitate.sharpen > imitate.rounds),
             ("rollout.iterations", "more without imitate.rounds", not rollout.iterations and not imitate.rounds),
             (
                 "held_out.task",

@@ -7,7 +7,7 @@ from collections import Counter
 
 import pytest
 
-from openconductor.training.imitation import _Kind, _weights, is_settled, lost_kinds
+from openconductor.training.imitation import _Kind, _weights, is_settled, lost_kinds, settled_after
 from openconductor.training.train_config import ImitateConfig
 
 pytestmark = pytest.mark.train
@@ -17,8 +17,8 @@ ROUND = _Kind(1.0, 0.5, {1: [("q", "a")] * 81, 3: [("q", "b")]}, [("r", "c"), ("
 
 
 def drawn(balance: float, anchor: float) -> dict[str, float]:
-    settings, rng = ImitateConfig(anchor=anchor, balance=balance), random.Random(0)
-    found = Counter(one and one[1] for one in (ROUND.draw(rng, settings) for _ in range(8_000)))
+    rng = random.Random(0)
+    found = Counter(one and one[1] for one in (ROUND.draw(rng, anchor=anchor, balance=balance) for _ in range(8_000)))
     return {str(text): count / 8_000 for text, count in found.items()}
 
 
@@ -45,16 +45,24 @@ def _records(**kinds: list[float]) -> list[dict[str, object]]:
 @pytest.mark.parametrize(
     ("kinds", "settled"),
     [
-        ({"single": [0.7, 0.8, 0.9, 0.9, 0.9, 0.91]}, True),
-        ({"single": [0.7, 0.8, 0.9, 0.9, 0.9, 0.93]}, False),
-        ({"single": [0.9] * 6, "pair": [0.1, 0.1, 0.1, 0.13, 0.1, 0.1]}, False),
-        ({"single": [0.9] * 6, "pair": [0.1, 0.01, 0.01, 0.01, 0.01, 0.01]}, False),
-        ({"single": [0.9] * 3}, False),
+        ({"single": [0.2, *[0.9] * 7, 0.91]}, True),
+        ({"single": [0.9, 0.9, 0.88, 0.92, 0.9, 0.9, 0.93, 0.89]}, True),
+        ({"single": [0.7, 0.8, 0.8, 0.9, 0.9, 0.9, 0.9, 0.9]}, False),
+        ({"single": [0.9] * 8, "pair": [0.1, 0.1, 0.1, 0.1, 0.11, 0.12, 0.13, 0.14]}, False),
+        ({"single": [0.9] * 8, "pair": [0.1, *[0.01] * 7]}, False),
+        ({"single": [0.9] * 7}, False),
     ],
-    ids=["no rise", "a rise", "another kind rises", "a kind is lost", "too early"],
+    ids=["no rise", "noise", "a rise", "another kind rises", "a kind is lost", "too early"],
 )
 def test_rounds_end_when_nothing_gets_better_and_nothing_is_lost(kinds: dict[str, list[float]], settled: bool) -> None:
     assert is_settled(_records(**kinds)) is settled
+
+
+def test_the_last_rounds_begin_when_nothing_gets_better_or_when_it_is_time() -> None:
+    settings, rising = ImitateConfig(rounds=20, sharpen=6), _records(single=[0.03 * number for number in range(20)])
+    still = _records(single=[0.9] * 20)
+    assert [settled_after(rising[:done], settings) for done in (0, 8, 14, 20)] == [14] * 4
+    assert [settled_after(still[:done], settings) for done in (7, 8, 9, 14)] == [14, 8, 8, 8]
 
 
 def test_a_kind_is_lost_that_was_solved_once() -> None:
