@@ -14,9 +14,9 @@ from typing import Any
 
 import pytest
 
-from openconductor.errors import ConfigError, JournalError
+from openconductor.errors import ConfigError, JournalError, TrainingStopped
 from openconductor.gym.bundled import bundled_folder
-from openconductor.training import imitation, run
+from openconductor.training import curves, imitation, run
 from openconductor.training.train_config import TrainConfig, dump_train_config
 
 pytestmark = [pytest.mark.train, pytest.mark.timeout(600)]
@@ -172,6 +172,20 @@ def test_a_run_that_was_killed_while_its_folder_was_made_begins_anew(tiny: Train
     (tmp_path / "run" / "environment.json").write_text("{}", encoding="utf-8")
     assert run._open_folder(tiny, tmp_path / "run", resume=False) == ""
     assert (tmp_path / "run" / "config.toml").is_file()
+
+
+def test_an_alarm_ends_the_run_with_a_checkpoint_that_goes_on_without_it(
+    tiny: TrainConfig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config = tiny.model_copy(update={"alarms": "stop", "save_every": 100})
+    with monkeypatch.context() as patched:
+        patched.setattr(curves, "warnings", lambda records: ["routing is collapsing"] if len(records) == 1 else [])
+        with pytest.raises(TrainingStopped, match=r"iteration 0: routing is collapsing\. A checkpoint is written"):
+            run.train(config, tmp_path / "run")
+    assert len(_curve(tmp_path / "run")) == 1
+    run.train(config.model_copy(update={"alarms": "tell"}), tmp_path / "run", resume=True)
+    run.train(config, tmp_path / "alone")
+    assert _curve(tmp_path / "run") == _curve(tmp_path / "alone")
 
 
 def test_a_larger_budget_resumes_and_no_other_change_does(tiny: TrainConfig, tmp_path: Path) -> None:

@@ -23,7 +23,7 @@ from openconductor.storage import write_whole
 from openconductor.training.checkpoint import storing
 from openconductor.training.rollout import is_undecided
 from openconductor.training.train_config import load_train_config
-from openconductor.types import Problem
+from openconductor.types import Problem, Step
 
 Record = dict[str, Any]
 """What is written as JSON: names and numbers."""
@@ -52,13 +52,12 @@ def measure(problems: Sequence[Problem], scored: Sequence[Scored], pool: WorkerP
     count = max(1, len(played))
     steps = [step for _, workflow in workflows for step in workflow]
     workers = Counter(step.worker for step in steps)
-    by_subtask: dict[str, Counter[int]] = defaultdict(Counter)
-    for step in steps:
-        by_subtask[step.subtask][step.worker] += 1
     groups = [scored[start : start + group] for start in range(0, len(scored), group)]
     errors = [one.episode.error for _, one in played]
     cut = sum(isinstance(error, WorkflowError) and error.reason is WorkflowReason.TRUNCATED for error in errors)
-    entropies = [entropy_bits(counts.values()) * counts.total() for counts in by_subtask.values()]
+    by_kind: dict[str, list[Step]] = defaultdict(list)
+    for kind, workflow in workflows:
+        by_kind[kind] += workflow
     return {
         "rollouts": len(scored),
         "masked": len(scored) - len(played),
@@ -71,12 +70,21 @@ def measure(problems: Sequence[Problem], scored: Sequence[Scored], pool: WorkerP
         "groups_without_spread": sum(len({one.reward for one in members} - {None}) < 2 for members in groups)
         / max(1, len(groups)),
         "routing_entropy_bits": entropy_bits(workers.values()),
-        "routing_entropy_by_subtask_bits": sum(entropies) / max(1, len(steps)),
+        "routing_entropy_by_subtask_bits": _entropy_by_subtask(steps),
+        "routing_entropy_by_kind_bits": {kind: _entropy_by_subtask(each) for kind, each in sorted(by_kind.items())},
         "worker_share": {worker.name: workers[ordinal] / max(1, len(steps)) for ordinal, worker in pool},
         "topology": dict(Counter(topology(workflow) for _, workflow in workflows)),
         "steps_by_kind": _means((kind, len(workflow)) for kind, workflow in workflows),
         "accuracy_by_kind": _means((kind, float(one.correct is True)) for kind, one in played),
     }
+
+
+def _entropy_by_subtask(steps: Sequence[Step]) -> float:
+    """How open it is who does a given subtask, in bits: the mean over the steps of its subtask's entropy."""
+    by_subtask: dict[str, Counter[int]] = defaultdict(Counter)
+    for step in steps:
+        by_subtask[step.subtask][step.worker] += 1
+    return sum(entropy_bits(each.values()) * each.total() for each in by_subtask.values()) / max(1, len(steps))
 
 
 def _means(values: Iterable[tuple[str, float]]) -> dict[str, float]:
@@ -120,7 +128,7 @@ class Curve:
         self.records.append(record)
         with storing(self.path), self.path.open("a", encoding="utf-8") as stream:
             stream.write(json.dumps(record) + "\n")
-        return warnings(self.records)
+        return warnings(self.records[self.after :])
 
 
 def warnings(records: Sequence[Record]) -> list[str]:
@@ -162,7 +170,8 @@ vLLM and `transformers serve`: they would split its text as Qwen's tokenizers do
 def model_card(run: Path, results: Record, *, served: bool) -> str:
     """What a reader of an exported Conductor should know, in Markdown; ``served``: servers split as it does."""
     config = load_train_config(run / "config.toml")
-    curve = [json.loads(line) for line in (run / "curves.jsonl").read_text(encoding="utf-8").splitlines()]
+    curve = read_curve(run / "curves.jsonl")
+    curve = [record for record in curve if record["phase"] == curve[-1]["phase"]]
     told = json.loads((run / "conductor" / "conductor.json").read_text(encoding="utf-8"))
     base = config.model.base or "a fresh model"
     return f"""---

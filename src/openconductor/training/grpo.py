@@ -18,7 +18,14 @@ import torch
 from accelerate import PartialState
 from accelerate.utils import broadcast_object_list, gather_object
 from datasets import Dataset
-from transformers import PreTrainedModel, PreTrainedTokenizerBase
+from transformers import (
+    PreTrainedModel,
+    PreTrainedTokenizerBase,
+    TrainerCallback,
+    TrainerControl,
+    TrainerState,
+    TrainingArguments,
+)
 from transformers.trainer_callback import PrinterCallback
 from trl import GRPOConfig, GRPOTrainer
 
@@ -120,12 +127,14 @@ class Rewards:
         setup: of the run.
         problems: what the rows' ``problem`` is an index into.
         curve: what each iteration's record is appended to.
+        alarm: the last warning of the curve.
     """
 
     setup: Setup
     problems: Sequence[Problem]
     curve: Curve
     clock: float = field(default_factory=time.perf_counter)
+    alarm: str = ""
 
     def score(self, sampled: Sequence[Sampled], iteration: int, *, phase: str = "") -> list[Scored]:
         """Score completions of an iteration; each round of it once."""
@@ -146,7 +155,8 @@ class Rewards:
         record = {"iteration": iteration, "phase": phase, "seconds": now - self.clock, **measured}
         self.clock = now
         for warning in self.curve.append(record):
-            say(f"warning: iteration {iteration}: {warning}")
+            self.alarm = f"iteration {iteration}: {warning}"
+            say(f"warning: {self.alarm}")
         if phase == "imitate" or iteration % _REPORT_EVERY == 0:
             named = f"iteration {iteration} of {self.curve.after + config.rollout.iterations}"
             if phase == "imitate":
@@ -340,7 +350,11 @@ def run_grpo(
     checkpoint: Path | None,
     processes: int = 1,
 ) -> ConductorTrainer:
-    """Train the model in place on the problems, from a checkpoint in the folder on."""
+    """Train the model in place on the problems, from a checkpoint in the folder on.
+
+    Raises:
+        TrainingStopped: the curve raised an alarm, and the recipe says to stop then; a checkpoint has been written.
+    """
     config = rewards.setup.config
     cpu = not torch.cuda.is_available()
     trainer = ConductorTrainer(
@@ -351,5 +365,23 @@ def run_grpo(
         processing_class=tokenizer,
         peft_config=adapters(config.model) if config.model.lora_rank else None,
     )
+    if config.alarms == "stop":
+        trainer.add_callback(_Alarmed(rewards))
     trainer.train(resume_from_checkpoint=None if checkpoint is None else str(checkpoint))
+    if config.alarms == "stop" and (alarm := on_first(lambda: rewards.alarm)):
+        raise TrainingStopped(f"{alarm}. A checkpoint is written; --resume with alarms=tell goes on from it")
     return trainer
+
+
+class _Alarmed(TrainerCallback):
+    """Ends the training behind the iteration whose curve raised an alarm."""
+
+    def __init__(self, rewards: Rewards) -> None:
+        self._rewards = rewards
+
+    def on_step_end(
+        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **options: Any
+    ) -> None:
+        """What transformers calls behind each step."""
+        if on_first(lambda: self._rewards.alarm):
+            control.should_save = control.should_training_stop = True

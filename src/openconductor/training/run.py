@@ -203,11 +203,12 @@ def _open_folder(config: TrainConfig, folder: Path, *, resume: bool) -> str:
     if not resume:
         raise ConfigError(f"run folder {folder}: holds a run already; resume it, or choose another folder")
     before = load_train_config(stored)
-    if changed := differences(before.model_copy(update={"budget": config.budget}), config):
+    free = {"budget": config.budget, "alarms": config.alarms}  # a run that one of them ended goes on with another
+    if changed := differences(before.model_copy(update=free), config):
         raise ConfigError(
             f"run folder {folder}: its run has another recipe (config.toml: {changed}), expected the same"
         )
-    if before != config:  # a budget alone may be another one: a larger one resumes what the smaller one ended
+    if before != config:
         write_whole(stored, dump_train_config(config))
     begun, now = json.loads(environment.read_text(encoding="utf-8")), _environment()
     latest = begun.get("resumed", [begun])[-1]

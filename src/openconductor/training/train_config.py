@@ -252,12 +252,19 @@ class HeldOutConfig(_Section):
 
 
 class TrainConfig(_Section):
-    """One experiment."""
+    """One experiment.
+
+    Attributes:
+        pool: a pool file; or ``gym``, or its workers in another world (``gym:7``).
+        save_every: iterations between checkpoints.
+        alarms: what a warning of GRPO's curve does: it is told, or it also ends the run, with a checkpoint.
+    """
 
     name: str = "conductor"
     seed: Seed = 0
     pool: str = "pool.toml"
     save_every: Positive = 20
+    alarms: Literal["tell", "stop"] = "tell"
     trackers: tuple[Literal["tensorboard", "wandb", "trackio"], ...] = ()
     data: DataConfig = DataConfig()
     model: ModelConfig = ModelConfig()
@@ -303,7 +310,7 @@ class TrainConfig(_Section):
                 f"a divisor of {imitate.batch}",
                 imitate.batch % min(imitate.batch, imitate.micro_batch),
             ),
-            ("imitate.sharpen", f"at most rounds = {imitate.rounds}", imitate.sharpen > imitate.rounds),
+            ("imitate.sharpen", f"at most rounds = {imitate.rounds}", imitate.sharpen > imitate.rounds > 0),
             ("rollout.iterations", "more without imitate.rounds", not rollout.iterations and not imitate.rounds),
             (
                 "held_out.task",

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from openconductor.episode import execute
-from openconductor.errors import Refused
+from openconductor.errors import ConfigError, Refused
 from openconductor.gym.questions import GymQuestion, read_question
 from openconductor.gym.workers import (
     LOST,
@@ -18,6 +18,8 @@ from openconductor.gym.workers import (
     View,
     gym_pool,
     outcomes,
+    profiles_of,
+    world_of,
 )
 from openconductor.gym.world import COMPARE
 from openconductor.protocols import CallContext
@@ -35,6 +37,41 @@ def asked(text: str) -> GymQuestion:
 
 RIGHT, WRONG = ("4", "9", "17"), ("4", "9", "18")
 SORT = asked("Take 4 17 9, sort the list.")
+
+
+def test_another_world_has_the_same_workers_in_other_places_who_like_other_wordings() -> None:
+    assert profiles_of(0) == PROFILES
+    moved, liked = 0, 0
+    for world in range(1, 9):
+        drawn = profiles_of(world)
+        assert drawn == profiles_of(world)
+        assert {one.name for one in drawn} == set(BY_NAME)
+        assert all(replace(one, likes=BY_NAME[one.name].likes) == BY_NAME[one.name] for one in drawn)
+        assert all((one.likes is None) == (BY_NAME[one.name].likes is None) for one in drawn)
+        moved += sum(one.name != other.name for one, other in zip(drawn, PROFILES, strict=True))
+        liked += sum(one.likes != BY_NAME[one.name].likes for one in drawn)
+        assert [worker.name for _, worker in gym_pool(world=world)] == [one.name for one in drawn]
+    assert moved > 40
+    assert liked > 8
+
+
+def test_a_journal_tells_worlds_apart() -> None:
+    of = {world: {one.provider.identity for _, one in gym_pool(world=world)} for world in range(3)}  # type: ignore[attr-defined]
+    assert all("gym jack 0" in each for each in of.values()), "who likes no wording is the same in each"
+    assert len(of[0] | of[1] | of[2]) > 8
+
+
+def test_a_pool_is_known_by_its_name() -> None:
+    assert [world_of(name) for name in ("gym", "gym:0", "gym:12", "pool.toml", "gymnasium.toml")] == [
+        0,
+        0,
+        12,
+        None,
+        None,
+    ]
+    for name in ("gym:", "gym:x", "gym:-1", "gym:1.5"):
+        with pytest.raises(ConfigError, match=r"pool 'gym:.*expected a whole number"):
+            world_of(name)
 
 
 def chances(profile: Profile, instruction: str, *seen: object, question: GymQuestion = SORT) -> dict[object, float]:

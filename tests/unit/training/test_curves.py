@@ -58,6 +58,12 @@ def test_routing_that_depends_on_the_subtask_has_no_entropy_given_it() -> None:
     assert record["routing_entropy_by_subtask_bits"] == 0.0
 
 
+def test_routing_is_told_by_kind() -> None:
+    given = [scored(0.5, SORT), scored(0.5, replace(SORT, worker=1)), scored(0.5, DOUBLE), scored(0.5, DOUBLE)]
+    problems = [Problem(kind, "q", "1 2", "gym", kind) for kind in ("single", "single", "pair", "pair")]
+    assert measure(problems, given, gym_pool())["routing_entropy_by_kind_bits"] == {"single": 1.0, "pair": 0.0}
+
+
 def _records(count: int, **values: float | None) -> list[Record]:
     base = {"validity": 0.9, "accuracy_given_valid": 0.5, "routing_entropy_bits": 2.0, "groups_without_spread": 0.1}
     return [{**base, "masked": 0, "rollouts": 16, "iteration": index, **values} for index in range(count)]

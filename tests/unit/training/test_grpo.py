@@ -9,6 +9,7 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
+import torch
 
 import openconductor as oc
 from openconductor.errors import BudgetExceeded, ConfigError, GradingError, SandboxError, TrainingStopped, WorkerError
@@ -24,7 +25,7 @@ from openconductor.training import grpo, run
 from openconductor.training.curves import Curve
 from openconductor.training.examples import Questions, Setup
 from openconductor.training.grpo import Rewards, grpo_arguments, rows_of
-from openconductor.training.rollout import Sampled, Scorer, check_masked
+from openconductor.training.rollout import Sampled, Scorer, _explored, check_masked
 from openconductor.training.train_config import TrainConfig, load_train_config
 from openconductor.types import Completion, Episode, Grade, Problem, Usage
 
@@ -105,6 +106,13 @@ def test_a_question_offers_a_drawn_subset_of_the_workers_whose_ordinals_stay(tmp
     assert {ordinal for row in rows for ordinal in row["offered"]} == set(range(8))
     shown = rows[0]["prompt"][0]["content"]
     assert [f"Model {ordinal}\n" in shown for ordinal in range(8)] == [n in rows[0]["offered"] for n in range(8)]
+
+
+def test_the_first_token_is_explored_and_slips_are_not() -> None:
+    chances = torch.tensor([[0.9, 0.0999, 0.00005, 0.00005]])
+    first = _explored(torch.zeros(1, 7), chances.log(), width=7, temperature=2.0).softmax(-1)
+    assert first.tolist()[0] == pytest.approx([0.75, 0.25, 0.0, 0.0], abs=0.001)
+    assert _explored(torch.zeros(1, 8), chances.log(), width=7, temperature=2.0).equal(chances.log()), "not a later one"
 
 
 def test_in_recursion_each_question_has_two_rows(tmp_path: Path) -> None:
