@@ -185,6 +185,39 @@ class RewardFunction:
         return Scored(episode_reward(episode, grade), episode, grade)
 
 
+def priced_rewards(group: Sequence[Scored], *, dollars: float, seconds: float) -> list[float | None]:
+    """The rewards of one question's completions, where a right answer loses more the more it cost.
+
+    Of the two weights each takes at most itself: half of it at the group's mean cost, all of it from twice the mean on.
+    With weights that add up to less than a half, a right answer is worth more than a wrong one, whatever it cost.
+
+    Args:
+        group: completions of one question.
+        dollars: the weight of what the workers cost.
+        seconds: the weight of how long the steps took that waited for each other (the workers' own seconds).
+    """
+    spent = [(float(one.episode.usage.dollars), _waited(one.episode)) for one in group]
+    means = [sum(each) / len(spent) for each in zip(*spent, strict=True)]
+
+    def lost(one: tuple[float, float]) -> float:
+        relative = (own / mean if mean > 0 else 0.0 for own, mean in zip(one, means, strict=True))
+        return sum(weight * min(1.0, share / 2) for weight, share in zip((dollars, seconds), relative, strict=True))
+
+    return [one.reward - lost(own) if one.reward == 1 else one.reward for one, own in zip(group, spent, strict=True)]
+
+
+def _waited(episode: Episode) -> float:
+    """The seconds of the longest line of steps that waited for each other, in the last round."""
+    transcript = episode.rounds[-1].transcript if episode.rounds else None
+    if transcript is None:
+        return 0.0
+    ends: list[float] = []
+    for index, result in enumerate(transcript.results):
+        before = (ends[seen] for seen in transcript.workflow.visible(index))
+        ends.append(result.usage.seconds + max(before, default=0.0))
+    return max(ends, default=0.0)
+
+
 async def grade_answer(
     grader: Grader, problem: Problem, answer: str, *, timeout_s: float | None = GRADE_SECONDS
 ) -> Grade:

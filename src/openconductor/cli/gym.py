@@ -14,6 +14,7 @@ from rich.text import Text
 
 from openconductor.cli import console
 from openconductor.cli.console import labelled
+from openconductor.cli.gym_measure import measure
 from openconductor.cli.live import COLOURS
 from openconductor.cli.options import AsJson, one_of
 from openconductor.gym.exact import oracle_workflow, random_accuracy
@@ -26,6 +27,7 @@ from openconductor.measures import topology
 from openconductor.prompt import check_question, render_workflow
 
 gym = typer.Typer(help="Look at the gym: questions, workers, best workflows.")
+gym.command("measure")(measure)
 
 Asked = Annotated[
     str | None, typer.Argument(help="A question of the gym; without it, one is drawn.", show_default=False)

@@ -30,7 +30,7 @@ from transformers.trainer_callback import PrinterCallback
 from trl import GRPOConfig, GRPOTrainer
 
 from openconductor.errors import ConfigError, TrainingStopped
-from openconductor.reward import Scored
+from openconductor.reward import Scored, priced_rewards
 from openconductor.training.checkpoint import WholeCheckpoints, adapters, end_ids
 from openconductor.training.curves import Curve, measure
 from openconductor.training.examples import Setup
@@ -167,6 +167,10 @@ class Rewards:
             )
         check_masked(scored)
         rewards = [one.reward for one in scored]
+        weights = {"dollars": config.reward.dollars, "seconds": config.reward.seconds}
+        if phase == "grpo" and any(weights.values()):
+            groups = [scored[start : start + group] for start in range(0, len(scored), group)]
+            rewards = [reward for each in groups for reward in priced_rewards(each, **weights)]
         if config.reward.control == "flipped":
             return [None if reward is None else 1.0 - reward for reward in rewards]
         if config.reward.control == "shuffled":

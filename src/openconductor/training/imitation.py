@@ -40,7 +40,7 @@ from openconductor.types import Workflow
 _RISE = 0.02  # of a kind's mean accuracy from one window to the next; less is noise
 _WINDOW = 4  # rounds
 _SOLVED, _LOST = 0.05, 0.02  # accuracy of a kind that was solved, and of one that is lost
-_LEAST = 0.25  # weight of a kind that is always right, or never; one that is right half of the time has 1
+_LEAST = 0.15  # weight of a kind that is always right, or never; one that is right half of the time has 1
 
 
 def imitate(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, setup: Setup, folder: Path) -> Trainer:
@@ -147,7 +147,7 @@ class _Imitation(WholeCheckpoints):
             padded[state.process_index * share : (state.process_index + 1) * share],
             config=config,
             temperature=config.rollout.temperature,
-            first=1.0 if sharpens else config.imitate.first_temperature,
+            explore=1.0 if sharpens else config.imitate.explore,
             seed=(config.seed * 1_000 + number) * state.num_processes + state.process_index,
         )
         sampled = [
@@ -208,7 +208,7 @@ def _steps(workflow: Workflow | None) -> int:
 
 def _weights(record: Record) -> dict[str, float]:
     """How much each kind of question counts: most where right and wrong are alike frequent, which teaches most."""
-    return {kind: max(_LEAST, 4 * share * (1 - share)) for kind, share in record["accuracy_by_kind"].items()}
+    return {kind: max(_LEAST, (4 * share * (1 - share)) ** 2) for kind, share in record["accuracy_by_kind"].items()}
 
 
 class _Settled(TrainerCallback):

@@ -20,7 +20,7 @@ from transformers import GenerationConfig, LogitsProcessorList, PreTrainedModel,
 
 from openconductor.baselines.single import SingleWorker
 from openconductor.budget import PaidCall, check_price
-from openconductor.errors import GradingError, TrainingStopped, WorkflowError
+from openconductor.errors import ConfigError, GradingError, TrainingStopped, WorkflowError
 from openconductor.evaluation.grid import open_purse
 from openconductor.graders.code import CodeGrader
 from openconductor.graders.freeform import FreeFormGrader
@@ -75,11 +75,11 @@ def complete(
     config: TrainConfig,
     temperature: float | None,
     seed: int,
-    first: float = 1.0,
+    explore: float = 1.0,
 ) -> list[Completion]:
     """Complete prompts in batches; ``temperature`` None is greedy. The model's own sampling settings do not count.
 
-    ``first`` is the temperature of the first token, among those whose chance is not below ``LIKELY``.
+    ``explore`` is the temperature of the first token, among those whose chance is not below ``LIKELY``.
     """
     torch.manual_seed(seed)
     ends, size = end_ids(model), config.rollout.sample_batch
@@ -105,9 +105,9 @@ def complete(
         batch.pop("token_type_ids", None)
         with torch.no_grad(), torch.autocast(model.device.type, torch.bfloat16, enabled=config.optim.bf16):
             width = batch["input_ids"].shape[1]
-            explored = LogitsProcessorList([partial(_explored, width=width, temperature=first)] if first > 1 else [])
+            explored = [partial(_explored, width=width, temperature=explore)] if explore > 1 else []
             ids = cast("Any", model).generate(
-                **batch.to(model.device), generation_config=settings, logits_processor=explored
+                **batch.to(model.device), generation_config=settings, logits_processor=LogitsProcessorList(explored)
             )
         for row in ids[:, width:].tolist():
             end = next((place for place, token in enumerate(row) if token in ends), len(row))
@@ -193,6 +193,8 @@ class Scorer:
         self._purse = None if limits == Budget() else open_purse(limits, journal.totals().spent)
         for _, worker in pool:
             check_price(self._purse, worker)
+            if config.reward.dollars and worker.price is None:
+                raise ConfigError(f"reward.dollars: got a pool whose worker {worker.name!r} has no price, expected one")
         paid = world_of(config.pool) is None  # the gym's workers cost nothing and answer a repeated call alike
         self._score = RewardFunction(
             pool,

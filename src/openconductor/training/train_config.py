@@ -117,8 +117,8 @@ class ImitateConfig(ColdStartConfig):
         learning_rate: after a warm-up; it stays.
         anchor: how often a question without a success is learnt from (one of its valid workflows), where one with a
             success counts 1. It keeps form and shape where nothing is solved yet.
-        first_temperature: of a completion's first token. Where the thought begins with what decides most (in the gym,
-            the number of steps), more than 1 holds shapes in play that pay only once routing is known.
+        explore: the temperature of a completion's first token. Where it decides much (in the gym, how many steps there
+            are), more than 1 holds shapes in play that pay only once routing is known.
     """
 
     rounds: NonNegative = 0
@@ -128,7 +128,7 @@ class ImitateConfig(ColdStartConfig):
     steps: Positive = 50
     learning_rate: Rate = 1e-5
     anchor: Fraction = 0.1
-    first_temperature: Annotated[float, Field(ge=1.0)] = 1.0
+    explore: Annotated[float, Field(ge=1.0)] = 1.0
 
 
 class PromptConfig(_Section):
@@ -190,12 +190,16 @@ class RewardConfig(_Section):
         grade_timeout_s: seconds after which a verdict counts as undecided.
         undecided: what an answer is worth that its grader cannot decide: 0.5 (``wrong``), or nothing (``masked``). A
             grader that fails always masks.
+        dollars, seconds: how much of its reward a right answer may lose in GRPO for what it cost and how long it took
+            (``priced_rewards``); less than a half together, so that right is worth more than cheap.
         judge: the name of a worker of the pool that decides free-form answers which the rules cannot; "" is none.
     """
 
     control: Literal["none", "shuffled", "flipped"] = "none"
     grade_timeout_s: float = 60.0
     undecided: Literal["wrong", "masked"] = "wrong"
+    dollars: Annotated[float, Field(ge=0.0, lt=0.5)] = 0.0
+    seconds: Annotated[float, Field(ge=0.0, lt=0.5)] = 0.0
     judge: str = ""
 
 
@@ -325,6 +329,11 @@ class TrainConfig(_Section):
                 data.mix and (not learnt_gym or unfit),
             ),
             ("data.split", "'train' for the gym", gym and data.split != "train"),
+            (
+                "reward.seconds",
+                f"less than half together with dollars = {self.reward.dollars}",
+                self.reward.dollars + self.reward.seconds >= 0.5,
+            ),
             ("held_out.split", "'test' for the gym", gym and held_out.split != "test"),
         )
         for key, expected, is_wrong in wrong:
