@@ -6,6 +6,7 @@ import asyncio
 import math
 import statistics
 from collections.abc import Callable
+from decimal import Decimal
 
 import pytest
 from hypothesis import given
@@ -33,8 +34,28 @@ from openconductor.evaluation import Outcome
 from openconductor.events import Answered, Event
 from openconductor.pool import Worker, WorkerPool
 from openconductor.prompt import SOLVE_SUBTASK, PromptOptions, render_workflow
-from openconductor.reward import RewardFunction, Scored, episode_correct, episode_reward, group_advantages
-from openconductor.types import Budget, Completion, Episode, Grade, Message, Problem, Round, Step, Usage, Workflow
+from openconductor.reward import (
+    RewardFunction,
+    Scored,
+    episode_correct,
+    episode_reward,
+    group_advantages,
+    priced_rewards,
+)
+from openconductor.types import (
+    Budget,
+    Completion,
+    Episode,
+    Grade,
+    Message,
+    Problem,
+    Round,
+    Step,
+    StepResult,
+    Transcript,
+    Usage,
+    Workflow,
+)
 
 PROBLEM = Problem("p1", "What is 6 * 7?", "42", "sums")
 PLAN = Workflow([Step(0, "Answer.")])
@@ -291,3 +312,33 @@ def test_advantages_add_up_to_nothing_and_keep_the_order(rewards: list[float | N
     assert all((r1 < r2) == (a1 < a2) for r1, a1 in known for r2, a2 in known)
     if len({r for r, _ in known}) > 1:
         assert statistics.stdev(a for _, a in known) == pytest.approx(1.0, abs=1e-2)
+
+
+# ── what a right answer may lose for its price ───────────────────────────────────────────────────────────────────────
+def paid(reward: float | None, *steps: tuple[str, float], access: str | tuple[int, ...] = ()) -> Scored:
+    """A completion whose steps cost dollars and took seconds; each but the first sees what ``access`` says."""
+    workflow = Workflow([Step(0, "Do it.", access if index else ()) for index in range(len(steps))])  # type: ignore[arg-type]
+    used = [Usage(dollars=Decimal(dollars), seconds=seconds) for dollars, seconds in steps]
+    results = tuple(StepResult(step, usage=usage) for step, usage in zip(workflow, used, strict=True))
+    played = Round(Completion("..."), workflow, Transcript(workflow, results), None)
+    return Scored(reward, Episode("q", (played,), "a", None, sum(used, Usage()), 0.0), Grade(reward == 1))
+
+
+def test_of_right_answers_the_cheaper_is_worth_more_and_a_wrong_one_stays_what_it_was() -> None:
+    group = [paid(1.0, ("1", 1)), paid(1.0, ("3", 1)), paid(0.5, ("2", 1)), paid(0.0, ("2", 1)), paid(None, ("2", 1))]
+    assert priced_rewards(group, dollars=0.2, seconds=0.0) == pytest.approx([0.95, 0.85, 0.5, 0.0, None])
+    assert priced_rewards(group, dollars=0.0, seconds=0.0) == [1.0, 1.0, 0.5, 0.0, None]
+
+
+def test_what_is_waited_for_is_the_longest_line_of_steps_not_their_sum() -> None:
+    side_by_side, chain = paid(1.0, ("1", 2), ("1", 2)), paid(1.0, ("1", 2), ("1", 2), access=(0,))
+    assert priced_rewards([side_by_side, chain], dollars=0.0, seconds=0.3) == pytest.approx([0.9, 0.8])
+    assert priced_rewards([side_by_side, chain], dollars=0.3, seconds=0.0) == pytest.approx([0.85, 0.85])
+
+
+def test_a_right_answer_is_worth_more_than_a_wrong_one_whatever_it_cost() -> None:
+    group = [paid(1.0, ("100", 100)), *[paid(0.5, ("0", 0))] * 7]
+    assert priced_rewards(group, dollars=0.24, seconds=0.24)[0] == pytest.approx(0.52)
+    assert priced_rewards([paid(1.0, ("0", 0))] * 2, dollars=0.4, seconds=0.0) == [1.0, 1.0], (
+        "free workers cost nothing"
+    )

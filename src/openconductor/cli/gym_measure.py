@@ -94,7 +94,7 @@ def draw_subset(ordinals: Sequence[int], number: int, seed: int) -> tuple[int, .
 def nearness(conductor: Conductor, questions: Sequence[GymQuestion], offered: Offered) -> Nearness:
     """Measure a Conductor of the gym over some of its workers, on one round."""
     pool = conductor.pool.subset(list(offered))
-    asked = Conductor(conductor.planner, pool=pool)
+    asked = Conductor(conductor.planner, pool=pool, prompt=conductor.prompt, sampling=conductor.sampling)
 
     async def play() -> list[Episode]:
         return await asyncio.gather(*(asked.ask(question.text) for question in questions))

@@ -1,0 +1,69 @@
+"""How near a Conductor comes to the oracle, by the exact chances of what it writes."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+
+import pytest
+
+from openconductor.cli import main
+from openconductor.cli.gym_measure import draw_subset, nearness
+from openconductor.conductor import Conductor
+from openconductor.gym.exact import ALL, oracle_workflow
+from openconductor.gym.questions import draw_questions, read_question
+from openconductor.gym.workers import gym_pool, profiles_of
+from openconductor.prompt import PromptOptions, render_workflow
+from openconductor.types import Message
+
+QUESTIONS = draw_questions("test", 8, seed=5)
+
+
+def oracle(messages: Sequence[Message]) -> str:
+    """What writes the best workflow over the workers on offer, and for smudged lists none."""
+    text = messages[-1].content
+    question = read_question(text.split("Question: ")[1].strip())
+    assert question is not None
+    offered = {ordinal: one for ordinal, one in ALL.items() if f"Model {ordinal}\n" in text}
+    return "no idea" if question.smudged else render_workflow(oracle_workflow(question, offered)[0])
+
+
+def test_the_oracle_without_comparisons_reaches_what_the_other_kinds_are_worth() -> None:
+    asked = Conductor(oracle, pool=gym_pool(), prompt=PromptOptions(template="compact"))
+    found = nearness(asked, QUESTIONS, ALL)
+    best = [oracle_workflow(question)[1] for question in QUESTIONS]
+    clear = [0.0 if question.smudged else each for question, each in zip(QUESTIONS, best, strict=True)]
+    assert found.oracle == pytest.approx(sum(best) / 8)
+    assert found.accuracy == pytest.approx(sum(clear) / 8)
+    assert found.validity == sum(not question.smudged for question in QUESTIONS) / 8
+    assert found.share == pytest.approx(sum(clear) / sum(best))
+
+
+def test_over_some_workers_it_is_held_against_the_best_that_they_can_do() -> None:
+    some = {ordinal: ALL[ordinal] for ordinal in (0, 2, 6, 7)}
+    asked = Conductor(oracle, pool=gym_pool(), prompt=PromptOptions(template="compact"))
+    clear = [question for question in QUESTIONS if not question.smudged]
+    found = nearness(asked, clear, some)
+    assert found.offered == (0, 2, 6, 7)
+    assert found.share == pytest.approx(1.0)
+    assert found.oracle < nearness(asked, clear, ALL).oracle
+
+
+def test_subsets_keep_four_workers_and_leave_one_out() -> None:
+    drawn = [draw_subset(range(8), number, seed=0) for number in range(200)]
+    assert {len(each) for each in drawn} == {4, 5, 6, 7}
+    assert all(list(each) == sorted(set(each)) for each in drawn)
+    assert drawn[:20] == [draw_subset(range(8), number, seed=0) for number in range(20)]
+
+
+def test_the_command_measures_the_bundled_conductor_over_pools_and_worlds(capsys: pytest.CaptureFixture[str]) -> None:
+    options = ["--questions", "4", "--subsets", "2", "--seed", "1"]
+    assert main(["gym", "measure", *options, "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert len(found[0]["offered"]) == 8
+    assert found[0]["share"] > 0.9
+    assert main(["gym", "measure", *options, "--pool", "gym:3"]) == 0
+    assert "2 subsets: of the oracle" in capsys.readouterr().out
+    assert profiles_of(3) != profiles_of(0)
+    assert main(["gym", "measure", "--pool", "pool.toml"]) == 2
+    assert "expected gym or gym:NUMBER" in capsys.readouterr().err
