@@ -8,8 +8,9 @@ In: a Problem and what a Conductor wrote about it; or an Episode and its Grade. 
 - 1: an answer, graded right.
 - None, masked: any other failure (transport, provider, time, sandbox, grader), and an undecided grade.
 
-Not covered: whether the grader is right, what a Conductor was thinking, cost and latency (the reward is the paper's),
-and errors whose fate is *stop*, which are raised because no later reward could be earned either.
+Cost and latency are no part of it, as in the paper; ``priced_rewards`` is what a recipe may add. Not covered: whether
+the grader is right, what a Conductor was thinking, and errors whose fate is *stop*, which are raised because no later
+reward could be earned either.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ import math
 import statistics
 from collections.abc import Sequence
 from dataclasses import KW_ONLY, dataclass, field
+from decimal import Decimal
 
 from openconductor.episode import Stage
 from openconductor.errors import GradingError, OpenConductorError, WorkflowError, caused_by_plan, stops
@@ -188,16 +190,17 @@ class RewardFunction:
 def priced_rewards(group: Sequence[Scored], *, dollars: float, seconds: float) -> list[float | None]:
     """The rewards of one question's completions, where a right answer loses more the more it cost.
 
-    Of the two weights each takes at most itself: half of it at the group's mean cost, all of it from twice the mean on.
-    With weights that add up to less than a half, a right answer is worth more than a wrong one, whatever it cost.
+    Of the two weights each takes at most itself: half of it at the right ones' mean cost, all of it from twice the mean
+    on. With weights that add up to less than a half, a right answer is worth more than a wrong one, whatever it cost.
 
     Args:
         group: completions of one question.
-        dollars: the weight of what the workers cost.
-        seconds: the weight of how long the steps took that waited for each other (the workers' own seconds).
+        dollars: the weight of what the workers cost, failed attempts left out.
+        seconds: the weight of how long the steps took that waited for each other (``waited_seconds``).
     """
-    spent = [(float(one.episode.usage.dollars), _waited(one.episode)) for one in group]
-    means = [sum(each) / len(spent) for each in zip(*spent, strict=True)]
+    spent = [(_paid(one.episode), waited_seconds(one.episode)) for one in group]
+    right = [each for each, one in zip(spent, group, strict=True) if one.reward == 1]
+    means = [statistics.fmean(each) for each in zip(*right, strict=True)] or [0.0, 0.0]
 
     def lost(one: tuple[float, float]) -> float:
         relative = (own / mean if mean > 0 else 0.0 for own, mean in zip(one, means, strict=True))
@@ -206,15 +209,25 @@ def priced_rewards(group: Sequence[Scored], *, dollars: float, seconds: float) -
     return [one.reward - lost(own) if one.reward == 1 else one.reward for one, own in zip(group, spent, strict=True)]
 
 
-def _waited(episode: Episode) -> float:
-    """The seconds of the longest line of steps that waited for each other, in the last round."""
+def _paid(episode: Episode) -> float:
+    """Dollars of the calls that answered in the last round: no fault of a provider makes an answer worth less."""
+    transcript = episode.rounds[-1].transcript if episode.rounds else None
+    answered = () if transcript is None else (one.completion for one in transcript.results)
+    return float(sum((one.usage.dollars for one in answered if one is not None), Decimal(0)))
+
+
+def waited_seconds(episode: Episode) -> float:
+    """The workers' seconds along the longest line of steps that waited for each other, in the last round.
+
+    They are the answers' own (a failed attempt does not count), and vary with the load of whoever answers.
+    """
     transcript = episode.rounds[-1].transcript if episode.rounds else None
     if transcript is None:
         return 0.0
     ends: list[float] = []
     for index, result in enumerate(transcript.results):
         before = (ends[seen] for seen in transcript.workflow.visible(index))
-        ends.append(result.usage.seconds + max(before, default=0.0))
+        ends.append((result.completion.usage.seconds if result.completion else 0.0) + max(before, default=0.0))
     return max(ends, default=0.0)
 
 

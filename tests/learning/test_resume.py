@@ -167,6 +167,32 @@ def test_imitation_that_had_ended_early_plays_no_further_round_when_it_is_resume
     assert _curve(tmp_path / "run") == before
 
 
+def test_a_run_that_is_cut_off_while_it_sharpens_goes_on_to_the_same_curve(
+    tiny: TrainConfig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    imitate = {"rounds": 6, "sharpen": 2, "questions": 8, "steps": 2, "batch": 4, "micro_batch": 4, "explore": 2.0}
+    plain = tiny.model_dump() | {"imitate": imitate, "model": {"base": str(bundled_folder() / "cold_start")}}
+    config = TrainConfig.model_validate(plain | {"cold_start": {"steps": 0}, "data": {"task": "gym"}})
+    monkeypatch.setattr(imitation, "is_settled", lambda records: len(records) == 2)
+    run.train(config, tmp_path / "alone")
+    explored, whole = list[float](), imitation.complete
+
+    def cut(*given: object, explore: float, **options: object) -> object:
+        explored.append(explore)
+        if len(explored) == 4:
+            raise InterruptedError
+        return whole(*given, explore=explore, **options)  # type: ignore[arg-type]
+
+    with monkeypatch.context() as patched:
+        patched.setattr(imitation, "complete", cut)
+        with pytest.raises(InterruptedError):
+            run.train(config, tmp_path / "cut")
+    assert explored == [2.0, 2.0, 1.0, 1.0]
+    run.train(config, tmp_path / "cut", resume=True)
+    assert _curve(tmp_path / "cut") == _curve(tmp_path / "alone")
+    assert [record["phase"] for record in _curve(tmp_path / "alone")].count("imitate") == 4
+
+
 def test_a_run_that_was_killed_while_its_folder_was_made_begins_anew(tiny: TrainConfig, tmp_path: Path) -> None:
     (tmp_path / "run").mkdir()
     (tmp_path / "run" / "environment.json").write_text("{}", encoding="utf-8")
@@ -178,13 +204,13 @@ def test_an_alarm_ends_the_run_with_a_checkpoint_that_goes_on_without_it(
     tiny: TrainConfig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     config = tiny.model_copy(update={"alarms": "stop", "save_every": 100})
-    with monkeypatch.context() as patched:
-        patched.setattr(curves, "warnings", lambda records: ["routing is collapsing"] if len(records) == 1 else [])
-        with pytest.raises(TrainingStopped, match=r"iteration 0: routing is collapsing\. A checkpoint is written"):
-            run.train(config, tmp_path / "run")
+    looked_at = (1, config.rollout.iterations)  # at the end an alarm has nothing to end
+    monkeypatch.setattr(curves, "warnings", lambda records: ["collapsing"] if len(records) in looked_at else [])
+    with pytest.raises(TrainingStopped, match=r"iteration 0: collapsing\. A checkpoint is written"):
+        run.train(config, tmp_path / "run")
     assert len(_curve(tmp_path / "run")) == 1
-    run.train(config.model_copy(update={"alarms": "tell"}), tmp_path / "run", resume=True)
-    run.train(config, tmp_path / "alone")
+    run.train(config, tmp_path / "run", resume=True)
+    run.train(config.model_copy(update={"alarms": "tell"}), tmp_path / "alone")
     assert _curve(tmp_path / "run") == _curve(tmp_path / "alone")
 
 

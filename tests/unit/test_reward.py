@@ -41,6 +41,7 @@ from openconductor.reward import (
     episode_reward,
     group_advantages,
     priced_rewards,
+    waited_seconds,
 )
 from openconductor.types import (
     Budget,
@@ -319,26 +320,32 @@ def paid(reward: float | None, *steps: tuple[str, float], access: str | tuple[in
     """A completion whose steps cost dollars and took seconds; each but the first sees what ``access`` says."""
     workflow = Workflow([Step(0, "Do it.", access if index else ()) for index in range(len(steps))])  # type: ignore[arg-type]
     used = [Usage(dollars=Decimal(dollars), seconds=seconds) for dollars, seconds in steps]
-    results = tuple(StepResult(step, usage=usage) for step, usage in zip(workflow, used, strict=True))
+    wasted = Usage(dollars=Decimal(50), seconds=50)  # by attempts that failed
+    results = tuple(
+        StepResult(step, Completion("a", usage=usage), usage=usage + wasted)
+        for step, usage in zip(workflow, used, strict=True)
+    )
     played = Round(Completion("..."), workflow, Transcript(workflow, results), None)
-    return Scored(reward, Episode("q", (played,), "a", None, sum(used, Usage()), 0.0), Grade(reward == 1))
+    return Scored(reward, Episode("q", (played,), "a", None, sum(used, wasted), 0.0), Grade(reward == 1))
 
 
-def test_of_right_answers_the_cheaper_is_worth_more_and_a_wrong_one_stays_what_it_was() -> None:
-    group = [paid(1.0, ("1", 1)), paid(1.0, ("3", 1)), paid(0.5, ("2", 1)), paid(0.0, ("2", 1)), paid(None, ("2", 1))]
+def test_of_right_answers_the_cheaper_is_worth_more_and_nothing_else_changes() -> None:
+    others = [paid(0.5, ("20", 1)), paid(0.0, ("20", 1)), paid(None, ("20", 1))]
+    group = [paid(1.0, ("1", 1)), paid(1.0, ("3", 1)), *others]
     assert priced_rewards(group, dollars=0.2, seconds=0.0) == pytest.approx([0.95, 0.85, 0.5, 0.0, None])
     assert priced_rewards(group, dollars=0.0, seconds=0.0) == [1.0, 1.0, 0.5, 0.0, None]
+    assert priced_rewards(others, dollars=0.2, seconds=0.2) == [0.5, 0.0, None]
 
 
 def test_what_is_waited_for_is_the_longest_line_of_steps_not_their_sum() -> None:
     side_by_side, chain = paid(1.0, ("1", 2), ("1", 2)), paid(1.0, ("1", 2), ("1", 2), access=(0,))
+    assert (waited_seconds(side_by_side.episode), waited_seconds(chain.episode)) == (2, 4)
     assert priced_rewards([side_by_side, chain], dollars=0.0, seconds=0.3) == pytest.approx([0.9, 0.8])
     assert priced_rewards([side_by_side, chain], dollars=0.3, seconds=0.0) == pytest.approx([0.85, 0.85])
 
 
 def test_a_right_answer_is_worth_more_than_a_wrong_one_whatever_it_cost() -> None:
-    group = [paid(1.0, ("100", 100)), *[paid(0.5, ("0", 0))] * 7]
+    group = [paid(1.0, ("100", 100)), *[paid(1.0, ("0", 0))] * 7]
     assert priced_rewards(group, dollars=0.24, seconds=0.24)[0] == pytest.approx(0.52)
-    assert priced_rewards([paid(1.0, ("0", 0))] * 2, dollars=0.4, seconds=0.0) == [1.0, 1.0], (
-        "free workers cost nothing"
-    )
+    free = [paid(1.0, ("0", 0))] * 2
+    assert priced_rewards(free, dollars=0.4, seconds=0.0) == [1.0, 1.0]

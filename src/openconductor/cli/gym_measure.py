@@ -99,7 +99,10 @@ def nearness(conductor: Conductor, questions: Sequence[GymQuestion], offered: Of
     async def play() -> list[Episode]:
         return await asyncio.gather(*(asked.ask(question.text) for question in questions))
 
-    workflows = [episode.rounds[0].workflow for episode in asyncio.run(play())]
+    episodes = asyncio.run(play())
+    if failed := next((one.error for one in episodes if one.rounds[0].completion is None and one.error), None):
+        raise failed  # a Conductor that could not be reached says nothing about its workflows
+    workflows = [episode.rounds[0].workflow for episode in episodes]
     chances = [
         0.0 if workflow is None else expected_accuracy(question, workflow, offered)
         for question, workflow in zip(questions, workflows, strict=True)

@@ -127,7 +127,7 @@ class Rewards:
         setup: of the run.
         problems: what the rows' ``problem`` is an index into.
         curve: what each iteration's record is appended to.
-        alarm: the last warning of the curve.
+        alarm: the warnings of the curve in this process.
     """
 
     setup: Setup
@@ -155,8 +155,9 @@ class Rewards:
         record = {"iteration": iteration, "phase": phase, "seconds": now - self.clock, **measured}
         self.clock = now
         for warning in self.curve.append(record):
-            self.alarm = f"iteration {iteration}: {warning}"
-            say(f"warning: {self.alarm}")
+            said = f"iteration {iteration}: {warning}"
+            self.alarm = f"{self.alarm}; {said}" if self.alarm else said
+            say(f"warning: {said}")
         if phase == "imitate" or iteration % _REPORT_EVERY == 0:
             named = f"iteration {iteration} of {self.curve.after + config.rollout.iterations}"
             if phase == "imitate":
@@ -372,8 +373,8 @@ def run_grpo(
     if config.alarms == "stop":
         trainer.add_callback(_Alarmed(rewards))
     trainer.train(resume_from_checkpoint=None if checkpoint is None else str(checkpoint))
-    if config.alarms == "stop" and (alarm := on_first(lambda: rewards.alarm)):
-        raise TrainingStopped(f"{alarm}. A checkpoint is written; --resume with alarms=tell goes on from it")
+    if trainer.state.global_step < config.rollout.iterations:
+        raise TrainingStopped(f"{on_first(lambda: rewards.alarm)}. A checkpoint is written; --resume goes on from it")
     return trainer
 
 

@@ -40,7 +40,7 @@ from openconductor.types import Workflow
 _RISE = 0.02  # of a kind's mean accuracy from one window to the next; less is noise
 _WINDOW = 4  # rounds
 _SOLVED, _LOST = 0.05, 0.02  # accuracy of a kind that was solved, and of one that is lost
-_LEAST = 0.15  # weight of a kind that is always right, or never; one that is right half of the time has 1
+_LEAST = 0.25  # weight of a kind that is always right, or never; one that is right half of the time has 1
 
 
 def imitate(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, setup: Setup, folder: Path) -> Trainer:
@@ -50,14 +50,23 @@ def imitate(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, setup: S
     curve = Curve.open(path, done=done) if PartialState().is_main_process else Curve(path)
     PartialState().wait_for_everyone()
     rounds = settled_after(read_curve(path)[:done], settings) + settings.sharpen
+    drawn = settings.rounds if done < rounds else rounds  # shuffled: a resumed run draws as an uninterrupted one does
     warmup = min(WARMUP, settings.rounds * settings.steps // 4)
     trainer = _Imitation(
         setup,
         tokenizer,
         curve,
         model=with_adapters(model, config.model),
-        args=arguments(config, settings, folder, warmup=warmup, steps=rounds * settings.steps, save=settings.steps),
-        train_dataset=Rows(lambda index: index, rounds * settings.steps * settings.batch),
+        args=arguments(
+            config,
+            settings,
+            folder,
+            schedule="constant_with_warmup",
+            warmup=warmup,
+            steps=rounds * settings.steps,
+            save=settings.steps,
+        ),
+        train_dataset=Rows(lambda index: index, drawn * settings.steps * settings.batch),
         data_collator=lambda indices: {"index": torch.tensor(indices)},
     )
     trainer.add_callback(_Settled(path, settings))
@@ -148,6 +157,7 @@ class _Imitation(WholeCheckpoints):
             config=config,
             temperature=config.rollout.temperature,
             explore=1.0 if sharpens else config.imitate.explore,
+            group=count,
             seed=(config.seed * 1_000 + number) * state.num_processes + state.process_index,
         )
         sampled = [
@@ -166,13 +176,13 @@ class _Imitation(WholeCheckpoints):
 
         found = on_first(score)
         record = read_curve(self.curve.path)[number]
-        kinds = _sorted(sampled, prompts, found, _weights(record), config.imitate)
+        kinds = _learnt(sampled, prompts, found, _weights(record), config.imitate)
         if not kinds:
             raise TrainingStopped(f"imitation, round {number}: no workflow was right, so nothing can be learnt from it")
         return kinds
 
 
-def _sorted(
+def _learnt(
     sampled: Sequence[Sampled],
     prompts: Sequence[str],
     found: Sequence[tuple[float | None, int]],
@@ -192,7 +202,8 @@ def _sorted(
         for one, prompt, (reward, steps) in zip(sampled, prompts, found, strict=True):
             if kind_of(one.problem) != kind:
                 continue
-            asked.add(one.problem.id)
+            if reward is not None:
+                asked.add(one.problem.id)
             if reward == 1 and steps:
                 right.append((prompt, one.completion.text))
             elif reward is not None and steps and one.problem.id not in solved:
@@ -233,11 +244,12 @@ def settled_after(records: Sequence[Record], settings: ImitateConfig) -> int:
 
 
 def is_settled(records: Sequence[Record]) -> bool:
-    """Whether no kind got better from one window of rounds to the next, and none that was solved is lost."""
+    """Whether all kinds are solved at times, none got better from one window of rounds to the next, none is lost."""
     if len(records) < 2 * _WINDOW:
         return False
     before, latest = (_means(part) for part in (records[-2 * _WINDOW : -_WINDOW], records[-_WINDOW:]))
-    return all(latest[kind] < mean + _RISE for kind, mean in before.items()) and not lost_kinds(records)
+    still = (_SOLVED <= latest.get(kind, 0.0) < mean + _RISE for kind, mean in before.items())
+    return all(still) and not lost_kinds(records)
 
 
 def _means(records: Sequence[Record]) -> dict[str, float]:

@@ -76,10 +76,12 @@ def complete(
     temperature: float | None,
     seed: int,
     explore: float = 1.0,
+    group: int = 1,
 ) -> list[Completion]:
     """Complete prompts in batches; ``temperature`` None is greedy. The model's own sampling settings do not count.
 
-    ``explore`` is the temperature of the first token, among those whose chance is not below ``LIKELY``.
+    ``explore`` multiplies the temperature of the first token, among those whose chance is not below ``LIKELY``, in every
+    first of ``group`` completions.
     """
     torch.manual_seed(seed)
     ends, size = end_ids(model), config.rollout.sample_batch
@@ -105,7 +107,8 @@ def complete(
         batch.pop("token_type_ids", None)
         with torch.no_grad(), torch.autocast(model.device.type, torch.bfloat16, enabled=config.optim.bf16):
             width = batch["input_ids"].shape[1]
-            explored = [partial(_explored, width=width, temperature=explore)] if explore > 1 else []
+            rows = torch.arange(start, start + len(batch["input_ids"])).unsqueeze(1) % group == 0
+            explored = [partial(_explored, rows=rows, width=width, temperature=explore)] if explore > 1 else []
             ids = cast("Any", model).generate(
                 **batch.to(model.device), generation_config=settings, logits_processor=LogitsProcessorList(explored)
             )
@@ -118,12 +121,14 @@ def complete(
     return completions
 
 
-def _explored(ids: torch.Tensor, scores: torch.Tensor, *, width: int, temperature: float) -> torch.Tensor:
-    """The scores [B, V] of the next token, made more alike where it is a completion's first."""
+def _explored(
+    ids: torch.Tensor, scores: torch.Tensor, *, rows: torch.Tensor, width: int, temperature: float
+) -> torch.Tensor:
+    """The scores [B, V] of the next token, made more alike in the rows [B, 1] where it is a completion's first."""
     if ids.shape[1] > width:
         return scores
     unlikely = torch.softmax(scores.float(), -1) < LIKELY
-    return (scores / temperature).masked_fill(unlikely, float("-inf"))
+    return torch.where(rows.to(scores.device), (scores / temperature).masked_fill(unlikely, float("-inf")), scores)
 
 
 def unreadable(completion: Completion, config: TrainConfig, ordinals: Sequence[int]) -> str:

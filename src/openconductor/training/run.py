@@ -91,7 +91,7 @@ def train(
         BudgetExceeded: the training's budget is spent; a larger one resumes it.
         JournalError: the disk failed; what was written before stays.
     """
-    folder = Path(folder)
+    folder, world = Path(folder), world_of(config.pool)
     state = PartialState(cpu=not torch.cuda.is_available(), timeout=timedelta(seconds=PATIENCE_S))
     say = on_progress if on_progress is not None and state.is_main_process else keep_quiet
     questions = load_questions(config)
@@ -109,7 +109,6 @@ def train(
         if results.is_file():
             say(f"the run in {folder} is finished; these are its results")
             return json.loads(results.read_text(encoding="utf-8"))
-        world = world_of(config.pool)
         pool = WorkerPool.from_toml(config.pool) if world is None else gym_pool(config.seed, world)
         scorer: Scorer | None = None
         if state.is_main_process:

@@ -27,7 +27,7 @@ from transformers.trainer_callback import PrinterCallback
 
 from openconductor.errors import ConfigError
 from openconductor.gym.questions import KINDS, draw_question
-from openconductor.gym.sampling import random_workflow, write_thought
+from openconductor.gym.sampling import count_of, random_workflow, write_thought
 from openconductor.prompt import render_workflow
 from openconductor.training.checkpoint import (
     WholeCheckpoints,
@@ -65,13 +65,8 @@ LATER = (
     "Put the results above together into one complete final answer.",
 )
 """Instructions for a step that sees earlier ones."""
-THOUGHTS = (
-    "{} will do here.",
-    "I will use {} for this.",
-    "This question calls for {}.",
-    "A plan of {}, so that a slip is found.",
-)
-"""What is said before the lists; the gap is the number of steps."""
+THOUGHTS = ("{} will do here.", "{} for this question.", "{}: no more is needed.", "{}, so that a slip is found.")
+"""What is said before the lists; it begins with the number of steps."""
 
 
 def cold_start(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, setup: Setup, folder: Path) -> Trainer:
@@ -85,12 +80,13 @@ def cold_start(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, setup
         if problems:
             question = rng.choice(problems).question
             workflow = random_plan(rng, offered, max_steps=config.rollout.max_steps, config=config)
-            thought = rng.choice(THOUGHTS).format("one step" if len(workflow) == 1 else f"{len(workflow)} steps")
+            thought = rng.choice(THOUGHTS).format(count_of(len(workflow)))
         else:
             drawn = draw_question("train", KINDS[index % len(KINDS)], rng)
             workflow = random_workflow(rng, drawn, offered, max_steps=config.rollout.max_steps)
             question, thought = drawn.text, write_thought(workflow, drawn)
-        return _row(tokenizer, write_prompt(tokenizer, question, config, offered), workflow, thought)
+        prompt = write_prompt(tokenizer, question, config, offered)
+        return row_of(tokenizer, prompt, render_workflow(workflow, thought))
 
     every = max(1, settings.steps // 10)
 
@@ -113,10 +109,6 @@ def random_plan(rng: random.Random, ordinals: Sequence[int], *, max_steps: int, 
             access = "all" if config.prompt.access == "binary" else tuple(seen)
         steps.append(Step(rng.choice(list(ordinals)), rng.choice(LATER if access else FIRST), access))
     return Workflow(tuple(steps))
-
-
-def _row(tokenizer: PreTrainedTokenizerBase, prompt: str, workflow: Workflow, thought: str) -> Row:
-    return row_of(tokenizer, prompt, render_workflow(workflow, thought))
 
 
 def row_of(tokenizer: PreTrainedTokenizerBase, prompt: str, completion: str) -> Row:
@@ -164,7 +156,7 @@ def supervise(
     """``settings.steps`` steps of supervised learning on the completions of rows 0, 1, …; resumes in the folder."""
     trainer = WholeCheckpoints(
         model=with_adapters(model, setup.config.model),
-        args=arguments(setup.config, settings, folder, warmup=warmup, steps=settings.steps),
+        args=arguments(setup.config, settings, folder, schedule="linear", warmup=warmup, steps=settings.steps),
         train_dataset=Rows(row, settings.steps * settings.batch),
         data_collator=lambda rows: collated(rows, cast("int", tokenizer.pad_token_id)),
         callbacks=None if on_step is None else [_Told(on_step)],
@@ -173,7 +165,14 @@ def supervise(
 
 
 def arguments(
-    config: TrainConfig, settings: ColdStartConfig, folder: Path, *, warmup: int, steps: int, save: int | None = None
+    config: TrainConfig,
+    settings: ColdStartConfig,
+    folder: Path,
+    *,
+    schedule: str,
+    warmup: int,
+    steps: int,
+    save: int | None = None,
 ) -> TrainingArguments:
     """How both kinds of supervised learning are done.
 
@@ -195,7 +194,7 @@ def arguments(
         per_device_train_batch_size=micro,
         gradient_accumulation_steps=settings.batch // (micro * processes),
         learning_rate=settings.learning_rate,
-        lr_scheduler_type="linear" if save is None else "constant_with_warmup",
+        lr_scheduler_type=schedule,
         warmup_steps=warmup,
         adam_beta2=0.98,
         weight_decay=0.01,

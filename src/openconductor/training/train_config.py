@@ -117,8 +117,9 @@ class ImitateConfig(ColdStartConfig):
         learning_rate: after a warm-up; it stays.
         anchor: how often a question without a success is learnt from (one of its valid workflows), where one with a
             success counts 1. It keeps form and shape where nothing is solved yet.
-        explore: the temperature of a completion's first token. Where it decides much (in the gym, how many steps there
-            are), more than 1 holds shapes in play that pay only once routing is known.
+        explore: a factor on the temperature of the first token, in one of a question's completions. Where that token says
+            how many steps there are, as the thoughts of the cold start do, more than 1 holds shapes in play that pay only
+            once routing is known.
     """
 
     rounds: NonNegative = 0
@@ -183,7 +184,9 @@ class RolloutConfig(_Section):
 
 
 class RewardConfig(_Section):
-    """The reward is 0 / 0.5 / 1; ``control`` breaks it on purpose, to show that nothing else teaches.
+    """The reward is 0 / 0.5 / 1, less what a right answer cost if the recipe says so.
+
+    ``control`` breaks it on purpose, to show that nothing else teaches.
 
     Attributes:
         control: ``shuffled`` deals each iteration's rewards out at random, ``flipped`` trains towards wrong answers.
@@ -329,6 +332,11 @@ class TrainConfig(_Section):
                 data.mix and (not learnt_gym or unfit),
             ),
             ("data.split", "'train' for the gym", gym and data.split != "train"),
+            (
+                "optim.scale",
+                "'none' with priced rewards: else their smallest difference weighs as much as right against wrong",
+                (self.reward.dollars or self.reward.seconds) and self.optim.scale != "none",
+            ),
             (
                 "reward.seconds",
                 f"less than half together with dollars = {self.reward.dollars}",

@@ -108,11 +108,14 @@ def test_a_question_offers_a_drawn_subset_of_the_workers_whose_ordinals_stay(tmp
     assert [f"Model {ordinal}\n" in shown for ordinal in range(8)] == [n in rows[0]["offered"] for n in range(8)]
 
 
-def test_the_first_token_is_explored_and_slips_are_not() -> None:
-    chances = torch.tensor([[0.9, 0.0999, 0.00005, 0.00005]])
-    first = _explored(torch.zeros(1, 7), chances.log(), width=7, temperature=2.0).softmax(-1)
-    assert first.tolist()[0] == pytest.approx([0.75, 0.25, 0.0, 0.0], abs=0.001)
-    assert _explored(torch.zeros(1, 8), chances.log(), width=7, temperature=2.0).equal(chances.log()), "not a later one"
+def test_the_first_token_is_explored_in_some_rows_and_slips_are_not() -> None:
+    chances = torch.tensor([[0.9, 0.0999, 0.00005, 0.00005]] * 2)
+    rows = torch.tensor([[True], [False]])
+    first = _explored(torch.zeros(2, 7), chances.log(), rows=rows, width=7, temperature=2.0).softmax(-1)
+    assert first[0].tolist() == pytest.approx([0.75, 0.25, 0.0, 0.0], abs=0.001)
+    assert first[1].tolist() == pytest.approx(chances[1].tolist(), abs=0.001), "another row"
+    later = _explored(torch.zeros(2, 8), chances.log(), rows=rows, width=7, temperature=2.0)
+    assert later.equal(chances.log()), "a later token"
 
 
 def test_in_recursion_each_question_has_two_rows(tmp_path: Path) -> None:

@@ -30,12 +30,13 @@ def test_a_question_without_a_right_workflow_is_learnt_from_by_the_anchor() -> N
 
 
 def test_a_kind_counts_most_where_right_and_wrong_are_alike_frequent() -> None:
-    weights = _weights({"accuracy_by_kind": {"never": 0.0, "seldom": 0.1, "half": 0.5, "always": 1.0}})
-    assert weights == {"never": 0.25, "seldom": pytest.approx(0.36), "half": 1.0, "always": 0.25}
+    weights = _weights({"accuracy_by_kind": {"never": 0.0, "seldom": 0.1, "often": 0.8, "half": 0.5, "always": 1.0}})
+    assert weights == {"never": 0.25, "seldom": 0.25, "often": pytest.approx(0.4096), "half": 1.0, "always": 0.25}
 
 
-def _records(**kinds: list[float]) -> list[dict[str, object]]:
-    return [{"accuracy_by_kind": dict(zip(kinds, each, strict=True))} for each in zip(*kinds.values(), strict=True)]
+def _records(**kinds: list[float | None]) -> list[dict[str, object]]:
+    rounds = [dict(zip(kinds, each, strict=True)) for each in zip(*kinds.values(), strict=True)]
+    return [{"accuracy_by_kind": {kind: share for kind, share in one.items() if share is not None}} for one in rounds]
 
 
 @pytest.mark.parametrize(
@@ -46,11 +47,15 @@ def _records(**kinds: list[float]) -> list[dict[str, object]]:
         ({"single": [0.7, 0.8, 0.8, 0.9, 0.9, 0.9, 0.9, 0.9]}, False),
         ({"single": [0.9] * 8, "pair": [0.1, 0.1, 0.1, 0.1, 0.11, 0.12, 0.13, 0.14]}, False),
         ({"single": [0.9] * 8, "pair": [0.1, *[0.01] * 7]}, False),
+        ({"single": [0.9] * 8, "pair": [0.01] * 8}, False),
+        ({"single": [0.9] * 8, "pair": [0.5] * 7 + [None]}, False),
         ({"single": [0.9] * 7}, False),
     ],
-    ids=["no rise", "noise", "a rise", "another kind rises", "a kind is lost", "too early"],
+    ids=["no rise", "noise", "a rise", "another kind rises", "a kind is lost", "not yet solved", "masked", "too early"],
 )
-def test_rounds_end_when_nothing_gets_better_and_nothing_is_lost(kinds: dict[str, list[float]], settled: bool) -> None:
+def test_rounds_end_when_nothing_gets_better_and_nothing_is_lost(
+    kinds: dict[str, list[float | None]], settled: bool
+) -> None:
     assert is_settled(_records(**kinds)) is settled
 
 
