@@ -29,7 +29,7 @@ SOURCES = sorted(PACKAGE.rglob("*.py"))
 BUDGET = {
     "": 2_860,  # the modules at the root
     "baselines": 930,
-    "cli": 2_660,
+    "cli": 2_665,
     "evaluation": 2_210,
     "graders": 1_880,
     "gym": 615,
@@ -39,9 +39,9 @@ BUDGET = {
     "report": 1_280,
     "sandboxes": 1_130,
     "tasks": 1_200,
-    "training": 1_890,
+    "training": 1_910,
 }
-TEST_LINES = 31_120  # of all kinds, in tests/
+TEST_LINES = 31_160  # of all kinds, in tests/
 FILE_LINES = 450  # of all kinds, in one file
 FOLDER_FILES = 10  # but in the root, in cli/ and on the shelves
 FOLDED_BELOW = 150  # lines of all kinds: a module with one importer is part of it, unless it is on a shelf

@@ -59,7 +59,7 @@ def measure(
     seed: Annotated[int, typer.Option("--seed", min=0, help="Draws the questions and the subsets.")] = 0,
     as_json: AsJson = False,
 ) -> None:
-    """Say how near a Conductor comes to the oracle, over all workers and over some of them."""
+    """Say how near a Conductor comes to the oracle."""
     if (world := world_of(pool)) is None:
         raise ConfigError(f"--pool: got {pool!r}, expected gym or gym:NUMBER: only there the oracle is known")
     offered = dict(enumerate(profiles_of(world)))

@@ -80,8 +80,8 @@ def complete(
 ) -> list[Completion]:
     """Complete prompts in batches; ``temperature`` None is greedy. The model's own sampling settings do not count.
 
-    ``explore`` multiplies the temperature of the first token, among those whose chance is not below ``LIKELY``, in every
-    first of ``group`` completions.
+    ``explore`` multiplies the temperature of the first token, among those whose chance is not below ``LIKELY``, in the
+    first of every ``group`` completions.
     """
     torch.manual_seed(seed)
     ends, size = end_ids(model), config.rollout.sample_batch

@@ -117,9 +117,9 @@ class ImitateConfig(ColdStartConfig):
         learning_rate: after a warm-up; it stays.
         anchor: how often a question without a success is learnt from (one of its valid workflows), where one with a
             success counts 1. It keeps form and shape where nothing is solved yet.
-        explore: a factor on the temperature of the first token, in one of a question's completions. Where that token says
-            how many steps there are, as the thoughts of the cold start do, more than 1 holds shapes in play that pay only
-            once routing is known.
+        explore: a factor on the temperature of the first token, in one of a question's completions. Where that token
+            says how many steps there are, as the thoughts of the cold start do, more than 1 holds shapes in play that
+            pay only once routing is known.
     """
 
     rounds: NonNegative = 0
