@@ -33,6 +33,7 @@ def _short(control: str) -> TrainConfig:
             f'model.base="{cold_start.as_posix()}"',
             "cold_start.steps=0",
             "imitate.rounds=4",
+            "imitate.sharpen=0",
             "imitate.questions=256",
             "imitate.steps=30",
             "data.mix=[1.0, 0.0, 0.0, 0.0]",
