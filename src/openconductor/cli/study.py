@@ -17,14 +17,8 @@ from pathlib import Path
 from statistics import fmean, median
 
 from openconductor.errors import ConfigError, OpenConductorError
-from openconductor.gym.exact import (
-    ALL,
-    Offered,
-    alone_accuracy,
-    expected_accuracy,
-    oracle_workflow,
-    random_accuracy,
-)
+from openconductor.gym.exact import ALL, Offered, expected_accuracy
+from openconductor.gym.levels import reference_levels
 from openconductor.gym.questions import GymQuestion, draw_questions
 from openconductor.gym.workers import profiles_of, world_of
 from openconductor.journal import JournalReader
@@ -97,13 +91,8 @@ def study(
         }
         for run in runs
     ]
-    alone = [fmean(alone_accuracy(question, profile) for question in questions) for profile in offered.values()]
-    levels = {
-        "random": fmean(random_accuracy(question, offered, draws=50) for question in questions),
-        "best_worker": max(alone),
-        "oracle": fmean(oracle_workflow(question, offered)[1] for question in questions),
-    }
-    summary = summarise(results, levels)
+    levels = reference_levels(questions, offered)
+    summary = summarise(results, {"random": levels.random, "best_worker": levels.best_worker, "oracle": levels.oracle})
     write_whole(folder / "study.json", json.dumps(summary, indent=2) + "\n")
     return summary
 

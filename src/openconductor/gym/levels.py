@@ -13,9 +13,9 @@ from itertools import combinations, permutations
 from math import prod
 from statistics import fmean
 
-from openconductor.gym.exact import ALL, alone_accuracy, expected_accuracy, oracle_workflow, random_accuracy
+from openconductor.gym.exact import ALL, Offered, alone_accuracy, expected_accuracy, oracle_workflow, random_accuracy
 from openconductor.gym.questions import GymQuestion
-from openconductor.gym.workers import FURTHER, PROFILES
+from openconductor.gym.workers import FURTHER
 from openconductor.gym.world import COMPARE, Skill, perform
 from openconductor.types import Step, Workflow
 
@@ -54,13 +54,13 @@ class ReferenceLevels:
     Attributes:
         random: random workflows.
         workers: each worker alone, by name.
-        best_fixed: the best constant choice of workers and access.
+        best_fixed: the best constant choice of workers and access; None where no search has been made for it.
         oracle: the best workflow of each question.
     """
 
     random: float
     workers: Mapping[str, float]
-    best_fixed: float
+    best_fixed: float | None
     oracle: float
 
     @property
@@ -69,13 +69,15 @@ class ReferenceLevels:
         return max(self.workers.values())
 
 
-def reference_levels(questions: Sequence[GymQuestion], *, draws: int = 50, seed: int = 0) -> ReferenceLevels:
+def reference_levels(
+    questions: Sequence[GymQuestion], offered: Offered = ALL, *, draws: int = 50, seed: int = 0
+) -> ReferenceLevels:
     """The levels over some questions (at least one); ``draws`` random workflows are averaged for each question."""
     return ReferenceLevels(
-        random=fmean(random_accuracy(question, draws=draws, seed=seed) for question in questions),
-        workers={one.name: fmean(alone_accuracy(question, one) for question in questions) for one in PROFILES},
-        best_fixed=fmean(fixed_accuracy(question) for question in questions),
-        oracle=fmean(oracle_workflow(question)[1] for question in questions),
+        random=fmean(random_accuracy(question, offered, draws=draws, seed=seed) for question in questions),
+        workers={one.name: fmean(alone_accuracy(question, one) for question in questions) for one in offered.values()},
+        best_fixed=fmean(fixed_accuracy(question) for question in questions) if offered == ALL else None,
+        oracle=fmean(oracle_workflow(question, offered)[1] for question in questions),
     )
 
 
