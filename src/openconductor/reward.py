@@ -198,7 +198,7 @@ def priced_rewards(group: Sequence[Scored], *, dollars: float, seconds: float) -
         dollars: the weight of what the workers cost, failed attempts left out.
         seconds: the weight of how long the steps took that waited for each other (``waited_seconds``).
     """
-    spent = [(_paid(one.episode), waited_seconds(one.episode)) for one in group]
+    spent = [(answered_dollars(one.episode), waited_seconds(one.episode)) for one in group]
     right = [each for each, one in zip(spent, group, strict=True) if one.reward == 1]
     means = [statistics.fmean(each) for each in zip(*right, strict=True)] or [0.0, 0.0]
 
@@ -209,7 +209,7 @@ def priced_rewards(group: Sequence[Scored], *, dollars: float, seconds: float) -
     return [one.reward - lost(own) if one.reward == 1 else one.reward for one, own in zip(group, spent, strict=True)]
 
 
-def _paid(episode: Episode) -> float:
+def answered_dollars(episode: Episode) -> float:
     """Dollars of the calls that answered in the last round: no fault of a provider makes an answer worth less."""
     transcript = episode.rounds[-1].transcript if episode.rounds else None
     answered = () if transcript is None else (one.completion for one in transcript.results)

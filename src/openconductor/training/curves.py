@@ -18,7 +18,7 @@ from typing import Any
 from openconductor.errors import WorkflowError, WorkflowReason
 from openconductor.measures import entropy_bits, topology
 from openconductor.pool import WorkerPool
-from openconductor.reward import Scored, waited_seconds
+from openconductor.reward import Scored, answered_dollars
 from openconductor.storage import write_whole
 from openconductor.training.checkpoint import storing
 from openconductor.training.rollout import is_undecided
@@ -67,8 +67,7 @@ def measure(problems: Sequence[Problem], scored: Sequence[Scored], pool: WorkerP
         "accuracy_given_valid": right / valid if valid else None,
         "truncated": cut / count,
         "undecided": sum(is_undecided(one) for one in scored) / max(1, len(scored)),
-        "dollars": sum(float(one.episode.usage.dollars) for _, one in played) / count,
-        "waited_seconds": sum(waited_seconds(one.episode) for _, one in played) / count,
+        "dollars": sum(answered_dollars(one.episode) for _, one in played) / count,
         "groups_without_spread": sum(len({one.reward for one in members} - {None}) < 2 for members in groups)
         / max(1, len(groups)),
         "routing_entropy_bits": entropy_bits(workers.values()),
