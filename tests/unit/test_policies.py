@@ -242,7 +242,7 @@ def test_nobody_waits_for_one_that_has_been_down_for_long(in_virtual_time: Runs)
         worker = Worker(server, name="w")
         errors = [await ask(worker) for _ in range(1000)]
         assert errors.count("CircuitOpen") > 980
-        assert now() < 10 + 2 * COOL_DOWN_S, "patience is counted from when the worker went down"
+        assert now() < 10 + 3 * COOL_DOWN_S, "patience is counted from when the worker went down; waits are random"
 
     in_virtual_time(run())
     assert len(server.times) < 10
