@@ -29,17 +29,17 @@ SOURCES = sorted(PACKAGE.rglob("*.py"))
 BUDGET = {
     "": 2_860,  # the modules at the root
     "baselines": 930,
-    "cli": 2_665,
+    "cli": 2_759,
     "evaluation": 2_210,
     "graders": 1_880,
-    "gym": 615,
+    "gym": 625,
     "journal": 600,
     "plots": 685,
     "providers": 2_050,
     "report": 1_280,
     "sandboxes": 1_130,
     "tasks": 1_200,
-    "training": 1_910,
+    "training": 1_954,
 }
 TEST_LINES = 31_160  # of all kinds, in tests/
 FILE_LINES = 450  # of all kinds, in one file

@@ -181,7 +181,7 @@ def test_a_run_that_is_cut_off_while_it_sharpens_goes_on_to_the_same_curve(
         explored.append(explore)
         if len(explored) == 4:
             raise InterruptedError
-        return whole(*given, explore=explore, **options)  # type: ignore[arg-type]
+        return whole(*given, explore=explore, **options)
 
     with monkeypatch.context() as patched:
         patched.setattr(imitation, "complete", cut)
@@ -200,7 +200,7 @@ def test_a_run_that_was_killed_while_its_folder_was_made_begins_anew(tiny: Train
     assert (tmp_path / "run" / "config.toml").is_file()
 
 
-def test_an_alarm_ends_the_run_with_a_checkpoint_that_goes_on_without_it(
+def test_a_run_that_an_alarm_ended_is_resumed_from_its_checkpoint(
     tiny: TrainConfig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     config = tiny.model_copy(update={"alarms": "stop", "save_every": 100})

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from openconductor import Budget, Conductor, Step, Worker, WorkerPool, Workflow, errors, execute
+from openconductor import Budget, Conductor, Step, Worker, WorkerPool, Workflow, errors, execute, policies
 from openconductor.budget import open_meter
 from openconductor.errors import (
     BudgetExceeded,
@@ -235,14 +235,17 @@ def test_a_worker_that_cannot_be_reached_is_asked_again_as_long_as_its_caller_is
     assert len(server.times) <= FAILURES + 10 + (patience or 10) / COOL_DOWN_S
 
 
-def test_nobody_waits_for_one_that_has_been_down_for_long(in_virtual_time: Runs) -> None:
+def test_nobody_waits_for_one_that_has_been_down_for_long(
+    in_virtual_time: Runs, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(policies, "_jitter", random.Random(0))
     server = Server(down=(0, 1e9))
 
     async def run() -> None:
         worker = Worker(server, name="w")
         errors = [await ask(worker) for _ in range(1000)]
         assert errors.count("CircuitOpen") > 980
-        assert now() < 10 + 3 * COOL_DOWN_S, "patience is counted from when the worker went down; waits are random"
+        assert now() < 10 + 2 * COOL_DOWN_S, "patience is counted from when the worker went down"
 
     in_virtual_time(run())
     assert len(server.times) < 10

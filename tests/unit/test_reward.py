@@ -318,7 +318,7 @@ def test_advantages_add_up_to_nothing_and_keep_the_order(rewards: list[float | N
 # ── what a right answer may lose for its price ───────────────────────────────────────────────────────────────────────
 def paid(reward: float | None, *steps: tuple[str, float], access: str | tuple[int, ...] = ()) -> Scored:
     """A completion whose steps cost dollars and took seconds; each but the first sees what ``access`` says."""
-    workflow = Workflow([Step(0, "Do it.", access if index else ()) for index in range(len(steps))])  # type: ignore[arg-type]
+    workflow = Workflow([Step(0, "Do it.", access if index else ()) for index in range(len(steps))])
     used = [Usage(dollars=Decimal(dollars), seconds=seconds) for dollars, seconds in steps]
     wasted = Usage(dollars=Decimal(50), seconds=50)  # by attempts that failed
     results = tuple(

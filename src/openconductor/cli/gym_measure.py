@@ -1,29 +1,35 @@
 """``openconductor gym measure``: how near a Conductor comes to the oracle, exactly, over all workers and over some.
 
 In: a Conductor and a world of the gym. Out: for the whole pool, and for subsets drawn by a seed, how many workflows are
-valid, the chance that they answer (``expected_accuracy``: nothing is luck), and the same of the best workflows.
+valid, the chance that they answer (``expected_accuracy``: nothing is luck), and the same of the best workflows; also
+what further rounds mend and break.
 """
 
 from __future__ import annotations
 
 import asyncio
 import random
+from collections import defaultdict
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, replace
 from statistics import fmean
-from typing import Annotated
+from typing import Annotated, Literal
 
 import typer
 
 from openconductor.cli import console
 from openconductor.cli.options import AsJson
 from openconductor.conductor import Conductor
-from openconductor.errors import ConfigError
+from openconductor.errors import ConfigError, WorkflowError
 from openconductor.evaluation.eval_config import find_planner
-from openconductor.gym.exact import Offered, expected_accuracy, oracle_workflow
+from openconductor.gym.exact import Offered, answer_chances, expected_accuracy, oracle_workflow
 from openconductor.gym.questions import GymQuestion, draw_questions
-from openconductor.gym.workers import gym_pool, profiles_of, world_of
-from openconductor.types import Episode
+from openconductor.gym.workers import LOST, REFUSES, Seen, gym_pool, profiles_of, world_of
+from openconductor.gym.world import write_value
+from openconductor.parser import parse_workflow
+from openconductor.prompt import render_prompt
+from openconductor.protocols import CallContext
+from openconductor.types import Completion, Episode, Round, StepResult, Transcript, Workflow
 
 FEWEST = 4
 """Workers of a subset, at least."""
@@ -51,11 +57,35 @@ class Nearness:
         return self.accuracy / self.oracle
 
 
+@dataclass(frozen=True, slots=True)
+class Recursion:
+    """What a Conductor reaches in up to ``depth`` rounds behind the first: exact chances, means over the questions.
+
+    Attributes:
+        depth: how many rounds follow the first, at most.
+        accuracy: the chance that the answer is right.
+        fixed: of the first round's answers that are wrong, the share that is right in the end.
+        broken: of those that are right, the share that is not in the end.
+        accepted: of those that are right, the share that the Conductor accepts when it sees it for the first time.
+        calls: of workers, a question, as planned.
+        ceiling: what ``fixed`` is where an answer that is none is planned anew by the oracle, and all others stand.
+    """
+
+    depth: int
+    accuracy: float
+    fixed: float
+    broken: float
+    accepted: float
+    calls: float
+    ceiling: float
+
+
 def measure(
     conductor: Annotated[str | None, typer.Option("--conductor", help="Which Conductor; else the bundled one.")] = None,
     pool: Annotated[str, typer.Option("--pool", help="gym, or its workers in another world (gym:7).")] = "gym",
     questions: Annotated[int, typer.Option("--questions", min=1, help="Held-out questions over each pool.")] = 200,
     subsets: Annotated[int, typer.Option("--subsets", min=0, help="How many subsets of the workers.")] = 20,
+    depth: Annotated[int, typer.Option("--depth", min=0, help="Also up to so many further rounds, whole pool.")] = 0,
     seed: Annotated[int, typer.Option("--seed", min=0, help="Draws the questions and the subsets.")] = 0,
     as_json: AsJson = False,
 ) -> None:
@@ -70,8 +100,10 @@ def measure(
         chosen = draw_subset(list(offered), number, seed)
         drawn = draw_questions("test", questions, seed=seed, start=(number + 1) * questions)
         found.append(nearness(asked, drawn, {ordinal: offered[ordinal] for ordinal in chosen}))
+    deeper = recursion(asked, draw_questions("test", questions, seed=seed), offered, depth) if depth else []
     if as_json:
-        console.show_json([{**_plain(one), "share": one.share} for one in found])
+        pools = [{**asdict(one), "share": one.share} for one in found]
+        console.show_json({"pools": pools, "recursion": [asdict(one) for one in deeper]})
         return
     rows: list[list[str]] = []
     for one in found:
@@ -83,6 +115,17 @@ def measure(
             f"{len(part)} subsets: of the oracle {min(one.share for one in part):.1%} at worst, "
             f"{fmean(one.share for one in part):.1%} in the mean; {fmean(one.validity for one in part):.2%} valid."
         )
+    if deeper:
+        columns = ("further rounds", "right", "wrong ones fixed", "at best", "right ones broken", "accepted", "calls")
+        shown = [
+            [
+                str(one.depth),
+                *(f"{share:.1%}" for share in (one.accuracy, one.fixed, one.ceiling, one.broken, one.accepted)),
+                f"{one.calls:.2f}",
+            ]
+            for one in deeper
+        ]
+        console.show_table(columns, shown)
 
 
 def draw_subset(ordinals: Sequence[int], number: int, seed: int) -> tuple[int, ...]:
@@ -115,5 +158,109 @@ def nearness(conductor: Conductor, questions: Sequence[GymQuestion], offered: Of
     )
 
 
-def _plain(one: Nearness) -> dict[str, object]:
-    return {"offered": one.offered, "validity": one.validity, "accuracy": one.accuracy, "oracle": one.oracle}
+@dataclass(frozen=True, slots=True)
+class _State:
+    """A way in which a question may go: the last workflow and its answer, and how it came to them.
+
+    Attributes:
+        workflow: the last one.
+        answer: what it answered; None is an admitted failure.
+        right: whether the first answer was right.
+        calls: of workers, until now.
+        ended: why no further round follows; "" where one does.
+    """
+
+    workflow: Workflow
+    answer: Seen
+    right: bool
+    calls: int
+    ended: Literal["", "accepted", "failed"] = ""
+
+
+def recursion(conductor: Conductor, questions: Sequence[GymQuestion], offered: Offered, depth: int) -> list[Recursion]:
+    """What up to 0, 1, ... ``depth`` further rounds are worth; what got no first answer is not mended."""
+
+    async def play() -> list[list[dict[_State, float]]]:
+        return await asyncio.gather(*(_play(conductor, question, offered, depth) for question in questions))
+
+    played = list(zip(questions, asyncio.run(play()), strict=True))
+    firsts = [(question, state, chance) for question, states in played for state, chance in states[0].items()]
+    right = sum(chance for _, state, chance in firsts if state.right)
+    wrong = sum(chance for _, state, chance in firsts if not state.right)
+    found: list[Recursion] = []
+    for rounds in range(depth + 1):
+        ends = [(question, state, chance) for question, states in played for state, chance in states[rounds].items()]
+        kept = sum(chance for question, state, chance in ends if state.right and state.answer == question.answer)
+        fixed = sum(chance for question, state, chance in ends if not state.right and state.answer == question.answer)
+        accepted = sum(
+            chance
+            for _, states in played
+            for state, chance in states[min(1, rounds)].items()
+            if state.right and state.ended == "accepted"
+        )
+        mendable = sum(
+            chance * _mended(question, offered, rounds) for question, state, chance in firsts if state.answer is None
+        )
+        found.append(
+            Recursion(
+                depth=rounds,
+                accuracy=(kept + fixed) / len(questions),
+                fixed=fixed / wrong,
+                broken=1 - kept / right,
+                accepted=accepted / right,
+                calls=sum(chance * state.calls for _, state, chance in ends) / (right + wrong),
+                ceiling=mendable / wrong,
+            )
+        )
+    return found
+
+
+def _mended(question: GymQuestion, offered: Offered, rounds: int) -> float:
+    """The chance that the best workflow answers, tried again up to ``rounds`` times while its answer is none."""
+    workflow, accuracy = oracle_workflow(question, offered)
+    lost = (1 - REFUSES) ** len(workflow) * answer_chances(question, workflow, offered).get(None, 0.0)
+    return accuracy * sum(lost**number for number in range(rounds))
+
+
+async def _play(conductor: Conductor, question: GymQuestion, offered: Offered, depth: int) -> list[dict[_State, float]]:
+    """Where a question's chance stands after each round; what got no first answer is left out."""
+    workflow = await _planned(conductor, question, None)
+    states: dict[_State, float] = {}
+    if workflow is not None:
+        answered = (1 - REFUSES) ** len(workflow)
+        for answer, chance in answer_chances(question, workflow, offered).items():
+            states[_State(workflow, answer, answer == question.answer, len(workflow))] = answered * chance
+    rounds = [states]
+    for _ in range(depth):
+        after: dict[_State, float] = defaultdict(float)
+        for state, chance in rounds[-1].items():
+            if state.ended:
+                after[state] += chance
+                continue
+            workflow = await _planned(conductor, question, state)
+            if not workflow:
+                after[replace(state, ended="failed" if workflow is None else "accepted")] += chance
+                continue
+            answered, calls = (1 - REFUSES) ** len(workflow), state.calls + len(workflow)
+            after[replace(state, calls=calls, ended="failed")] += chance * (1 - answered)
+            for answer, share in answer_chances(question, workflow, offered, before=(state.answer,)).items():
+                after[_State(workflow, answer, state.right, calls)] += chance * answered * share
+        rounds.append(after)
+    return rounds
+
+
+async def _planned(conductor: Conductor, question: GymQuestion, state: _State | None) -> Workflow | None:
+    """What the Conductor makes of a question, or of its last answer (no steps accept it); None is no workflow."""
+    before = None
+    if state is not None:
+        results = [StepResult(step) for step in state.workflow]
+        said = LOST if state.answer is None else write_value(state.answer)
+        results[-1] = replace(results[-1], completion=Completion(said))
+        before = Round(None, state.workflow, Transcript(state.workflow, tuple(results)))
+    ordinals, options = conductor.pool.ordinals, conductor.prompt
+    messages = render_prompt(question.text, ordinals, options=options, max_steps=conductor.max_steps, previous=before)
+    said = await conductor.asked.complete(messages, call=CallContext(round=int(before is not None)))
+    try:
+        return parse_workflow(said.text, ordinals, max_steps=conductor.max_steps, accept_allowed=before is not None)
+    except WorkflowError:
+        return None

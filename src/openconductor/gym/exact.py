@@ -22,10 +22,13 @@ Offered = Mapping[int, Profile]
 ALL: Offered = dict(enumerate(PROFILES))
 
 
-def answer_chances(question: GymQuestion, workflow: Workflow, offered: Offered = ALL) -> dict[Seen, float]:
+def answer_chances(
+    question: GymQuestion, workflow: Workflow, offered: Offered = ALL, *, before: tuple[Seen, ...] = ()
+) -> dict[Seen, float]:
     """The chance of each final answer where no worker declines.
 
-    What no later step sees is forgotten on the way, which merges states.
+    What no later step sees is forgotten on the way, which merges states. ``before`` is the answer of the round before,
+    in recursion: steps whose access is ``"all"`` see it, too.
     """
     last = len(workflow) - 1
     final_use = [
@@ -38,8 +41,9 @@ def answer_chances(question: GymQuestion, workflow: Workflow, offered: Offered =
         visible = workflow.visible(index)
         instruction = step.subtask.rsplit("\n\n", 1)[-1]
         for responses, weight in states.items():
-            view = View(question, instruction, tuple(responses[seen] for seen in visible), index)
-            kept = tuple(response if final_use[earlier] > index else None for earlier, response in enumerate(responses))
+            earlier = before if step.access == "all" else ()
+            view = View(question, instruction, (*earlier, *(responses[seen] for seen in visible)), index)
+            kept = tuple(response if final_use[place] > index else None for place, response in enumerate(responses))
             for chance, result, _ in outcomes(offered[step.worker], view):
                 if chance > 0:
                     response = result if index == last or final_use[index] > index else None

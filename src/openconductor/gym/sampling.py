@@ -11,9 +11,10 @@ from __future__ import annotations
 import random
 from collections.abc import Sequence
 
-from openconductor.gym.questions import GymQuestion
-from openconductor.gym.world import COMPARE, WORDINGS
-from openconductor.types import Access, Step, Workflow
+from openconductor.gym.questions import LARGEST, GymQuestion
+from openconductor.gym.workers import LOST
+from openconductor.gym.world import COMPARE, WORDINGS, write_value
+from openconductor.types import Access, Completion, Round, Step, StepResult, Transcript, Workflow
 
 COMPARES = 0.2
 """Share of workflows that end in a comparison, where there is room for one."""
@@ -45,6 +46,20 @@ def random_workflow(
     return Workflow(tuple(steps))
 
 
+def random_round(rng: random.Random, question: GymQuestion, ordinals: Sequence[int], *, max_steps: int = 5) -> Round:
+    """A round to follow: a random workflow, and an answer that has nothing to do with it.
+
+    The answer is the right one, one with a wrong item, or an admitted failure.
+    """
+    workflow = random_workflow(rng, question, ordinals, max_steps=max_steps)
+    wrong = list(question.answer)
+    wrong[rng.randrange(len(wrong))] = str(rng.randint(1, LARGEST))
+    answer = rng.choice((write_value(question.answer), write_value(tuple(wrong)), LOST))
+    results = [StepResult(step) for step in workflow]
+    results[-1] = StepResult(workflow.steps[-1], Completion(answer))
+    return Round(Completion(""), workflow, Transcript(workflow, tuple(results)))
+
+
 def write_thought(workflow: Workflow, question: GymQuestion) -> str:
     """The thought before the three lists: how many steps, and each subtask beside the worker chosen for it.
 
@@ -62,4 +77,4 @@ def write_thought(workflow: Workflow, question: GymQuestion) -> str:
 
 def count_of(steps: int) -> str:
     """How a thought begins."""
-    return f"{steps} step{'s' if steps > 1 else ''}"
+    return f"{steps} step{'' if steps == 1 else 's'}"

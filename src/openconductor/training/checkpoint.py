@@ -73,7 +73,7 @@ def build_tokenizer() -> PreTrainedTokenizerFast:
         *JOINERS,
         f" {SMUDGED}",
         REMARK,
-        *map(count_of, range(1, 6)),
+        *map(count_of, range(6)),
         *phrases,
         *COMPARE,
         *numbers,

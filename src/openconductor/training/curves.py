@@ -31,17 +31,17 @@ _WINDOW = 20  # iterations a warning looks back
 _RISE = 0.02  # from one window's mean to the next; less is noise
 
 
-def kind_of(problem: Problem) -> str:
-    """What curves break results down by: the gym's kinds, elsewhere the task."""
-    return problem.kind if problem.task == "gym" else problem.task
+def kind_of(problem: Problem, *, again: bool = False) -> str:
+    """What curves break results down by: the gym's kinds, elsewhere the task; ``again`` in a second round."""
+    return (problem.kind if problem.task == "gym" else problem.task) + again * ", again"
 
 
-def measure(problems: Sequence[Problem], scored: Sequence[Scored], pool: WorkerPool, *, group: int = 1) -> Record:
+def measure(kinds: Sequence[str], scored: Sequence[Scored], pool: WorkerPool, *, group: int = 1) -> Record:
     """Measure what was scored (an iteration, or an evaluation); neighbours of ``group`` belong to one question.
 
-    ``accuracy_given_valid`` is None where no workflow is valid.
+    ``kinds`` says of which kind each question is. ``accuracy_given_valid`` is None where no workflow is valid.
     """
-    played = [(kind_of(problem), one) for problem, one in zip(problems, scored, strict=True) if one.reward is not None]
+    played = [(kind, one) for kind, one in zip(kinds, scored, strict=True) if one.reward is not None]
     workflows = [
         (kind, workflow)
         for kind, one in played

@@ -105,8 +105,12 @@ def training_problems(config: TrainConfig, questions: Questions) -> list[Problem
 def imitation_problems(
     config: TrainConfig, questions: Questions, number: int, weights: Mapping[str, float]
 ) -> list[Problem]:
-    """The problems of one round of imitation; in the gym, which draws them, kinds count by weight, too."""
-    return _walked(config, questions, number * config.imitate.questions, config.imitate.questions, weights)
+    """The problems of one round of imitation; in the gym, which draws them, kinds count by weight, too.
+
+    A round has ``imitate.questions`` problems; half as many in recursion, where each is asked twice.
+    """
+    count = config.imitate.questions // config.rollout.rounds
+    return _walked(config, questions, number * count, count, weights)
 
 
 def _walked(

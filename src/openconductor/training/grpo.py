@@ -32,7 +32,7 @@ from trl import GRPOConfig, GRPOTrainer
 from openconductor.errors import ConfigError, TrainingStopped
 from openconductor.reward import Scored, priced_rewards
 from openconductor.training.checkpoint import WholeCheckpoints, adapters, end_ids
-from openconductor.training.curves import Curve, measure
+from openconductor.training.curves import Curve, kind_of, measure
 from openconductor.training.examples import Setup
 from openconductor.training.rollout import Sampled, check_masked, completion_of, draw_offered, render_chat
 from openconductor.training.train_config import TrainConfig
@@ -142,16 +142,18 @@ class Rewards:
         return self.setup.scorer.score(sampled, phase=f"iteration {iteration}{phase}")
 
     def finish(
-        self, scored: Sequence[Scored], problems: Sequence[Problem], iteration: int, *, group: int, phase: str = "grpo"
+        self, scored: Sequence[Scored], kinds: Sequence[str], iteration: int, *, group: int, phase: str = "grpo"
     ) -> list[float | None]:
         """Record an iteration or a round, and return its rewards: the true ones, but for the two controls.
+
+        ``kinds`` says of which kind each completion's question is.
 
         Raises:
             TrainingStopped: too many are masked.
         """
         config, say = self.setup.config, self.setup.say
         now = time.perf_counter()
-        measured = measure(problems, scored, self.setup.pool, group=group)
+        measured = measure(kinds, scored, self.setup.pool, group=group)
         record = {"iteration": iteration, "phase": phase, "seconds": now - self.clock, **measured}
         self.clock = now
         for warning in self.curve.append(record):
@@ -277,8 +279,8 @@ class ConductorTrainer(WholeCheckpoints, GRPOTrainer):
                 scored = self.rewards.score([one for one, _ in everything], self.iteration)
             else:
                 scored = self._score_second(everything)
-            problems = [one.problem for one, _ in everything]
-            return self.rewards.finish(scored, problems, self.iteration, group=self.config.rollout.completions)
+            kinds = [kind_of(one.problem, again=number > 0) for one, number in everything]
+            return self.rewards.finish(scored, kinds, self.iteration, group=self.config.rollout.completions)
 
         rewards = on_first(score)
         values = [[float("nan") if reward is None else reward] for reward in rewards]

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from statistics import fmean
 from typing import Any, cast
@@ -28,19 +28,20 @@ from transformers import (
 from trl.models.utils import unwrap_model_for_generation
 
 from openconductor.errors import TrainingStopped
+from openconductor.reward import Scored
 from openconductor.training.checkpoint import WholeCheckpoints, last_checkpoint, with_adapters
 from openconductor.training.curves import Curve, Record, kind_of, read_curve
 from openconductor.training.examples import Setup, imitation_problems
 from openconductor.training.grpo import Rewards, gathered, on_first
 from openconductor.training.rollout import Sampled, complete, draw_offered, write_prompt
 from openconductor.training.supervised import WARMUP, Row, Rows, arguments, collated, row_of, trained
-from openconductor.training.train_config import ImitateConfig
-from openconductor.types import Workflow
+from openconductor.training.train_config import ImitateConfig, TrainConfig
+from openconductor.types import Problem, Round
 
 _RISE = 0.02  # of a kind's mean accuracy from one window to the next; less is noise
-_WINDOW = 4  # rounds
+_WINDOW = 8  # rounds
 _SOLVED, _LOST = 0.05, 0.02  # accuracy of a kind that was solved, and of one that is lost
-_LEAST = 0.25  # weight of a kind that is always right, or never; one that is right half of the time has 1
+_LEAST = 0.25  # weight of a kind that is always right; one that is right half of the time, or less often, has 1
 
 
 def imitate(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, setup: Setup, folder: Path) -> Trainer:
@@ -71,6 +72,19 @@ def imitate(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, setup: S
     )
     trainer.add_callback(_Settled(path, settings))
     return trained(trainer, folder)
+
+
+@dataclass(frozen=True, slots=True)
+class _Asked:
+    """A problem, the workers that it offers, and what tells repeats of it apart."""
+
+    problem: Problem
+    offered: tuple[int, ...]
+    sample: int
+
+    def prompt(self, tokenizer: PreTrainedTokenizerBase, config: TrainConfig, previous: Round | None = None) -> str:
+        """What the model is shown."""
+        return write_prompt(tokenizer, self.problem.question, config, self.offered, previous)
 
 
 @dataclass(slots=True)
@@ -132,94 +146,119 @@ class _Imitation(WholeCheckpoints):
     def _play(self, model: PreTrainedModel, number: int) -> list[_Kind]:
         """Sample and play a round: what can be learnt from, by kind.
 
+        In recursion each answer is shown to the model once more, and what it then writes is of kinds of its own.
+
         Raises:
             TrainingStopped: nothing can.
         """
         setup, config, count = self.setup, self.setup.config, self.setup.config.imitate.completions
         records = read_curve(self.curve.path)[:number]
-        sharpens = number >= settled_after(records, config.imitate)
+        explore = 1.0 if number >= settled_after(records, config.imitate) else config.imitate.explore
         before = _weights(records[-1]) if records else {}
         problems = imitation_problems(config, setup.questions, number, before)
         problems = [problem for problem in problems for _ in range(count)]
-        offers = [draw_offered(config, setup.pool.ordinals, f"{number}/{problem.id}") for problem in problems]
-        prompts = [
-            write_prompt(self.tokenizer, problem.question, config, offered)
-            for problem, offered in zip(problems, offers, strict=True)
+        asked = [
+            _Asked(problem, draw_offered(config, setup.pool.ordinals, f"{number}/{problem.id}"), place % count)
+            for place, problem in enumerate(problems)
         ]
         rewards = Rewards(setup, problems, self.curve)
-        state = PartialState()
+        prompts = [one.prompt(self.tokenizer, config) for one in asked]
+        sampled = self._sample(model, asked, prompts, number, explore)
+        scored: list[Scored] = []  # by the first process, which alone plays
+
+        def play() -> list[tuple[int, str]]:
+            """Play the workflows; returns the places of those that answered, and the prompts that show the answers."""
+            scored.extend(rewards.score(sampled, number))
+            if config.rollout.rounds == 1:
+                return []
+            played = [(place, one.episode) for place, one in enumerate(scored) if one.episode.answer is not None]
+            return [(place, asked[place].prompt(self.tokenizer, config, one.rounds[-1])) for place, one in played]
+
+        shown = on_first(play)
+        if shown:
+            places, again = zip(*shown, strict=True)
+            later = self._sample(model, [asked[place] for place in places], again, number, explore)
+
+            def play_again() -> None:
+                before = [scored[place].episode.rounds[-1] for place in places]
+                seconds = [replace(one, previous=each) for one, each in zip(later, before, strict=True)]
+                scored.extend(rewards.score(seconds, number, phase=", again"))
+
+            on_first(play_again)
+            sampled, prompts = sampled + later, [*prompts, *again]
+        kinds = [kind_of(one.problem, again=place >= len(asked)) for place, one in enumerate(sampled)]
+
+        def finish() -> list[tuple[float | None, bool]]:
+            """The rewards, and whether each text is a workflow."""
+            worth = rewards.finish(scored, kinds, number, group=count, phase="imitate")
+            rounds = [one.episode.rounds for one in scored]
+            return [
+                (reward, bool(one) and one[-1].workflow is not None) for reward, one in zip(worth, rounds, strict=True)
+            ]
+
+        found = on_first(finish)
+        texts = [(prompt, one.completion.text) for prompt, one in zip(prompts, sampled, strict=True)]
+        learnt = _learnt(kinds, texts, found, _weights(read_curve(self.curve.path)[number]), config.imitate)
+        if not learnt:
+            raise TrainingStopped(f"imitation, round {number}: no workflow was right, so nothing can be learnt from it")
+        return learnt
+
+    def _sample(
+        self, model: PreTrainedModel, asked: Sequence[_Asked], prompts: Sequence[str], number: int, explore: float
+    ) -> list[Sampled]:
+        """A completion of each prompt; the processes share them out, and each gets all of them back."""
+        config, state = self.setup.config, PartialState()
         share = -(-len(prompts) // state.num_processes)
-        padded = prompts + prompts[-1:] * (share * state.num_processes - len(prompts))  # all must sample equally often
+        padded = [*prompts, *[prompts[-1]] * (share * state.num_processes - len(prompts))]  # all sample equally often
         said = complete(
             model,
             self.tokenizer,
             padded[state.process_index * share : (state.process_index + 1) * share],
             config=config,
             temperature=config.rollout.temperature,
-            explore=1.0 if sharpens else config.imitate.explore,
-            group=count,
+            explore=explore,
+            group=config.imitate.completions,
             seed=(config.seed * 1_000 + number) * state.num_processes + state.process_index,
         )
-        sampled = [
-            Sampled(problem, one, number * config.stride + place % count, offered if config.rollout.offered else ())
-            for place, (problem, one, offered) in enumerate(
-                zip(problems, gathered(said)[: len(prompts)], offers, strict=True)
+        return [
+            Sampled(
+                one.problem,
+                completion,
+                number * config.stride + one.sample,
+                one.offered if config.rollout.offered else (),
             )
+            for one, completion in zip(asked, gathered(said)[: len(prompts)], strict=True)
         ]
-
-        def score() -> list[tuple[float | None, int]]:
-            """The rewards, and how many steps each workflow has (0: it is none)."""
-            scored = rewards.score(sampled, number)
-            worth = rewards.finish(scored, problems, number, group=count, phase="imitate")
-            rounds = [one.episode.rounds for one in scored]
-            return [(reward, _steps(one[-1].workflow) if one else 0) for reward, one in zip(worth, rounds, strict=True)]
-
-        found = on_first(score)
-        record = read_curve(self.curve.path)[number]
-        kinds = _learnt(sampled, prompts, found, _weights(record), config.imitate)
-        if not kinds:
-            raise TrainingStopped(f"imitation, round {number}: no workflow was right, so nothing can be learnt from it")
-        return kinds
 
 
 def _learnt(
-    sampled: Sequence[Sampled],
-    prompts: Sequence[str],
-    found: Sequence[tuple[float | None, int]],
+    kinds: Sequence[str],
+    texts: Sequence[tuple[str, str]],
+    found: Sequence[tuple[float | None, bool]],
     weights: Mapping[str, float],
     settings: ImitateConfig,
 ) -> list[_Kind]:
-    """What a round teaches, by kind: its workflows with their rewards and numbers of steps (0: it is none).
+    """What a round teaches, by kind: its texts behind their prompts, their rewards, and whether they are workflows.
 
     Only workflows are learnt: the control ``flipped`` rewards invalid texts, too.
     """
-    solved = {one.problem.id for one, (reward, steps) in zip(sampled, found, strict=True) if reward == 1 and steps}
+    played = list(zip(kinds, texts, found, strict=True))
+    solved = {text[0] for _, text, (reward, valid) in played if reward == 1 and valid}
     learnt: list[_Kind] = []
     for kind, weight in weights.items():
-        asked: set[str] = set()
-        right: list[tuple[str, str]] = []
-        others: list[tuple[str, str]] = []
-        for one, prompt, (reward, steps) in zip(sampled, prompts, found, strict=True):
-            if kind_of(one.problem) != kind:
-                continue
-            if reward is not None:
-                asked.add(one.problem.id)
-            if reward == 1 and steps:
-                right.append((prompt, one.completion.text))
-            elif reward is not None and steps and one.problem.id not in solved:
-                others.append((prompt, one.completion.text))
+        mine = [(text, reward, valid) for one, text, (reward, valid) in played if one == kind and reward is not None]
+        asked = {prompt for (prompt, _), _, _ in mine}
+        right = [text for text, reward, valid in mine if reward == 1 and valid]
+        others = [text for text, _, valid in mine if valid and text[0] not in solved]
         if right or (others and settings.anchor):
             learnt.append(_Kind(weight, len(asked & solved) / len(asked), right, others))
     return learnt
 
 
-def _steps(workflow: Workflow | None) -> int:
-    return 0 if workflow is None else len(workflow)
-
-
 def _weights(record: Record) -> dict[str, float]:
-    """How much each kind of question counts: most where right and wrong are alike frequent, which teaches most."""
-    return {kind: max(_LEAST, (4 * share * (1 - share)) ** 2) for kind, share in record["accuracy_by_kind"].items()}
+    """How much each kind of question counts: fully until half of it is right, then less, as it teaches less."""
+    shares = record["accuracy_by_kind"]
+    return {kind: max(_LEAST, (4 * share * (1 - share)) ** 2) if share > 0.5 else 1.0 for kind, share in shares.items()}
 
 
 class _Settled(TrainerCallback):

@@ -12,7 +12,6 @@ import random
 from collections.abc import Awaitable, Coroutine, Iterable, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
-from functools import partial
 from typing import Any, TypeVar, cast
 
 import torch
@@ -54,10 +53,14 @@ def render_chat(
 
 
 def write_prompt(
-    tokenizer: PreTrainedTokenizerBase, question: Question, config: TrainConfig, ordinals: Sequence[int]
+    tokenizer: PreTrainedTokenizerBase,
+    question: Question,
+    config: TrainConfig,
+    ordinals: Sequence[int],
+    previous: Round | None = None,
 ) -> str:
-    """The Conductor's prompt as the text that the model completes."""
-    chat = render_chat(question, config, ordinals)
+    """The Conductor's prompt as the text that the model completes; ``previous`` is the round before, if any."""
+    chat = render_chat(question, config, ordinals, previous)
     return cast("str", tokenizer.apply_chat_template(chat, tokenize=False, add_generation_prompt=True))
 
 
@@ -80,11 +83,12 @@ def complete(
 ) -> list[Completion]:
     """Complete prompts in batches; ``temperature`` None is greedy. The model's own sampling settings do not count.
 
-    ``explore`` multiplies the temperature of the first token, among those whose chance is not below ``LIKELY``, in the
-    first of every ``group`` completions.
+    ``explore`` multiplies the temperature of the first token in the first of every ``group`` completions, where it is a
+    number: among the tokens that begin with a digit and whose chance is not below ``LIKELY``.
     """
     torch.manual_seed(seed)
     ends, size = end_ids(model), config.rollout.sample_batch
+    numbers = _numbers(tokenizer, cast("int", model.config.vocab_size)) if explore > 1 else None
     settings = GenerationConfig(
         max_new_tokens=config.rollout.max_tokens,
         do_sample=temperature is not None,
@@ -108,7 +112,7 @@ def complete(
         with torch.no_grad(), torch.autocast(model.device.type, torch.bfloat16, enabled=config.optim.bf16):
             width = batch["input_ids"].shape[1]
             rows = torch.arange(start, start + len(batch["input_ids"])).unsqueeze(1) % group == 0
-            explored = [partial(_explored, rows=rows, width=width, temperature=explore)] if explore > 1 else []
+            explored = [] if numbers is None else [_Explored(rows, width, numbers, explore)]
             ids = cast("Any", model).generate(
                 **batch.to(model.device), generation_config=settings, logits_processor=LogitsProcessorList(explored)
             )
@@ -121,14 +125,30 @@ def complete(
     return completions
 
 
-def _explored(
-    ids: torch.Tensor, scores: torch.Tensor, *, rows: torch.Tensor, width: int, temperature: float
-) -> torch.Tensor:
-    """The scores [B, V] of the next token, made more alike in the rows [B, 1] where it is a completion's first."""
-    if ids.shape[1] > width:
-        return scores
-    unlikely = torch.softmax(scores.float(), -1) < LIKELY
-    return torch.where(rows.to(scores.device), (scores / temperature).masked_fill(unlikely, float("-inf")), scores)
+def _numbers(tokenizer: PreTrainedTokenizerBase, size: int) -> torch.Tensor:
+    """Which of a model's ``size`` tokens begin with a digit [V], a blank before it aside."""
+    numbers = torch.zeros(size, dtype=torch.bool)
+    for token in range(min(size, len(tokenizer))):
+        numbers[token] = cast("str", tokenizer.decode([token])).lstrip()[:1].isdigit()
+    return numbers
+
+
+@dataclass(frozen=True, slots=True)
+class _Explored:
+    """Makes the numbers with which completions may begin more alike, in some rows [B, 1] of a batch."""
+
+    rows: torch.Tensor
+    width: int
+    numbers: torch.Tensor
+    temperature: float
+
+    def __call__(self, ids: torch.Tensor, scores: torch.Tensor) -> torch.Tensor:
+        """The scores [B, V] of the next token."""
+        if ids.shape[1] > self.width:
+            return scores
+        may = self.numbers.to(scores.device) & (torch.softmax(scores.float(), -1) >= LIKELY)
+        rows = self.rows.to(scores.device) & may.any(-1, keepdim=True)
+        return torch.where(rows, (scores / self.temperature).masked_fill(~may, float("-inf")), scores)
 
 
 def unreadable(completion: Completion, config: TrainConfig, ordinals: Sequence[int]) -> str:

@@ -51,7 +51,7 @@ from openconductor.training.checkpoint import (
     servers_read_alike,
     storing,
 )
-from openconductor.training.curves import Curve, Record, measure, model_card, read_curve
+from openconductor.training.curves import Curve, Record, kind_of, measure, model_card, read_curve
 from openconductor.training.examples import Setup, held_out_problems, load_questions, training_problems
 from openconductor.training.grpo import PATIENCE_S, Rewards, run_grpo
 from openconductor.training.imitation import imitate, lost_kinds
@@ -202,7 +202,7 @@ def _open_folder(config: TrainConfig, folder: Path, *, resume: bool) -> str:
     if not resume:
         raise ConfigError(f"run folder {folder}: holds a run already; resume it, or choose another folder")
     before = load_train_config(stored)
-    free = {"budget": config.budget, "alarms": config.alarms}  # a run that one of them ended goes on with another
+    free = {"budget": config.budget, "alarms": config.alarms}  # both may change when a run is resumed
     if changed := differences(before.model_copy(update=free), config):
         raise ConfigError(
             f"run folder {folder}: its run has another recipe (config.toml: {changed}), expected the same"
@@ -328,7 +328,7 @@ def _measure_start(setup: Setup, model: PreTrainedModel, tokenizer: PreTrainedTo
     assert setup.scorer is not None
     scored = setup.scorer.score(sampled, phase="start")
     check_masked(scored)
-    record = measure([one.problem for one in sampled], scored, setup.pool)
+    record = measure([kind_of(one.problem) for one in sampled], scored, setup.pool)
     record["format"] = {"prompts": count, "validity": validity}
     write_whole(path, json.dumps(record, indent=2) + "\n")
     return record
@@ -345,7 +345,7 @@ def _measure(
     assert setup.scorer is not None
     scored = setup.scorer.score(sampled, phase="greedy" if temperature is None else "sampled")
     check_masked(scored)
-    return measure(problems, scored, setup.pool)
+    return measure([kind_of(problem) for problem in problems], scored, setup.pool)
 
 
 def export(run: Path, folder: Path, *, dtype: Literal["bfloat16", "float16", "float32"] | None = None) -> Path:

@@ -27,7 +27,7 @@ from transformers.trainer_callback import PrinterCallback
 
 from openconductor.errors import ConfigError
 from openconductor.gym.questions import KINDS, draw_question
-from openconductor.gym.sampling import count_of, random_workflow, write_thought
+from openconductor.gym.sampling import count_of, random_round, random_workflow, write_thought
 from openconductor.prompt import render_workflow
 from openconductor.training.checkpoint import (
     WholeCheckpoints,
@@ -75,17 +75,21 @@ def cold_start(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, setup
     problems = [] if config.data.task == "gym" else training_problems(config, setup.questions)
 
     def row(index: int) -> Row:
-        rng = random.Random(f"cold-start/{config.seed}/{index}")
+        rng, previous = random.Random(f"cold-start/{config.seed}/{index}"), None
         offered = draw_offered(config, setup.pool.ordinals, f"cold-start/{index}")
         if problems:
             question = rng.choice(problems).question
             workflow = random_plan(rng, offered, max_steps=config.rollout.max_steps, config=config)
             thought = rng.choice(THOUGHTS).format(count_of(len(workflow)))
         else:
-            drawn = draw_question("train", KINDS[index % len(KINDS)], rng)
+            turn, kind = divmod(index, len(KINDS))
+            drawn = draw_question("train", KINDS[kind], rng)
             workflow = random_workflow(rng, drawn, offered, max_steps=config.rollout.max_steps)
+            if config.rollout.rounds > 1 and turn % 2:
+                previous = random_round(rng, drawn, offered, max_steps=config.rollout.max_steps)
+                workflow = rng.choice((workflow, Workflow(())))  # the latter accepts
             question, thought = drawn.text, write_thought(workflow, drawn)
-        prompt = write_prompt(tokenizer, question, config, offered)
+        prompt = write_prompt(tokenizer, question, config, offered, previous)
         return row_of(tokenizer, prompt, render_workflow(workflow, thought))
 
     every = max(1, settings.steps // 10)

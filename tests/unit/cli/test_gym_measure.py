@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from statistics import fmean
 
 import pytest
 
 from openconductor.cli import main
-from openconductor.cli.gym_measure import draw_subset, nearness
+from openconductor.cli.gym_measure import draw_subset, nearness, recursion
 from openconductor.conductor import Conductor
 from openconductor.gym.exact import ALL, oracle_workflow
 from openconductor.gym.questions import draw_questions, read_question
-from openconductor.gym.workers import gym_pool, profiles_of
+from openconductor.gym.workers import LOST, gym_pool, profiles_of
 from openconductor.prompt import PromptOptions, render_workflow
-from openconductor.types import Message
+from openconductor.types import Message, Workflow
 
 QUESTIONS = draw_questions("test", 8, seed=5)
 
@@ -49,6 +50,26 @@ def test_over_some_workers_it_is_held_against_the_best_that_they_can_do() -> Non
     assert found.oracle < nearness(asked, clear, ALL).oracle
 
 
+def test_a_second_round_mends_what_is_seen_to_have_failed_and_leaves_the_rest() -> None:
+    def again(messages: Sequence[Message]) -> str:
+        text = messages[-1].content.split("Question: ")[1]
+        accepts = "\nAnswer: " in text and LOST not in text
+        question = read_question(text.split("\n")[0])
+        assert question is not None
+        return render_workflow(Workflow(()) if accepts else oracle_workflow(question)[0])
+
+    asked = Conductor(again, pool=gym_pool(), prompt=PromptOptions(template="compact"))
+    none, one, two = recursion(asked, QUESTIONS, ALL, 2)
+    assert none.accuracy == pytest.approx(fmean(oracle_workflow(question)[1] for question in QUESTIONS))
+    assert (none.fixed, none.broken, none.ceiling) == (0.0, pytest.approx(0.0), 0.0)
+    assert one.fixed == pytest.approx(one.ceiling)
+    assert two.fixed == pytest.approx(two.ceiling)
+    assert 0.3 < one.fixed < two.fixed < 0.6
+    assert (one.broken, one.accepted) == (pytest.approx(0.0), pytest.approx(1.0))
+    assert none.accuracy < one.accuracy < two.accuracy
+    assert none.calls < one.calls < 1.5 * none.calls
+
+
 def test_subsets_keep_four_workers_and_leave_one_out() -> None:
     drawn = [draw_subset(range(8), number, seed=0) for number in range(200)]
     assert {len(each) for each in drawn} == {4, 5, 6, 7}
@@ -59,7 +80,7 @@ def test_subsets_keep_four_workers_and_leave_one_out() -> None:
 def test_the_command_measures_the_bundled_conductor_over_pools_and_worlds(capsys: pytest.CaptureFixture[str]) -> None:
     options = ["--questions", "4", "--subsets", "2", "--seed", "1"]
     assert main(["gym", "measure", *options, "--json"]) == 0
-    found = json.loads(capsys.readouterr().out)
+    found = json.loads(capsys.readouterr().out)["pools"]
     assert len(found[0]["offered"]) == 8
     assert found[0]["share"] > 0.9
     assert main(["gym", "measure", *options, "--pool", "gym:3"]) == 0

@@ -56,7 +56,7 @@ def test_another_world_has_the_same_workers_in_other_places_who_like_other_wordi
 
 
 def test_a_journal_tells_worlds_apart() -> None:
-    of = {world: {one.provider.identity for _, one in gym_pool(world=world)} for world in range(3)}  # type: ignore[attr-defined]
+    of = {world: {one.provider.identity for _, one in gym_pool(world=world)} for world in range(3)}
     assert all("gym jack 0" in each for each in of.values()), "who likes no wording is the same in each"
     assert len(of[0] | of[1] | of[2]) > 8
 

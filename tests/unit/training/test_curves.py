@@ -13,7 +13,7 @@ from openconductor.gym.bundled import bundled_folder
 from openconductor.gym.workers import gym_pool
 from openconductor.reward import Scored
 from openconductor.training.curves import Curve, Record, _ends, measure, warnings
-from openconductor.types import Completion, Episode, Grade, Problem, Round, Step, Usage, Workflow
+from openconductor.types import Completion, Episode, Grade, Round, Step, Usage, Workflow
 
 
 def scored(reward: float | None, *steps: Step, cut: bool = False) -> Scored:
@@ -25,7 +25,7 @@ def scored(reward: float | None, *steps: Step, cut: bool = False) -> Scored:
 
 
 def measured(*given: Scored, group: int = 1) -> Record:
-    return measure([Problem("1", "q", "1 2", "gym", "single")] * len(given), given, gym_pool(), group=group)
+    return measure(["single"] * len(given), given, gym_pool(), group=group)
 
 
 SORT, DOUBLE = Step(3, "sort the list"), Step(1, "double every number")
@@ -60,8 +60,8 @@ def test_routing_that_depends_on_the_subtask_has_no_entropy_given_it() -> None:
 
 def test_routing_is_told_by_kind() -> None:
     given = [scored(0.5, SORT), scored(0.5, replace(SORT, worker=1)), scored(0.5, DOUBLE), scored(0.5, DOUBLE)]
-    problems = [Problem(kind, "q", "1 2", "gym", kind) for kind in ("single", "single", "pair", "pair")]
-    assert measure(problems, given, gym_pool())["routing_entropy_by_kind_bits"] == {"single": 1.0, "pair": 0.0}
+    kinds = ["single", "single", "pair", "pair"]
+    assert measure(kinds, given, gym_pool())["routing_entropy_by_kind_bits"] == {"single": 1.0, "pair": 0.0}
 
 
 def _records(count: int, **values: float | None) -> list[Record]:

@@ -25,7 +25,7 @@ from openconductor.training import grpo, run
 from openconductor.training.curves import Curve
 from openconductor.training.examples import Questions, Setup
 from openconductor.training.grpo import Rewards, grpo_arguments, rows_of
-from openconductor.training.rollout import Sampled, Scorer, _explored, check_masked
+from openconductor.training.rollout import Sampled, Scorer, _Explored, check_masked
 from openconductor.training.train_config import TrainConfig, load_train_config
 from openconductor.types import Completion, Episode, Grade, Problem, Usage
 
@@ -108,14 +108,18 @@ def test_a_question_offers_a_drawn_subset_of_the_workers_whose_ordinals_stay(tmp
     assert [f"Model {ordinal}\n" in shown for ordinal in range(8)] == [n in rows[0]["offered"] for n in range(8)]
 
 
-def test_the_first_token_is_explored_in_some_rows_and_slips_are_not() -> None:
-    chances = torch.tensor([[0.9, 0.0999, 0.00005, 0.00005]] * 2)
-    rows = torch.tensor([[True], [False]])
-    first = _explored(torch.zeros(2, 7), chances.log(), rows=rows, width=7, temperature=2.0).softmax(-1)
+def test_a_number_that_comes_first_is_explored_in_some_rows_and_slips_are_not() -> None:
+    chances = torch.tensor([[0.9, 0.0999, 0.00005, 0.00005], [0.9, 0.0999, 0.00005, 0.00005], [0.0, 0.0, 0.6, 0.4]])
+    numbers = torch.tensor([True, True, True, False])
+    rows = torch.tensor([[True], [False], [True]])
+    explored = _Explored(rows, 7, numbers, temperature=2.0)
+    first = explored(torch.zeros(3, 7), chances.log()).softmax(-1)
     assert first[0].tolist() == pytest.approx([0.75, 0.25, 0.0, 0.0], abs=0.001)
     assert first[1].tolist() == pytest.approx(chances[1].tolist(), abs=0.001), "another row"
-    later = _explored(torch.zeros(2, 8), chances.log(), rows=rows, width=7, temperature=2.0)
-    assert later.equal(chances.log()), "a later token"
+    assert first[2].tolist() == [0.0, 0.0, 1.0, 0.0], "no other token than a number"
+    assert explored(torch.zeros(3, 8), chances.log()).equal(chances.log()), "a later token"
+    words = _Explored(rows, 7, torch.zeros(4, dtype=torch.bool), temperature=2.0)
+    assert words(torch.zeros(3, 7), chances.log()).equal(chances.log()), "no number is likely"
 
 
 def test_in_recursion_each_question_has_two_rows(tmp_path: Path) -> None:
@@ -132,7 +136,7 @@ def test_the_controls_break_the_rewards_and_nothing_else(control: str, expected:
     problems = [Problem("1", "What is 1 + 1?", "2", "math500"), Problem("1", "Which one?", "B", "mmlu")]
     rewards = Rewards(setup, problems, Curve(tmp_path / "curves.jsonl", after=10))
     scored = [scored_as(reward) for reward in (1.0, 0.5, 0.5, 0.0)]
-    assert rewards.finish(scored, [problems[0]] * 2 + [problems[1]] * 2, 10, group=2) == expected
+    assert rewards.finish(scored, ["math500", "math500", "mmlu", "mmlu"], 10, group=2) == expected
     (record,) = rewards.curve.records
     assert (record["iteration"], record["accuracy"], set(record["accuracy_by_kind"])) == (10, 0.25, {"math500", "mmlu"})
     assert said[0].startswith("iteration 10 of 210: accuracy 0.250")

@@ -29,9 +29,9 @@ def test_a_question_without_a_right_workflow_is_learnt_from_by_the_anchor() -> N
     assert shares["None"] == pytest.approx(0.4, abs=0.02), "and another question is drawn"
 
 
-def test_a_kind_counts_most_where_right_and_wrong_are_alike_frequent() -> None:
+def test_a_kind_counts_fully_until_half_of_it_is_right_and_then_less() -> None:
     weights = _weights({"accuracy_by_kind": {"never": 0.0, "seldom": 0.1, "often": 0.8, "half": 0.5, "always": 1.0}})
-    assert weights == {"never": 0.25, "seldom": 0.25, "often": pytest.approx(0.4096), "half": 1.0, "always": 0.25}
+    assert weights == {"never": 1.0, "seldom": 1.0, "often": pytest.approx(0.4096), "half": 1.0, "always": 0.25}
 
 
 def _records(**kinds: list[float | None]) -> list[dict[str, object]]:
@@ -42,14 +42,14 @@ def _records(**kinds: list[float | None]) -> list[dict[str, object]]:
 @pytest.mark.parametrize(
     ("kinds", "settled"),
     [
-        ({"single": [0.2, *[0.9] * 7, 0.91]}, True),
-        ({"single": [0.9, 0.9, 0.88, 0.92, 0.9, 0.9, 0.93, 0.89]}, True),
-        ({"single": [0.7, 0.8, 0.8, 0.9, 0.9, 0.9, 0.9, 0.9]}, False),
-        ({"single": [0.9] * 8, "pair": [0.1, 0.1, 0.1, 0.1, 0.11, 0.12, 0.13, 0.14]}, False),
-        ({"single": [0.9] * 8, "pair": [0.1, *[0.01] * 7]}, False),
-        ({"single": [0.9] * 8, "pair": [0.01] * 8}, False),
-        ({"single": [0.9] * 8, "pair": [0.5] * 7 + [None]}, False),
-        ({"single": [0.9] * 7}, False),
+        ({"single": [0.2, *[0.9] * 15, 0.91]}, True),
+        ({"single": [0.9, 0.9, 0.88, 0.92, 0.9, 0.9, 0.93, 0.89] * 2}, True),
+        ({"single": [*[0.7, 0.8] * 4, *[0.9] * 8]}, False),
+        ({"single": [0.9] * 16, "pair": [*[0.1] * 8, *[0.12, 0.13] * 4]}, False),
+        ({"single": [0.9] * 16, "pair": [0.1, *[0.01] * 15]}, False),
+        ({"single": [0.9] * 16, "pair": [0.01] * 16}, False),
+        ({"single": [0.9] * 16, "pair": [0.5] * 15 + [None]}, False),
+        ({"single": [0.9] * 15}, False),
     ],
     ids=["no rise", "noise", "a rise", "another kind rises", "a kind is lost", "not yet solved", "masked", "too early"],
 )
@@ -60,10 +60,10 @@ def test_rounds_end_when_nothing_gets_better_and_nothing_is_lost(
 
 
 def test_the_last_rounds_begin_when_nothing_gets_better_or_when_it_is_time() -> None:
-    settings, rising = ImitateConfig(rounds=20, sharpen=6), _records(single=[0.03 * number for number in range(20)])
-    still = _records(single=[0.9] * 20)
-    assert [settled_after(rising[:done], settings) for done in (0, 8, 14, 20)] == [14] * 4
-    assert [settled_after(still[:done], settings) for done in (7, 8, 9, 14)] == [14, 8, 8, 8]
+    settings, rising = ImitateConfig(rounds=30, sharpen=6), _records(single=[0.03 * number for number in range(30)])
+    still = _records(single=[0.9] * 30)
+    assert [settled_after(rising[:done], settings) for done in (0, 16, 24, 30)] == [24] * 4
+    assert [settled_after(still[:done], settings) for done in (15, 16, 17, 24)] == [24, 16, 16, 16]
 
 
 def test_a_kind_is_lost_that_was_solved_once() -> None:
