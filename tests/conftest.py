@@ -6,8 +6,10 @@ import io
 import json
 import os
 import signal
+import subprocess
 import sys
-from collections.abc import Callable
+import tempfile
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +31,10 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 
 ROOT = Path(__file__).resolve().parent.parent
 
+# What several tests share lies beside them, and `--import-mode=importlib` makes no folder one to import from.
+FOLDERS = ("", "integration", "unit/baselines", "unit/evaluation", "unit/journal", "unit/report", "unit/tasks")
+sys.path[:0] = [str(ROOT / "tests" / folder) for folder in FOLDERS]
+
 
 @pytest.fixture(scope="session")
 def root() -> Path:
@@ -43,6 +49,24 @@ def shared_data() -> Path:
     if not folder.is_dir():
         pytest.skip("needs the data sets in ../shared/data, beside the checkout; they are not there")
     return folder
+
+
+@pytest.fixture
+def canary(tmp_path: Path) -> Iterator[Path]:
+    """A file in a folder, files in both folders of temporary files, and a process; all live on."""
+    precious = tmp_path / "precious"
+    precious.write_text("kept")
+    sleep = [sys.executable, "-c", "import time; time.sleep(600)"]
+    with (
+        tempfile.NamedTemporaryFile() as ours,
+        tempfile.NamedTemporaryFile(dir="/tmp") as theirs,
+        subprocess.Popen(sleep, start_new_session=True) as process,
+    ):
+        yield precious
+        assert precious.read_text() == "kept"
+        assert Path(ours.name).exists() and Path(theirs.name).exists()
+        assert process.poll() is None
+        process.kill()
 
 
 class Ran:

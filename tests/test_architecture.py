@@ -29,19 +29,19 @@ SOURCES = sorted(PACKAGE.rglob("*.py"))
 BUDGET = {
     "": 2_860,  # the modules at the root
     "baselines": 930,
-    "cli": 2_759,
+    "cli": 2_784,
     "evaluation": 2_210,
     "graders": 1_880,
-    "gym": 625,
+    "gym": 629,
     "journal": 600,
     "plots": 685,
     "providers": 2_050,
     "report": 1_280,
     "sandboxes": 1_130,
     "tasks": 1_200,
-    "training": 1_954,
+    "training": 1_974,
 }
-TEST_LINES = 31_160  # of all kinds, in tests/
+TEST_LINES = 31_000  # of all kinds, in tests/
 FILE_LINES = 450  # of all kinds, in one file
 FOLDER_FILES = 10  # but in the root, in cli/ and on the shelves
 FOLDED_BELOW = 150  # lines of all kinds: a module with one importer is part of it, unless it is on a shelf

@@ -13,6 +13,7 @@ import struct
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 from aiohttp import web
@@ -61,6 +62,14 @@ class ChatServer:
             raise
 
 
+def write_pool(folder: Path, url: str, *models: str, more: str = "") -> str:
+    """Write a pool file of workers at this address, each of them named as its model is; returns its path."""
+    path = folder / "pool.toml"
+    tables = (f'[[worker]]\nname = "{it}"\nmodel = "{it}"\nbase_url = "{url}"\n{more}\n' for it in models)
+    path.write_text("".join(tables), "utf-8")
+    return str(path)
+
+
 @asynccontextmanager
 async def chat_server(*answers: Answer, port: int = 0) -> AsyncIterator[ChatServer]:
     """Serve the answers in order on a port of 127.0.0.1, by default a free one."""
@@ -103,19 +112,11 @@ def says(body: object, *, status: int = 200, headers: dict[str, str] | None = No
     return answer
 
 
-def raw(
-    body: bytes,
-    *,
-    content_type: str = "application/json",
-    status: int = 200,
-    reason: str | None = None,
-    headers: dict[str, str] | None = None,
-) -> Answer:
+def raw(body: bytes, *, content_type: str = "application/json") -> Answer:
     """Answer with these bytes."""
 
     async def answer(request: web.Request) -> web.Response:
-        given = {"Content-Type": content_type, **(headers or {})}
-        return web.Response(body=body, status=status, reason=reason, headers=given)
+        return web.Response(body=body, headers={"Content-Type": content_type})
 
     return answer
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from openconductor.errors import SandboxError
-from openconductor.sandboxes import Sandbox, open_sandbox
+from openconductor.sandboxes import Limits, Run, Sandbox, open_sandbox
+from openconductor.sandboxes.bubblewrap import BubblewrapSandbox
 
 
 @pytest.fixture(scope="session")
@@ -15,3 +16,14 @@ def sandbox() -> Sandbox:
         return open_sandbox()
     except SandboxError as error:
         pytest.skip(f"needs a sandbox: {error}")
+
+
+@pytest.fixture(scope="session")
+def bubblewrap() -> BubblewrapSandbox:
+    """bubblewrap; skips where it does not work."""
+    try:
+        made = BubblewrapSandbox()
+        made.run_now("print(1)", [Run()], limits=Limits())
+    except SandboxError as error:
+        pytest.skip(f"needs bubblewrap: {error}")
+    return made

@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-import sys
-from pathlib import Path
 
 import pytest
 
-sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 from faults.script import Played
 from faults.server import FaultServer, fault_server
 from openconductor import Conductor, Worker, WorkerPool

@@ -26,9 +26,7 @@ from typing import Any
 
 import pytest
 import typer
-
-sys.path.insert(0, str(Path(__file__).parent))
-from chat_server import Answer, ChatServer, chat_server, completion, hangs, says
+from chat_server import Answer, ChatServer, chat_server, completion, hangs, says, write_pool
 
 from openconductor import cli
 from openconductor.errors import ConfigError
@@ -184,27 +182,21 @@ def test_ask_prints_the_answer_alone_on_stdout_and_takes_the_question_from_stdin
 
 
 def test_ask_goes_through_a_pool_file_and_a_worker_of_it_as_the_conductor(run, tmp_path) -> None:
-    pool = tmp_path / "pool.toml"
     with serving(plans(Workflow((Step(1, "Say it."),))), says(completion("forty-two"))) as server:
-        workers = (f'[[worker]]\nname = "{it}"\nmodel = "{it}"\nbase_url = "{server.url}"\n' for it in ("boss", "hand"))
-        pool.write_text("\n".join(workers))
-        ran = run("ask", "What is 6 * 7?", "--pool", str(pool), "--conductor", "worker:boss")
+        pool = write_pool(tmp_path, server.url, "boss", "hand")
+        ran = run("ask", "What is 6 * 7?", "--pool", pool, "--conductor", "worker:boss")
     assert (ran.code, ran.out) == (0, "forty-two\n")
     assert [body["model"] for body in server.bodies] == ["boss", "hand"]
-    ran = run("ask", "What is 6 * 7?", "--pool", str(pool))
+    ran = run("ask", "What is 6 * 7?", "--pool", pool)
     assert ran.code == 2
     assert "--conductor provider:model" in ran.err
 
 
 def test_without_a_terminal_each_fallback_is_one_line_with_who_failed_why_and_who_took_over(run, tmp_path) -> None:
-    pool = tmp_path / "pool.toml"
     refused = says({"error": {"message": "no such model"}}, status=400)
     with serving(plans(Workflow((Step(1, "Say it."),))), refused, says(completion("forty-two"))) as server:
-        workers = [(it, server.url) for it in ("boss", "hand", "other")]
-        pool.write_text(
-            "\n".join(f'[[worker]]\nname = "{it}"\nmodel = "{it}"\nbase_url = "{url}"\n' for it, url in workers)
-        )
-        ran = run("ask", "What is 6 * 7?", "--pool", str(pool), "--conductor", "worker:boss")
+        pool = write_pool(tmp_path, server.url, "boss", "hand", "other")
+        ran = run("ask", "What is 6 * 7?", "--pool", pool, "--conductor", "worker:boss")
     assert (ran.code, ran.out) == (0, "forty-two\n")
     why = f"rejected: hand at {server.url}: status 400: no such model"
     assert ran.err == f"step 0: hand failed ({why}); other takes over\n"

@@ -6,14 +6,11 @@ import json
 import re
 import shutil
 import sqlite3
-import sys
 from contextlib import closing
 from pathlib import Path
 
 import pytest
-
-sys.path.insert(0, str(Path(__file__).parent))
-from chat_server import completion, says
+from chat_server import completion, says, write_pool
 from test_cli import in_a_terminal, serving
 
 from openconductor.graders.exact import ExactGrader
@@ -28,11 +25,7 @@ ROW = {
 
 def nobody(tmp_path: Path) -> str:
     """A pool of one worker behind a port where nobody listens."""
-    path = tmp_path / "pool.toml"
-    path.write_text(
-        '[[worker]]\nname = "local"\nmodel = "m"\nbase_url = "http://127.0.0.1:9/v1"\nretries = 0\n', "utf-8"
-    )
-    return str(path)
+    return write_pool(tmp_path, "http://127.0.0.1:9/v1", "local", more="retries = 0")
 
 
 def calls(folder: Path) -> int:
@@ -53,9 +46,8 @@ def test_the_table_goes_to_stdout_and_all_else_to_stderr(run, tmp_path: Path) ->
 
 def test_answers_that_were_cut_at_a_token_limit_are_counted_and_warned_of(run, tmp_path: Path) -> None:
     with serving(*[says(completion("forty", finish="length"))]) as server:
-        pool = tmp_path / "pool.toml"
-        pool.write_text(f'[[worker]]\nname = "local"\nmodel = "m"\nbase_url = "{server.url}"\n', "utf-8")
-        told = ("eval", "worker:local", "--pool", str(pool), "--limit", "1", "--out", str(tmp_path / "run"))
+        pool = write_pool(tmp_path, server.url, "local")
+        told = ("eval", "worker:local", "--pool", pool, "--limit", "1", "--out", str(tmp_path / "run"))
         ran = run(*told)
         rows = run(*told, "--json").json()["rows"]
     assert ran.code == 0

@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import sys
 from decimal import Decimal
 from pathlib import Path
 
 import pytest
-
-sys.path.insert(0, str(Path(__file__).parent))
-from chat_server import Answer, ChatServer, completion, says
+from chat_server import Answer, ChatServer, completion, says, write_pool
 from test_cli import QUESTION, in_a_terminal, plans, scripted, serving
 
 from openconductor.types import Step, Workflow
@@ -28,12 +25,9 @@ def _retries_do_not_wait(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def asking(folder: Path, server: ChatServer) -> tuple[str, ...]:
     """Three workers of the server, the first of which plans, and a journal; $1 in, $2 out: 22 millionths a call."""
-    path = folder / "pool.toml"
-    more = f'base_url = "{server.url}"\nprice = {{ input = 1, output = 2 }}\n'
-    tables = (f'[[worker]]\nname = "{name}"\nmodel = "{name}"\n{more}' for name in ("boss", "ada", "bob"))
-    path.write_text("".join(tables), "utf-8")
+    pool = write_pool(folder, server.url, "boss", "ada", "bob", more="price = { input = 1, output = 2 }")
     journal = str(folder / "journal.sqlite")
-    return ("ask", "What is 6 * 7?", "--pool", str(path), "--conductor", "worker:boss", "--journal", journal)
+    return ("ask", "What is 6 * 7?", "--pool", pool, "--conductor", "worker:boss", "--journal", journal)
 
 
 def answers(text: str) -> Answer:

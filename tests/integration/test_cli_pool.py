@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 import asyncio
-import sys
 from collections.abc import Callable
 from decimal import Decimal
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 from aiohttp import web
-
-sys.path.insert(0, str(Path(__file__).parent))
-from chat_server import DONE, Answer, chunk, completion, event, hangs, raw, says, streams
+from chat_server import DONE, Answer, chunk, completion, event, hangs, raw, says, streams, write_pool
 from test_cli import in_a_thread, serving
 
 from openconductor.cli import pool_init
@@ -72,14 +70,7 @@ async def houses(request: web.Request) -> web.StreamResponse:
 @pytest.fixture
 def pool_file(tmp_path: Path) -> Callable[..., str]:
     """Writes a pool file of these models at this address."""
-
-    def write(url: str, *models: str, more: str = PRICE) -> str:
-        path = tmp_path / "pool.toml"
-        tables = (f'[[worker]]\nname = "{it}"\nmodel = "{it}"\nbase_url = "{url}"\n{more}\n' for it in models)
-        path.write_text("".join(tables), "utf-8")
-        return str(path)
-
-    return write
+    return partial(write_pool, tmp_path, more=PRICE)
 
 
 def test_a_worker_without_fault_is_told_of_with_what_its_check_cost(run, pool_file, monkeypatch) -> None:

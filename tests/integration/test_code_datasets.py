@@ -14,8 +14,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-
-sys.path.insert(0, str(Path(__file__).parent))
 from code_mutants import mutants
 
 from openconductor.graders.code import CodeGrader

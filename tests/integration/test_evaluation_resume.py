@@ -9,7 +9,6 @@ life at most as many of a kind as a whole run makes, less those that the journal
 from __future__ import annotations
 
 import json
-import os
 import random
 import re
 import signal
@@ -19,16 +18,15 @@ import sys
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
-from contextlib import closing, suppress
+from contextlib import closing
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import Literal
 
 import pytest
-
-sys.path.insert(0, str(Path(__file__).parent))
+from chat_server import write_pool
 from counting_server import CountingServer, Turns, request_id
+from nursery import Nursery, nursery
 
 from openconductor import cli
 from openconductor.errors import JournalError
@@ -92,15 +90,13 @@ def peaces(server: Server, tmp_path_factory: pytest.TempPathFactory) -> Callable
 
 
 def in_peace(server: Server, folder: Path, *, shared: bool) -> Peace:
-    more = f'base_url = "{server.url}"\nprice = {{ input = 1, output = 2 }}\n'
-    workers = (f'[[worker]]\nname = "{name}"\nmodel = "{name}"\n{more}' for name in ("boss", "ada", "bob"))
-    (folder / "pool.toml").write_text("".join(workers), "utf-8")
+    pool = write_pool(folder, server.url, "boss", "ada", "bob", more="price = { input = 1, output = 2 }")
     for split, numbers in (("test", range(QUESTIONS)), ("train", range(QUESTIONS, QUESTIONS + LEARNT))):
         rows = [{"question": f"What is {n} plus {n * n}?", "answer": f"#### {n + n * n}"} for n in numbers]
         (folder / f"{split}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows), "utf-8")
     recipe = folder / "recipe.toml"
     recipe.write_text(
-        f'name = "resumed"\nsystems = {json.dumps(SYSTEMS)}\npool = "{folder / "pool.toml"}"\n'
+        f'name = "resumed"\nsystems = {json.dumps(SYSTEMS)}\npool = "{pool}"\n'
         f"concurrency = {AT_ONCE}\nseed = 3\nshare_calls = {json.dumps(shared)}\n"
         f'[[task]]\nname = "gsm8k"\npath = "{folder}"\n[conductor]\nplanner = "worker:boss"\n'
         f"[learn]\nlimit = {LEARNT}\n",
@@ -115,9 +111,8 @@ def in_peace(server: Server, folder: Path, *, shared: bool) -> Peace:
     return Peace(recipe, tables, Counter(server.asked[before:]))
 
 
-# ── the child and its nursery: this file as a program ────────────────────────────────────────────────────────────────
-def nursery() -> None:
-    """Fork a child for each line of standard input; at the next line kill it or wait for it, and say how it ended."""
+# ── the child: this file as a program ────────────────────────────────────────────────────────────────────────────────
+def raise_children() -> None:
     import sklearn.feature_extraction.text  # noqa: F401 - so that a child's life is not spent on it
 
     import openconductor.baselines.routers
@@ -126,42 +121,7 @@ def nursery() -> None:
     import openconductor.evaluation.grid
     import openconductor.tasks.math  # noqa: F401
 
-    print("ready", flush=True)
-    while line := sys.stdin.readline():
-        child = os.fork()
-        if child == 0:
-            code = 1
-            with suppress(BaseException), Path(os.devnull).open("w", encoding="utf-8") as nothing:
-                sys.stdout = sys.stderr = nothing
-                code = cli.main(json.loads(line))
-            os._exit(code)
-        if sys.stdin.readline() == "kill\n":
-            os.kill(child, signal.SIGKILL)  # nobody has waited for it: where it has ended already, this does nothing
-        print(os.waitpid(child, 0)[1], flush=True)
-
-
-class Nursery:
-    """The program above, from outside."""
-
-    def __init__(self) -> None:
-        command = [sys.executable, __file__]
-        self._process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
-        assert self._process.stdin is not None
-        assert self._process.stdout is not None
-        self._orders, self._answers = self._process.stdin, self._process.stdout
-        assert self._answers.readline() == "ready\n"
-
-    def begin(self, command: list[str]) -> None:
-        """A child's life begins."""
-        print(json.dumps(command), file=self._orders, flush=True)
-
-    def end(self, order: Literal["kill", "wait"]) -> int:
-        """How it ended, as ``os.waitpid`` says it."""
-        print(order, file=self._orders, flush=True)
-        return int(self._answers.readline())
-
-    def close(self) -> None:
-        self._process.communicate(timeout=30)
+    nursery(cli.main)
 
 
 # ── what is checked after every life ─────────────────────────────────────────────────────────────────────────────────
@@ -220,26 +180,26 @@ def test_a_kill_at_any_moment_repeats_no_acknowledged_call_and_changes_no_byte_o
 ) -> None:
     peace = peaces(shared)
     draws = random.Random(SEED)
-    nursery = Nursery()
+    children = Nursery(__file__)
     watch, in_the_middle = Watch(peace, server, tmp_path / "run"), 0
     try:
         for kill in range(KILLS):
             before = watch.held.total()
-            nursery.begin(peace.command(watch.folder))
+            children.begin(peace.command(watch.folder))
             left = (peace.requests - watch.held).total()
             if kill % 3 == 0 or not left:  # at any time, before the first call and after the last among it
                 time.sleep(draws.uniform(0.0, 2 * TO_BEGIN))
             else:  # between calls
                 server.wait_for(draws.randint(1, 1 + left // 4))
                 time.sleep(draws.uniform(0.0, 0.03))
-            assert nursery.end("kill") in (0, signal.SIGKILL)
+            assert children.end("kill") in (0, signal.SIGKILL)
             watch.check()
             in_the_middle += watch.held.total() > before
-        nursery.begin(peace.command(watch.folder))
-        assert nursery.end("wait") == 0
+        children.begin(peace.command(watch.folder))
+        assert children.end("wait") == 0
         watch.check()
     finally:
-        nursery.close()
+        children.close()
     wasted = watch.wasted()
     print(f"{KILLS} kills, {in_the_middle} while calls were made; {wasted} calls in flight were repeated")
     assert wasted <= KILLS * AT_ONCE * SIDE_BY_SIDE
@@ -305,4 +265,4 @@ def test_a_budget_that_is_spent_leaves_a_table_and_a_larger_one_goes_on(
 
 
 if __name__ == "__main__":
-    nursery()
+    raise_children()

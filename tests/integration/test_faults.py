@@ -6,14 +6,12 @@ And a storm of them: 300 five-step episodes while a fifth of all calls fails (``
 from __future__ import annotations
 
 import asyncio
-import sys
 from collections import Counter
 from contextvars import ContextVar
 from pathlib import Path
 
 import pytest
 
-sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 from faults.plays import FAULTS, HUGE, text_of
 from faults.script import Played
 from faults.server import FaultServer, dead_url, fault_server

@@ -8,7 +8,6 @@ killed at a random moment; the next child takes up the same questions with the s
 from __future__ import annotations
 
 import asyncio
-import json
 import os
 import random
 import signal
@@ -17,14 +16,13 @@ import subprocess
 import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import closing, suppress
+from contextlib import closing
 from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
-
-sys.path.insert(0, str(Path(__file__).parent))
 from counting_server import CountingServer, Turns, request_id
+from nursery import Nursery, nursery
 
 from openconductor import Conductor, Worker, WorkerPool
 from openconductor.errors import JournalError
@@ -51,12 +49,14 @@ class Server(CountingServer):
         return TREE if model == "conductor" else f"Answer {len(self.asked)} to {turns[-1][1][:60]}"
 
 
-# ── the child and its nursery: this file as a program ────────────────────────────────────────────────────────────────
-def live(journal_path: str, acknowledged: str, url: str) -> None:
+# ── the child: this file as a program ────────────────────────────────────────────────────────────────────────────────
+def live(order: list[str]) -> int:
     """Answer every question that has no acknowledged answer yet."""
+    journal_path, acknowledged, url = order
     done = {int(line.split()[0]) for line in Path(acknowledged).read_text("ascii").splitlines()}
     out = os.open(acknowledged, os.O_WRONLY | os.O_APPEND)
     asyncio.run(answer_all([number for number in range(QUESTIONS) if number not in done], journal_path, out, url))
+    return 0
 
 
 async def answer_all(numbers: list[int], journal_path: str, out: int, url: str) -> None:
@@ -76,41 +76,6 @@ async def answer_all(numbers: list[int], journal_path: str, out: int, url: str) 
                 os.write(out, f"{number} {episode.id}\n".encode())
 
         await asyncio.gather(*(answer() for _ in range(AT_ONCE)))
-
-
-def nursery() -> None:
-    """Fork a child for each line of standard input, kill it at the next line, and say how it ended."""
-    while line := sys.stdin.readline():
-        child = os.fork()
-        if child == 0:
-            with suppress(BaseException):
-                live(*json.loads(line))
-                os._exit(0)
-            os._exit(1)
-        sys.stdin.readline()
-        os.kill(child, signal.SIGKILL)  # nobody has waited for it: where it has ended already, this does nothing
-        print(os.waitpid(child, 0)[1], flush=True)
-
-
-class Nursery:
-    """The program above, from outside."""
-
-    def __init__(self) -> None:
-        command = [sys.executable, __file__]
-        self._process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
-
-    def life(self, journal: Path, acknowledged: Path, url: str, seconds: float) -> int:
-        """One child's life, ended after so many seconds; returns how it ended, as ``os.waitpid`` says it."""
-        orders, answers = self._process.stdin, self._process.stdout
-        assert orders is not None
-        assert answers is not None
-        print(json.dumps([str(journal), str(acknowledged), url]), file=orders, flush=True)
-        time.sleep(seconds)
-        print("kill", file=orders, flush=True)
-        return int(answers.readline())
-
-    def close(self) -> None:
-        self._process.communicate(timeout=30)
 
 
 # ── the tests ────────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -172,7 +137,7 @@ class Tally:
 def lives(folder: Path, kills: int, seed: int) -> Tally:
     """Journals, one after another, each with a child killed at random moments until all its questions are answered."""
     draws, tally = random.Random(seed), Tally()
-    nursery, server = Nursery(), Server(seed)
+    children, server = Nursery(__file__), Server(seed)
     try:
         while tally.kills < kills:
             tally.journals += 1
@@ -182,7 +147,9 @@ def lives(folder: Path, kills: int, seed: int) -> Tally:
             while status == signal.SIGKILL:
                 before, tried = len(server.asked), tried + 1
                 longest = LONGEST_LIFE * 2 ** (tried // 10)  # on a slow machine lives get longer, so that one ends
-                status = nursery.life(journal, acknowledged, server.url, draws.uniform(0.0, longest))
+                children.begin([str(journal), str(acknowledged), server.url])
+                time.sleep(draws.uniform(0.0, longest))
+                status = children.end("kill")
                 assert status in (0, signal.SIGKILL)
                 repeated = found.requests.intersection(server.asked[before:])
                 assert not repeated, f"{len(repeated)} calls that stood in the journal were made again"
@@ -192,7 +159,7 @@ def lives(folder: Path, kills: int, seed: int) -> Tally:
             assert len(acknowledged.read_text("ascii").splitlines()) == QUESTIONS
             tally.replayed += found.replayed
     finally:
-        nursery.close()
+        children.close()
         server.close()
     return tally
 
@@ -269,4 +236,4 @@ def test_a_forked_copy_of_the_process_is_told_that_the_journal_is_not_its_own(tm
 
 
 if __name__ == "__main__":
-    nursery()
+    nursery(live)

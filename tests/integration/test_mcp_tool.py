@@ -13,7 +13,6 @@ import pytest
 
 pytest.importorskip("mcp", reason="needs the extra 'mcp': pip install 'openconductor[mcp]'")
 
-sys.path.insert(0, str(Path(__file__).parent))
 from aiohttp import web
 from mcp_tools import serving
 
@@ -111,12 +110,9 @@ async def test_a_tool_may_be_sent_the_subtask_alone(tmp_path: Path) -> None:
     await pool.aclose()
 
 
-async def test_further_arguments_come_from_the_body() -> None:
+async def test_further_arguments_come_from_the_body_and_the_argument_may_be_named() -> None:
     assert (await once("shout", body={"marks": 3})).text == "HI!!!"
     assert (await once("join", "hi", body={"left": "oh "})).text == "oh hi"
-
-
-async def test_the_argument_may_be_named() -> None:
     assert (await once("join", "hi", argument="left", body={"right": " there"})).text == "hi there"
 
 

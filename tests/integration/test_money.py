@@ -9,7 +9,6 @@ that reached nobody costs nothing. Dollars are worked out here from the server's
 from __future__ import annotations
 
 import asyncio
-import sys
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from decimal import Decimal
@@ -18,7 +17,6 @@ from pathlib import Path
 
 import pytest
 
-sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 from faults.plays import FAULTS
 from faults.script import Played, Seeded
 from faults.server import FaultServer, Tokens, dead_url, fault_server

@@ -5,8 +5,6 @@ from __future__ import annotations
 import asyncio
 import gc
 import json
-import logging
-import sys
 import traceback
 from base64 import b64encode
 from collections.abc import Awaitable, Callable
@@ -14,8 +12,6 @@ from pathlib import Path
 from urllib.parse import quote
 
 import pytest
-
-sys.path.insert(0, str(Path(__file__).parent))
 from chat_server import (
     DONE,
     Answer,
@@ -29,6 +25,7 @@ from chat_server import (
     raw,
     says,
     streams,
+    write_pool,
 )
 
 from openconductor.errors import (
@@ -121,12 +118,6 @@ async def test_the_body_of_a_sampling_is_laid_over_everything_as_it_is() -> None
     assert said.body_sent == server.bodies[0]
 
 
-async def test_the_key_is_sent_in_the_header_and_is_not_on_record() -> None:
-    said, server, _ = await ask(says(completion()))
-    assert server.headers[0]["authorization"] == f"Bearer {KEY}"
-    assert KEY not in repr(said)
-
-
 async def test_without_a_named_variable_no_key_leaves_for_another_host(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("OPENAI_API_KEY", KEY)
     _, server, _ = await ask(says(completion()), api_key_env=None)
@@ -171,8 +162,6 @@ async def test_a_stream_is_asked_for_only_where_someone_listens() -> None:
     assert said.body_sent == server.bodies[0]
     assert server.bodies[0]["stream"] is True
     assert server.bodies[0]["stream_options"] == {"include_usage": True}
-    _, server, _ = await ask(says(completion()))
-    assert "stream" not in server.bodies[0]
 
 
 # ── what comes back ──────────────────────────────────────────────────────────────────────────────────────────────────
@@ -226,7 +215,6 @@ async def test_a_server_that_cannot_stream_is_read_in_one_piece() -> None:
 
 # ── what is cut, empty or garbage ────────────────────────────────────────────────────────────────────────────────────
 HEAD = b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\n"
-STREAM_HEAD = b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nTransfer-Encoding: chunked\r\n\r\n"
 
 
 @pytest.mark.parametrize("kind", ["application/json; charset=utf-8", "APPLICATION/JSON", "text/plain", "x/y+json"])
@@ -286,11 +274,6 @@ async def test_a_timeout_carries_the_usage_that_was_reported_before_it() -> None
     assert error.usage is None
 
 
-@pytest.mark.parametrize("status", [400, 429, 500])
-async def test_a_refused_call_that_reports_nothing_has_no_usage(status: int) -> None:
-    assert (await failure(says({}, status=status))).usage is None
-
-
 # ── refusals of the server ───────────────────────────────────────────────────────────────────────────────────────────
 @pytest.mark.parametrize(
     ("status", "body", "kind", "retryable"),
@@ -307,21 +290,24 @@ async def test_a_refused_call_that_reports_nothing_has_no_usage(status: int) -> 
         (404, {"error": {"message": "no such model"}}, Rejected, False),
         (422, {"detail": [{"msg": "no such field"}]}, Rejected, False),
         (302, {}, Rejected, False),
+        (400, {}, Rejected, False),
         (408, {}, ServerFailed, True),
         (402, {"error": {"message": "no credit"}}, RateLimited, False),
         (429, {"error": {"message": "slow down"}}, RateLimited, True),
+        (429, {}, RateLimited, True),
         (429, {"error": {"code": "insufficient_quota", "message": "spent"}}, RateLimited, False),
         (500, {"error": "oops"}, ServerFailed, True),
+        (500, {}, ServerFailed, True),
         (503, {}, ServerFailed, True),
         (529, {}, ServerFailed, True),
     ],
 )
-async def test_a_status_becomes_the_error_that_it_means(
+async def test_a_status_becomes_the_error_that_it_means_and_without_a_report_has_no_usage(
     status: int, body: object, kind: type[WorkerError], retryable: bool
 ) -> None:
     error = await failure(says(body, status=status))
     assert type(error) is kind
-    assert (error.status, error.retryable) == (status, retryable)
+    assert (error.status, error.retryable, error.usage) == (status, retryable, None)
 
 
 async def test_a_refusal_is_told_from_an_answer() -> None:
@@ -336,44 +322,6 @@ async def test_a_filtered_answer_with_text_is_a_completion_that_says_so() -> Non
 
 
 # ── the key ──────────────────────────────────────────────────────────────────────────────────────────────────────────
-ECHOES = [
-    KEY,
-    f"Authorization: Bearer {KEY}",
-    KEY.upper(),
-    quote(KEY, safe=""),
-    b64encode(f"Bearer {KEY}".encode()).decode(),
-    b64encode(KEY.encode()).decode(),
-    f"{'x' * 290}{KEY}",
-    f"{'x' * 280}{KEY}",
-    f"{KEY[:20]}…",
-]
-
-
-@pytest.mark.parametrize("echo", ECHOES)
-async def test_a_server_that_echoes_the_key_does_not_get_it_into_an_error(
-    echo: str, caplog: pytest.LogCaptureFixture
-) -> None:
-    caplog.set_level(logging.DEBUG)
-    said, quoted = echo.encode(), quote(echo, safe="/+=:% ").encode()
-    await failure(says({"error": {"message": f"wrong key {echo}", "code": echo}}, status=401))
-    await failure(says({"error": echo, "type": echo}))
-    await failure(raw(b"<p>" + said + b"</p>", content_type="text/html"))
-    await failure(raw(said, content_type=f"text/{echo.replace(' ', '')}".replace("…", ".")))
-    await failure(raw(said, status=500, reason=quoted.decode(), headers={"Retry-After": quoted.decode()}))
-    await failure(raw(said, status=302, headers={"Location": f"http://127.0.0.1:9/{quoted.decode()}"}))
-    await failure(raw(said))
-    await failure(says([echo]))
-    await failure(says(completion(None, refusal=f"not with {echo}")))
-    await failure(says(completion(finish=echo)))
-    await failure(says(completion("", finish=f"content_filter: {echo}")))
-    await failure(streams([event({"error": {"message": echo}})]), stream=True)
-    await failure(streams([chunk("x"), b"data: " + said + b"\n\n"]), stream=True)
-    await failure(bytes_on_the_wire(b"HTTP/9 " + said + b"\r\n\r\n"))
-    await failure(bytes_on_the_wire(b"HTTP/1.1 200 OK\r\n" + said + b"\r\n\r\n"))
-    await failure(bytes_on_the_wire(STREAM_HEAD + said + b"\r\n"), stream=True)
-    assert KEY.lower() not in caplog.text.lower()
-
-
 async def test_the_key_is_not_among_what_the_frames_of_a_failure_hold() -> None:
     for answer in (says({}, status=500), bytes_on_the_wire(b""), bytes_on_the_wire(b"no"), hangs(), says({})):
         error = await failure(answer, timeout_s=0.5)
@@ -383,9 +331,10 @@ async def test_the_key_is_not_among_what_the_frames_of_a_failure_hold() -> None:
         assert KEY not in str([frame.locals for frame in frames])
 
 
-async def test_the_key_is_in_nothing_that_a_provider_shows() -> None:
+async def test_the_key_is_sent_in_the_header_and_is_in_nothing_that_a_provider_shows() -> None:
     async with chat_server(says(completion())) as server, provider(server) as client:
         said = await client.complete(HELLO, Sampling(), call=CallContext())
+        assert server.headers[0]["authorization"] == f"Bearer {KEY}"
         assert KEY not in repr(client) + repr(vars(client)) + client.identity + repr(said)
 
 
@@ -507,22 +456,11 @@ def test_a_wrong_option_is_a_config_error(options: dict[str, object]) -> None:
 
 async def test_a_pool_file_reaches_its_server_with_its_body_and_bills_its_tokens(tmp_path: Path) -> None:
     async with chat_server(says(completion())) as server:
-        file = tmp_path / "pool.toml"
-        file.write_text(
-            f"""
-            [[worker]]
-            name = "solver"
-            model = "m"
-            base_url = "{server.url}"
-            api_key_env = "{VARIABLE}"
-            price = {{ input = 1.25, output = 10 }}
-            sampling = {{ temperature = 0.2, max_tokens = 4096 }}
-            body = {{ reasoning_effort = "minimal" }}
-            timeout_s = 5
-            read_timeout_s = 2
-            """
+        more = (
+            f'api_key_env = "{VARIABLE}"\nprice = {{ input = 1.25, output = 10 }}\ntimeout_s = 5\nread_timeout_s = 2\n'
         )
-        pool = WorkerPool.from_toml(file)
+        more += 'sampling = { temperature = 0.2, max_tokens = 4096 }\nbody = { reasoning_effort = "minimal" }'
+        pool = WorkerPool.from_toml(write_pool(tmp_path, server.url, "m", more=more))
         said = await pool[0].complete(HELLO, call=CallContext())
         await pool.aclose()
     assert server.bodies[0]["reasoning_effort"] == "minimal"

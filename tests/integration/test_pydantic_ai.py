@@ -5,17 +5,14 @@ from __future__ import annotations
 import asyncio
 import gc
 import json
-import sys
 import traceback
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
 import pytest
 
 pytest.importorskip("pydantic_ai", reason="needs the extra 'providers': pip install 'openconductor[providers]'")
 
-sys.path.insert(0, str(Path(__file__).parent))
 from chat_server import Answer, ChatServer, hangs, raw, says, streams
 from native_server import block, data, end, event, message, native_server, response, said, start, text
 

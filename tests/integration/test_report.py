@@ -38,7 +38,7 @@ def recipe(folder: Path, *, limit: int = 48, repeats: int = 1, seed: int = 3) ->
 
 
 @pytest.fixture(scope="module")
-def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A run of the gym, evaluated and reported on by one command."""
     place = tmp_path_factory.mktemp("report")
     assert cli.main(["report", str(recipe(place)), "--out", str(place / "run")]) == 0
@@ -51,44 +51,36 @@ def without_figures(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("openconductor.report.page.can_draw", lambda: False)
 
 
-def read(capsys: pytest.CaptureFixture[str], *words: str) -> dict[str, Any]:
-    capsys.readouterr()
-    assert cli.main([*words, "--json"]) == 0
-    return json.loads(capsys.readouterr().out)  # pure: nothing else on stdout
-
-
-def failed(capsys: pytest.CaptureFixture[str], *words: str) -> tuple[int, str]:
-    capsys.readouterr()
-    code = cli.main(list(words))
-    out, err = capsys.readouterr()
-    assert not out
-    return code, err
+def read(run: Any, *words: object) -> dict[str, Any]:
+    ran = run(*words, "--json")
+    assert ran.code == 0
+    return ran.json()  # pure: nothing else on stdout
 
 
 # ── report ───────────────────────────────────────────────────────────────────────────────────────────────────────────
-def test_one_command_evaluates_a_recipe_and_writes_the_report_the_page_and_the_figures(run: Path) -> None:
-    values = json.loads((run / "report" / "report.json").read_text())
+def test_one_command_evaluates_a_recipe_and_writes_the_report_the_page_and_the_figures(made: Path) -> None:
+    values = json.loads((made / "report" / "report.json").read_text())
     assert values["verdict"] == "orchestration gain"
-    page = (run / "report" / "report.html").read_text()
+    page = (made / "report" / "report.html").read_text()
     assert values["line"].split(":")[0] in page
     assert not re.search(r"""(?:src|href)\s*=\s*["']?https?:""", page), "the page needs nothing from elsewhere"
     pytest.importorskip("matplotlib")
-    figures = {path.name for path in (run / "report" / "figures").iterdir()}
+    figures = {path.name for path in (made / "report" / "figures").iterdir()}
     assert {"accuracy_cost.svg", "accuracy_cost.png", "worker_kind.svg", "workflow_length.svg"} <= figures
-    assert (run / "table.json").is_file()
+    assert (made / "table.json").is_file()
 
 
-def test_the_verdict_is_the_first_line(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert cli.main(["report", str(run), "--counterfactual", "0"]) == 0
-    out, err = capsys.readouterr()
-    assert out.startswith(LABELS)
-    assert "Where it stands" in out
-    assert "report.json" in err
-    assert "\x1b[" not in out, "no colour where no terminal is"
+def test_the_verdict_is_the_first_line(made: Path, run: Any) -> None:
+    ran = run("report", made, "--counterfactual", "0")
+    assert ran.code == 0
+    assert ran.out.startswith(LABELS)
+    assert "Where it stands" in ran.out
+    assert "report.json" in ran.err
+    assert "\x1b[" not in ran.out, "no colour where no terminal is"
 
 
-def test_json_is_the_report_file_and_says_where_the_files_are(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    values = read(capsys, "report", str(run))
+def test_json_is_the_report_file_and_says_where_the_files_are(made: Path, run: Any) -> None:
+    values = read(run, "report", str(made))
     files = values.pop("files")
     assert values == json.loads(Path(files["report"]).read_text())
     assert files["page"] is None, "without the extra there is neither a page nor a figure"
@@ -98,59 +90,59 @@ def test_json_is_the_report_file_and_says_where_the_files_are(run: Path, capsys:
 
 
 def test_a_second_report_resumes_and_any_system_can_be_reported_on_anywhere(
-    run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    made: Path, tmp_path: Path, run: Any
 ) -> None:
-    before = (run / "journal.sqlite").stat().st_size
-    assert read(capsys, "report", str(recipe(run.parent)), "--out", str(run))["missing"] == 0
-    assert (run / "journal.sqlite").stat().st_size == before, "nothing was asked again"
-    values = read(capsys, "report", str(run), "--system", "best_fixed", "--out", str(tmp_path / "there"))
+    before = (made / "journal.sqlite").stat().st_size
+    assert read(run, "report", str(recipe(made.parent)), "--out", str(made))["missing"] == 0
+    assert (made / "journal.sqlite").stat().st_size == before, "nothing was asked again"
+    values = read(run, "report", str(made), "--system", "best_fixed", "--out", str(tmp_path / "there"))
     assert values["system"] == "best_fixed"
     assert values["verdict"] != "orchestration gain", "a constant plan orchestrates nothing"
     assert (tmp_path / "there" / "report.json").is_file()
 
 
-def test_the_same_evaluation_before_is_compared_with(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    values = read(capsys, "report", str(run), "--before", str(run), "--counterfactual", "0")
+def test_the_same_evaluation_before_is_compared_with(made: Path, run: Any) -> None:
+    values = read(run, "report", str(made), "--before", str(made), "--counterfactual", "0")
     assert values["change"]["questions"] == 48
     assert values["change"]["accuracy"]["value"] == 0
     assert values["answers"]["format only"] == "no"
 
 
 def test_an_evaluation_of_other_questions_or_workers_is_refused_though_the_ids_are_the_same(
-    run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    made: Path, tmp_path: Path, run: Any
 ) -> None:
     other = tmp_path / "other"
     assert cli.main(["report", str(recipe(tmp_path, seed=4)), "--out", str(other), "--counterfactual", "0"]) == 0
-    workers = Path(shutil.copytree(run, tmp_path / "workers"))
+    workers = Path(shutil.copytree(made, tmp_path / "workers"))
     environment = json.loads((workers / "environment.json").read_text())
     environment["inputs"]["workers"][0]["identity"] = "somebody else"
     (workers / "environment.json").write_text(json.dumps(environment))
     for before, why in ((other, "other questions"), (workers, "other workers")):
-        code, err = failed(capsys, "report", str(run), "--before", str(before))
-        assert (code, why in err) == (2, True)
+        ran = run("report", made, "--before", before)
+        assert (ran.code, ran.out, why in ran.err) == (2, "", True)
 
 
-def test_what_is_not_there_is_said(run: Path, tmp_path: Path, root: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_what_is_not_there_is_said(made: Path, tmp_path: Path, root: Path, run: Any) -> None:
     for words, why in (
         (("report", str(tmp_path)), "expected the folder of an evaluation"),
         (("report", str(tmp_path / "nothing")), "is not there"),
-        (("report", str(run), "--system", "condutor"), "expected one of conductor"),
-        (("report", str(run), "--budget-dollars", "much"), "expected an amount"),
-        (("report", str(run), "--counterfactual", "0", "--training", str(tmp_path)), "curve"),
-        (("report", str(run), "--nonsense"), "--nonsense"),
+        (("report", str(made), "--system", "condutor"), "expected one of conductor"),
+        (("report", str(made), "--budget-dollars", "much"), "expected an amount"),
+        (("report", str(made), "--counterfactual", "0", "--training", str(tmp_path)), "curve"),
+        (("report", str(made), "--nonsense"), "--nonsense"),
         (("report", str(root / "recipes" / "gym.toml")), "recipe of `openconductor train`"),
     ):
-        code, err = failed(capsys, *words)
-        assert code == 2, words
-        assert why in err
+        ran = run(*words)
+        assert (ran.code, ran.out) == (2, ""), words
+        assert why in ran.err
 
 
 # ── replays over workers ─────────────────────────────────────────────────────────────────────────────────────────────
 @pytest.fixture
-def paid(run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def paid(made: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A copy of the run whose replays go to the workers, as those of any other pool do, and not to exact chances."""
     monkeypatch.setattr("openconductor.report.report.GYM", "nowhere")
-    return Path(shutil.copytree(run, tmp_path / "paid"))
+    return Path(shutil.copytree(made, tmp_path / "paid"))
 
 
 def replay_calls(folder: Path) -> int:
@@ -178,29 +170,25 @@ async def test_replays_pay_for_new_calls_once_and_for_those_of_the_evaluation_ne
     assert again == some
 
 
-def test_replays_stop_at_their_budget_and_go_on_from_there(paid: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_replays_stop_at_their_budget_and_go_on_from_there(paid: Path, run: Any) -> None:
     words = ("report", str(paid), "--counterfactual", "6")
-    code, err = failed(capsys, *words, "--budget-dollars", "0.0005")
-    assert code == 1
-    assert "budget" in err
+    ran = run(*words, "--budget-dollars", "0.0005")
+    assert (ran.code, ran.out) == (1, "")
+    assert "budget" in ran.err
     begun = replay_calls(paid)
     assert begun > 0
-    values = read(capsys, *words)
+    values = read(run, *words)
     assert values["counterfactuals"]["replays"] > 6
     assert replay_calls(paid) > begun
 
 
 # ── pool headroom ────────────────────────────────────────────────────────────────────────────────────────────────────
-def test_headroom_asks_every_worker_alone_and_goes_on_where_it_was_cut_off(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_headroom_asks_every_worker_alone_and_goes_on_where_it_was_cut_off(tmp_path: Path, run: Any) -> None:
     words = ("pool", "headroom", "--task", "gym", "--limit", "20", "--repeats", "2", "--out", str(tmp_path / "h"))
-    code = cli.main([*words, "--budget-calls", "100", "--json"])
-    out, err = capsys.readouterr()
-    partial = json.loads(out)
-    assert (code, "budget" in err) == (1, True), "the budget was spent first"
-    assert 0 < partial["missing"] < 320
-    values = read(capsys, *words, "--budget-calls", "320")
+    partial = run(*words, "--budget-calls", "100", "--json")
+    assert (partial.code, "budget" in partial.err) == (1, True), "the budget was spent first"
+    assert 0 < partial.json()["missing"] < 320
+    values = read(run, *words, "--budget-calls", "320")
     assert values["missing"] == 0
     assert len(values["matrix"]["workers"]) == 8
     assert len(values["matrix"]["right"]) == 20
@@ -208,30 +196,28 @@ def test_headroom_asks_every_worker_alone_and_goes_on_where_it_was_cut_off(
     assert values["oracle_corrected"]["value"] <= values["oracle_naive"]["value"]
 
 
-def test_headroom_says_how_many_questions_show_a_gain(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_headroom_says_how_many_questions_show_a_gain(tmp_path: Path, run: Any) -> None:
     words = ("pool", "headroom", "--limit", "12", "--repeats", "1", "--out", str(tmp_path / "h"))
-    values = read(capsys, *words, "--gain", "3", "--gain", "10")
+    values = read(run, *words, "--gain", "3", "--gain", "10")
     assert [one["gain"] for one in values["needed"]] == [0.03, 0.1]
     assert values["needed"][0]["questions"] > values["needed"][1]["questions"]
-    assert cli.main(list(words)) == 0
-    out = capsys.readouterr().out
-    assert out.startswith("choosing the right worker for each question could gain")
-    assert "ask each question at least twice" in " ".join(out.split())
-    code, err = failed(capsys, "report", str(tmp_path / "h"))
-    assert (code, "no system here writes plans" in err) == (2, True)
+    ran = run(*words)
+    assert ran.code == 0
+    assert ran.out.startswith("choosing the right worker for each question could gain")
+    assert "ask each question at least twice" in " ".join(ran.out.split())
+    ran = run("report", tmp_path / "h")
+    assert (ran.code, ran.out, "no system here writes plans" in ran.err) == (2, "", True)
 
 
-def test_headroom_without_a_cent_says_that_the_budget_was_the_cause(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_headroom_without_a_cent_says_that_the_budget_was_the_cause(tmp_path: Path, run: Any) -> None:
     words = ("pool", "headroom", "--budget-dollars", "0", "--limit", "3", "--concurrency", "1")
-    code, err = failed(capsys, *words, "--out", str(tmp_path / "h"))
-    assert code == 1
-    assert "the evaluation's budget is spent" in err
-    assert "could be decided" not in err
+    ran = run(*words, "--out", tmp_path / "h")
+    assert (ran.code, ran.out) == (1, "")
+    assert "the evaluation's budget is spent" in ran.err
+    assert "could be decided" not in ran.err
 
 
-def test_headroom_refuses_what_makes_no_sense(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_headroom_refuses_what_makes_no_sense(tmp_path: Path, run: Any) -> None:
     for words, why in (
         (("--gain", "0"), "--gain"),
         (("--task", "gim"), "gym"),
@@ -240,6 +226,6 @@ def test_headroom_refuses_what_makes_no_sense(tmp_path: Path, capsys: pytest.Cap
         (("--seed", "-1"), "--seed"),
         (("--task", "math500"), "expected a pool file"),
     ):
-        code, err = failed(capsys, "pool", "headroom", *words, "--limit", "5", "--out", str(tmp_path / "h"))
-        assert code == 2, words
-        assert why in err
+        ran = run("pool", "headroom", *words, "--limit", "5", "--out", tmp_path / "h")
+        assert (ran.code, ran.out) == (2, ""), words
+        assert why in ran.err

@@ -16,8 +16,6 @@ from pathlib import Path
 
 import lazy_loader
 import pytest
-
-sys.path.insert(0, str(Path(__file__).parent))
 from sandbox_attacks import ATTACKS, World, fault, leftovers, world
 
 from openconductor.errors import SandboxError

@@ -11,7 +11,8 @@ from pathlib import Path
 import pytest
 
 from openconductor.errors import SandboxError
-from openconductor.sandboxes import Limits, Run, Verdict, open_sandbox
+from openconductor.sandboxes import Limits, Run, Verdict
+from openconductor.sandboxes.bubblewrap import BubblewrapSandbox
 from openconductor.sandboxes.docker import DockerSandbox
 from openconductor.sandboxes.encoding import encode
 
@@ -26,11 +27,7 @@ exec {bwrap} --ro-bind / / --dev /dev --proc /proc --tmpfs /tmp --unshare-pid --
 
 
 @pytest.fixture
-def sandbox(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> DockerSandbox:
-    try:
-        open_sandbox("bubblewrap")
-    except SandboxError as error:
-        pytest.skip(f"needs bubblewrap: {error}")
+def sandbox(bubblewrap: BubblewrapSandbox, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> DockerSandbox:
     script = tmp_path / "docker"
     script.write_text(ENGINE.format(bwrap=shutil.which("bwrap"), python=os.path.realpath(sys.executable)))
     script.chmod(0o755)

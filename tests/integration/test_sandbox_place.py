@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-import subprocess
-import tempfile
-from collections.abc import Generator, Iterator, Sequence
+from collections.abc import Generator, Sequence
 from pathlib import Path
 
 import pytest
@@ -14,6 +12,8 @@ from openconductor.errors import SandboxError
 from openconductor.sandboxes import Limits, Run
 from openconductor.sandboxes.bubblewrap import BubblewrapSandbox
 from openconductor.sandboxes.session import Launch
+
+pytestmark = pytest.mark.usefixtures("bubblewrap")
 
 
 class Changed(BubblewrapSandbox):
@@ -34,23 +34,6 @@ class Changed(BubblewrapSandbox):
                 at = command.index(name)
                 command[at : at + 1] = options
             yield Launch((*command, *launch.command[end:]), launch.setup, launch.descriptors, isolated=launch.isolated)
-
-
-@pytest.fixture
-def canary(tmp_path: Path) -> Iterator[Path]:
-    """A file in a folder, a file in the machine's folder of temporary files, and a process; all live on."""
-    try:
-        BubblewrapSandbox().run_now("print(1)", [Run()], limits=Limits())
-    except SandboxError as error:
-        pytest.skip(f"needs bubblewrap: {error}")
-    precious = tmp_path / "precious"
-    precious.write_text("kept")
-    with tempfile.NamedTemporaryFile(dir="/tmp") as temporary, subprocess.Popen(["sleep", "600"]) as process:
-        yield precious
-        assert precious.read_text() == "kept"
-        assert Path(temporary.name).exists()
-        assert process.poll() is None
-        process.kill()
 
 
 def test_unchanged_it_works(canary: Path) -> None:

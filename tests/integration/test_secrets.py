@@ -21,8 +21,9 @@ from pathlib import Path
 from urllib.parse import quote
 
 import pytest
+from chat_server import write_pool
+from journaled import everything_in
 
-sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 from faults import plays
 from faults.plays import END, STREAM, Fault, Play, delta, event, head, piece
 from faults.script import Played
@@ -173,15 +174,19 @@ ECHOES: dict[str, Play] = {
     "error under 200": says('{"error": {"message": "KEYS", "code": "KEYS"}}'),
     "no JSON": says("KEYS"),
     "another shape": says('{"KEYS": "KEYS"}'),
+    "a list": says('["KEYS"]'),
     "choices that are none": says('{"choices": "KEYS"}'),
     "a content that is none": says('{"choices": [{"message": {"content": {"KEYS": 1}}}]}'),
     "a refusal": says('{"choices": [{"message": {"refusal": "KEYS"}, "finish_reason": "stop"}]}'),
+    "a filter": says('{"choices": [{"message": {"content": ""}, "finish_reason": "content_filter: KEYS"}]}'),
     "HTML": says("<html>KEYS</html>", "text/html"),
     "a content type": says("KEYS", f"text/{SENT}"),
     "an error in a stream": streams('{"error": {"message": "KEYS"}}'),
     "no JSON in a stream": streams("KEYS"),
     "a finish reason": finishes,
     "a status line": on_the_wire("HTTP/1.1 500 KEYS\r\nContent-Length: 0\r\n\r\n"),
+    "a version that is none": on_the_wire("HTTP/9 KEYS\r\n\r\n"),
+    "another place": on_the_wire("HTTP/1.1 302 X\r\nLocation: http://127.0.0.1:9/KEYS\r\nContent-Length: 0\r\n\r\n"),
     "no status line": on_the_wire("KEYS\r\n\r\n"),
     "a header that is none": on_the_wire("OK\r\nKEYS\r\nContent-Length: 0\r\n\r\n"),
     "a length that is none": on_the_wire("OK\r\nContent-Length: KEYS\r\n\r\n"),
@@ -228,7 +233,7 @@ async def test_a_key_that_the_server_repeats_is_nowhere(
                 assert error.episode is not None  # noqa: PT017
                 episode = error.episode
             journal.flush()
-            leaks.look("journal", files_of(tmp_path))
+            leaks.look("journal", everything_in(tmp_path))
             leaks.look("what is read of it", repr([*journal.episodes(), *journal.calls(), *journal.workflows()]))
         await pool.aclose()
     assert server.records  # else nothing was tested
@@ -257,7 +262,7 @@ async def test_a_key_in_an_answer_is_the_answer_but_does_not_reach_the_journal(t
         await pool.aclose()
     assert episode.answer is not None and SENT in episode.answer
     for known in (SENT, OTHER):  # what the environment holds; the gateway's own key is a text like another one
-        assert known.encode() not in files_of(tmp_path)
+        assert known.encode() not in everything_in(tmp_path)
 
 
 async def test_a_traceback_that_shows_variables_shows_no_key_that_was_sent() -> None:
@@ -273,10 +278,6 @@ async def test_a_traceback_that_shows_variables_shows_no_key_that_was_sent() -> 
     leaks = Leaks()
     leaks.look("the traceback", shown)
     leaks.none()
-
-
-def files_of(folder: Path) -> bytes:
-    return b"".join(path.read_bytes() for path in folder.iterdir() if path.is_file())
 
 
 # ── the pool file ────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -336,25 +337,21 @@ async def openconductor(*arguments: str) -> tuple[int, str]:
 @pytest.mark.parametrize("name", ["status 401", "html under 500", "a header that is none"])
 async def test_neither_ask_nor_pool_check_prints_a_key(name: str, tmp_path: Path) -> None:
     leaks = Leaks()
-    path = tmp_path / "pool.toml"
     async with fault_server(Played({"w": [name]}), {"planner": PLAN}) as server:
-        entry = (
-            '[[worker]]\nname = "{0}"\nmodel = "{0}"\nbase_url = "{1}"\napi_key_env = "CANARY_API_KEY"\nretries = 0\n'
-        )
-        path.write_text(entry.format("w", server.url) + entry.format("planner", server.url))
-        asking = ("ask", "How many?", "--pool", str(path), "--conductor", "worker:planner", "--no-fallback")
+        path = write_pool(tmp_path, server.url, "w", "planner", more='api_key_env = "CANARY_API_KEY"\nretries = 0')
+        asking = ("ask", "How many?", "--pool", path, "--conductor", "worker:planner", "--no-fallback")
         for arguments in (
             asking,
             (*asking, "--json"),
             (*asking, "--json", "--journal", str(tmp_path / "journal.sqlite")),
-            ("pool", "check", str(path), "--timeout", "5"),
-            ("pool", "check", str(path), "--timeout", "5", "--json"),
+            ("pool", "check", path, "--timeout", "5"),
+            ("pool", "check", path, "--timeout", "5", "--json"),
         ):
             code, printed = await openconductor(*arguments)
             assert code == 1, printed
             assert "127.0.0.1" in printed or "status" in printed, printed  # the error is told of
             leaks.look(" ".join(arguments[:2]), printed)
-    leaks.look("journal", files_of(tmp_path))
+    leaks.look("journal", everything_in(tmp_path))
     assert {record.request.key for record in server.records} == {f"Bearer {SENT}"}
     leaks.none()
 

@@ -11,18 +11,13 @@ costs the Conductor, by its plan:
 from __future__ import annotations
 
 import csv
-import json
-import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
-
-sys.path.insert(0, str(Path(__file__).parent))
 from shaped_rows import SHAPES, write_run
 
-from openconductor import cli
 from openconductor.errors import SandboxError
 from openconductor.evaluation.eval_config import ConductorTable, EvalConfig, TaskTable
 from openconductor.evaluation.grid import run_grid
@@ -170,9 +165,7 @@ async def test_rows_of_each_shape_make_the_table_worked_out_by_hand(name: str, t
     assert table.against == "conductor"
 
 
-def test_the_command_makes_the_same_tables_of_two_shapes_at_once_and_their_average(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_command_makes_the_same_tables_of_two_shapes_at_once_and_their_average(tmp_path: Path, run) -> None:
     case = CASES["mmlu"]
     scripts = {"solver": case.solver, "helper": case.helper, "planner": case.planner}
     mmlu, pool = write_run(tmp_path, SHAPES["mmlu"], **scripts)
@@ -181,10 +174,9 @@ def test_the_command_makes_the_same_tables_of_two_shapes_at_once_and_their_avera
     where = [*("--pool", str(pool), "--conductor", "worker:planner", "--out", str(out), "--json")]
     tasks = [*("--task", "mmlu", "--task-path", f"mmlu={mmlu}")]
     tasks += [*("--task", "gpqa_diamond", "--task-path", f"gpqa_diamond={gpqa}")]
-    code = cli.main(["eval", *SYSTEMS, *tasks, *where])
-    captured = capsys.readouterr()
-    assert code == 0, captured.err
-    printed = json.loads(captured.out)
+    ran = run("eval", *SYSTEMS, *tasks, *where)
+    assert ran.code == 0, ran.err
+    printed = ran.json()
     found = {(row["system"], row["task"]): row for row in printed["rows"]}
     assert len(found) == 9
     for system, expected in case.rows.items():

@@ -9,20 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from openconductor.errors import SandboxError
 from openconductor.graders.code import CodeGrader
-from openconductor.sandboxes import Sandbox, open_sandbox
+from openconductor.sandboxes import Sandbox
 from openconductor.tasks import load_task
 from openconductor.tasks.check import check_task
 from openconductor.tasks.prompts import fenced
-
-
-@pytest.fixture(scope="module")
-def sandbox() -> Sandbox:
-    try:
-        return open_sandbox()
-    except SandboxError as error:
-        pytest.skip(f"needs a sandbox: {error}")
 
 
 @pytest.mark.parametrize("name", ["humaneval", "mbpp", "bigcodebench_hard"])

@@ -193,6 +193,35 @@ def test_a_run_that_is_cut_off_while_it_sharpens_goes_on_to_the_same_curve(
     assert [record["phase"] for record in _curve(tmp_path / "alone")].count("imitate") == 4
 
 
+def test_imitation_in_recursion_that_is_cut_off_between_its_two_rounds_goes_on_to_the_same_curve(
+    tiny: TrainConfig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    imitate = {"rounds": 2, "questions": 16, "steps": 2, "batch": 4, "micro_batch": 4}
+    rollout = tiny.rollout.model_dump() | {"rounds": 2, "max_tokens": 72, "iterations": 2}
+    plain = tiny.model_dump() | {"imitate": imitate, "rollout": rollout, "cold_start": {"steps": 0}}
+    config = TrainConfig.model_validate(plain | {"model": {"base": str(bundled_folder() / "cold_start")}})
+    run.train(config, tmp_path / "alone")
+    sampled, whole = list[int](), imitation.complete
+
+    def cut(model: Any, tokenizer: Any, prompts: list[str], **options: Any) -> object:
+        sampled.append(sum("Before:" in prompt for prompt in prompts))
+        if len(sampled) == 4:
+            raise InterruptedError
+        return whole(model, tokenizer, prompts, **options)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(imitation, "complete", cut)
+        with pytest.raises(InterruptedError):
+            run.train(config, tmp_path / "cut")
+    assert sampled[::2] == [0, 0], "the first rounds"
+    assert 0 < min(sampled[1::2]) <= 8 * 4, "each answer is shown once more, of half as many questions"
+    run.train(config, tmp_path / "cut", resume=True)
+    curve = _curve(tmp_path / "alone")
+    assert _curve(tmp_path / "cut") == curve
+    assert all({"single", "single, again"} <= set(record["accuracy_by_kind"]) for record in curve[:2])
+    assert [record["rollouts"] for record in curve[:2]] == [32 + shown for shown in sampled[1::2]]
+
+
 def test_a_run_that_was_killed_while_its_folder_was_made_begins_anew(tiny: TrainConfig, tmp_path: Path) -> None:
     (tmp_path / "run").mkdir()
     (tmp_path / "run" / "environment.json").write_text("{}", encoding="utf-8")

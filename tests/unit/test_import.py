@@ -28,8 +28,12 @@ def test_importing_the_package_imports_nothing_but_itself() -> None:
 def test_asking_with_functions_needs_no_http_client_and_no_schema_library() -> None:
     code = "import openconductor as oc; oc.Conductor, oc.WorkerPool, oc.execute, oc.parse_workflow, oc.RewardFunction"
     loaded = loaded_after(code)
-    assert "openconductor.conductor" in loaded
+    assert {"openconductor.conductor", "openconductor.pool", "openconductor.providers"} <= loaded
     assert not loaded & HEAVY
+
+
+def test_the_price_list_is_read_only_when_it_is_asked_for() -> None:
+    assert "genai_prices" not in loaded_after("import openconductor.prices, openconductor.pool")
 
 
 # evaluate and train bring their floors' own dependencies; tests/test_architecture.py resolves them, too.

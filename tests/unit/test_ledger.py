@@ -6,13 +6,13 @@ from decimal import Decimal
 
 from hypothesis import given
 from hypothesis import strategies as st
+from journaled import Sayer
 
 from openconductor.conductor import Conductor
 from openconductor.errors import WorkerTimeout
 from openconductor.ledger import draw_up
 from openconductor.pool import Worker, WorkerPool
 from openconductor.prompt import render_workflow
-from openconductor.protocols import CallContext
 from openconductor.types import (
     Call,
     Completion,
@@ -99,19 +99,7 @@ def test_the_sums_agree_at_every_level_to_the_token_and_the_last_digit(played: l
     assert ledger.total.unpriced_calls == sum(call.usage.unpriced_calls for call in made)
 
 
-class Moody:
-    """Fails as often as it is told, then answers."""
-
-    def __init__(self, *failures: Exception, text: str = "yes", usage: Usage | None = None) -> None:
-        self._failures = list(failures)
-        self._said = Completion(text, usage=usage or Usage(10, output_tokens=4))
-
-    async def complete(self, messages, sampling, *, call: CallContext, on_text=None) -> Completion:
-        if self._failures:
-            raise self._failures.pop(0)
-        return self._said
-
-
+YES = Completion("yes", usage=Usage(10, output_tokens=4))
 PRICE = Price(Decimal(1), Decimal(2))
 
 
@@ -121,9 +109,9 @@ def asked(*workers: Worker, steps: tuple[Step, ...] = (Step(0, "Say yes."),), **
 
 
 def test_a_price_that_is_not_known_is_counted_and_is_not_zero() -> None:
-    ledger = draw_up(asked(Worker(Moody(), name="plain"), Worker(Moody(WorkerTimeout("slow")), name="slow")))
+    ledger = draw_up(asked(Worker(Sayer(YES), name="plain"), Worker(Sayer(WorkerTimeout("slow"), YES), name="slow")))
     assert (ledger.workers.dollars, ledger.workers.unpriced_calls) == (0, 1)
-    failed = asked(Worker(Moody(WorkerTimeout("slow")), name="slow", price=PRICE))
+    failed = asked(Worker(Sayer(WorkerTimeout("slow"), YES), name="slow", price=PRICE))
     assert draw_up(failed).wasted.unpriced_calls == 1  # nobody knows what a call that timed out has cost
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from decimal import Decimal
 from pathlib import Path
@@ -21,8 +21,6 @@ from openconductor.pool import Worker, WorkerPool
 from openconductor.protocols import CallContext, OnText
 from openconductor.providers.openai_compatible import OpenAICompatibleProvider
 from openconductor.types import Completion, FinishReason, Message, Price, Sampling, Usage
-
-Runs = Callable[[Coroutine[Any, Any, Any]], Any]
 
 HELLO = (Message("user", "hello"),)
 CALL = CallContext()

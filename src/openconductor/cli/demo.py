@@ -19,7 +19,7 @@ from openconductor.cli import console
 from openconductor.cli.console import labelled
 from openconductor.cli.live import COLOURS, EpisodeView, filling_in
 from openconductor.cli.options import AsJson
-from openconductor.conductor import Conductor, Planner
+from openconductor.conductor import Conductor
 from openconductor.evaluation.eval_config import find_planner
 from openconductor.evaluation.headroom import GymTable, gym_table
 from openconductor.gym.questions import draw_questions
@@ -38,14 +38,19 @@ def demo(
     questions: Annotated[int, typer.Option("--questions", min=1, help="How many held-out questions.")] = 400,
     seed: Annotated[int, typer.Option("--seed", min=0, help="Draws the questions and the workers' answers.")] = 0,
     conductor: Annotated[Path | None, typer.Option("--conductor", help="Another Conductor's folder.")] = None,
+    without: Annotated[
+        list[str] | None, typer.Option("--without", help="A worker that is not there; repeatable.")
+    ] = None,
     quick: Annotated[bool, typer.Option("--quick", "--no-live", help="Only the table.")] = False,
     as_json: AsJson = False,
 ) -> None:
     """Watch a trained Conductor at work in the gym: no key, no GPU."""
     pool = gym_pool(seed)
+    absent = {pool.ordinal_of(name) for name in without or ()}
+    pool = pool.subset([ordinal for ordinal in pool.ordinals if ordinal not in absent])
     playing = Conductor(find_planner(None if conductor is None else str(conductor), pool), pool=pool)
     if not quick and not as_json:
-        _play_one(playing.planner, seed)
+        _play_one(playing, seed)
     with console.progress_bar("asking", piped=False) as advance:
         table = asyncio.run(gym_table(playing, questions=questions, seed=seed, on_progress=advance))
     if as_json:
@@ -70,21 +75,25 @@ class PacedWorker:
         return await self.provider.complete(messages, sampling, call=call, on_text=on_text)
 
 
-def _play_one(planner: Planner, seed: int) -> None:
+def _play_one(playing: Conductor, seed: int) -> None:
     """Show the first smudged question of the seed, for there steps run side by side and a check pays."""
     drawn = draw_questions("test", LOOKED_AT, seed=seed)
     question = next((one for one in drawn if one.smudged), drawn[0])
-    paced = [
-        Worker(PacedWorker(resolve(worker.provider), PACE * profile.seconds), name=worker.name, price=worker.price)
-        for (_, worker), profile in zip(gym_pool(seed), PROFILES, strict=True)
-    ]
+    paced = {
+        ordinal: Worker(
+            PacedWorker(resolve(worker.provider), PACE * PROFILES[ordinal].seconds),
+            name=worker.name,
+            price=worker.price,
+        )
+        for ordinal, worker in playing.pool
+    }
     pool, screen = WorkerPool(paced), console.messages()
     view = EpisodeView(question.text, pool, expected=" ".join(question.answer), simulated=True)
     screen.print(
         f"One question first. The workers are simulated; their seconds pass {1 / PACE:.0f} times as fast here.\n"
     )
     with filling_in(view, screen):
-        Conductor(planner, pool=pool).ask_sync(question.text, on_event=view)
+        Conductor(playing.planner, pool=pool).ask_sync(question.text, on_event=view)
     screen.print()
 
 
@@ -121,11 +130,11 @@ def show_gym_table(table: GymTable) -> None:
 
 def _show_accuracies(table: GymTable, best: str) -> None:
     """Who is right how often. In a narrow room bars are shorter or left out, and names fold."""
-    alone = sorted(table.workers.items(), key=lambda entry: -entry[1])
+    alone, fixed = sorted(table.workers.items(), key=lambda entry: -entry[1]), "best_fixed" in table.levels
     rows = [
         ("oracle: the best workflow of each question", "bold", table.levels["oracle"].value, "oracle"),
         ("Conductor", "bold green", table.levels["conductor"].value, "conductor"),
-        ("best fixed workflow", "", table.levels["best_fixed"].value, "best_fixed"),
+        *([("best fixed workflow", "", table.levels["best_fixed"].value, "best_fixed")] if fixed else []),
         (f"{best} alone, the best worker", "", table.workers[best], "best_worker"),
         *((f"{name} alone", "dim", share, "") for name, share in alone if name != best),
         ("random workflows", "", table.levels["random"].value, "random"),
@@ -146,7 +155,8 @@ def _verdict(table: GymTable, best: str) -> Text:
     ours, oracle = table.levels["conductor"], table.levels["oracle"]
     leads: list[str] = []
     for key, name in (("best_worker", f"the best worker alone ({best})"), ("best_fixed", "the best fixed workflow")):
-        other = table.levels[key]
+        if (other := table.levels.get(key)) is None:
+            continue
         points = 100 * (ours.value - other.value)
         doubt = " (the intervals overlap)" if ours.low <= other.high and other.low <= ours.high else ""
         leads.append(f"{abs(points):.1f} percentage points {'above' if points >= 0 else 'below'} {name}{doubt}")

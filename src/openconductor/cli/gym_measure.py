@@ -59,25 +59,27 @@ class Nearness:
 
 @dataclass(frozen=True, slots=True)
 class Recursion:
-    """What a Conductor reaches in up to ``depth`` rounds behind the first: exact chances, means over the questions.
+    """What a Conductor reaches in up to ``depth`` rounds behind the first: exact, but that one mistake stands for all.
+
+    Shares of what there is none of are None.
 
     Attributes:
         depth: how many rounds follow the first, at most.
-        accuracy: the chance that the answer is right.
+        accuracy: the chance that the answer is right, mean over the questions.
         fixed: of the first round's answers that are wrong, the share that is right in the end.
         broken: of those that are right, the share that is not in the end.
         accepted: of those that are right, the share that the Conductor accepts when it sees it for the first time.
-        calls: of workers, a question, as planned.
-        ceiling: what ``fixed`` is where an answer that is none is planned anew by the oracle, and all others stand.
+        calls: of workers, as planned, where the first round answers: mean over these answers.
+        ceiling: what ``fixed`` is where an admitted failure is planned anew by the oracle, and all other answers stand.
     """
 
     depth: int
     accuracy: float
-    fixed: float
-    broken: float
-    accepted: float
-    calls: float
-    ceiling: float
+    fixed: float | None
+    broken: float | None
+    accepted: float | None
+    calls: float | None
+    ceiling: float | None
 
 
 def measure(
@@ -116,12 +118,23 @@ def measure(
             f"{fmean(one.share for one in part):.1%} in the mean; {fmean(one.validity for one in part):.2%} valid."
         )
     if deeper:
-        columns = ("further rounds", "right", "wrong ones fixed", "at best", "right ones broken", "accepted", "calls")
+        columns = (
+            "further rounds",
+            "right",
+            "wrong ones fixed",
+            "by the oracle",
+            "right ones broken",
+            "accepted",
+            "calls",
+        )
         shown = [
             [
                 str(one.depth),
-                *(f"{share:.1%}" for share in (one.accuracy, one.fixed, one.ceiling, one.broken, one.accepted)),
-                f"{one.calls:.2f}",
+                *(
+                    "–" if share is None else f"{share:.1%}"
+                    for share in (one.accuracy, one.fixed, one.ceiling, one.broken, one.accepted)
+                ),
+                "–" if one.calls is None else f"{one.calls:.2f}",
             ]
             for one in deeper
         ]
@@ -205,11 +218,11 @@ def recursion(conductor: Conductor, questions: Sequence[GymQuestion], offered: O
             Recursion(
                 depth=rounds,
                 accuracy=(kept + fixed) / len(questions),
-                fixed=fixed / wrong,
-                broken=1 - kept / right,
-                accepted=accepted / right,
-                calls=sum(chance * state.calls for _, state, chance in ends) / (right + wrong),
-                ceiling=mendable / wrong,
+                fixed=fixed / wrong if wrong else None,
+                broken=1 - kept / right if right else None,
+                accepted=accepted / right if right else None,
+                calls=sum(chance * state.calls for _, state, chance in ends) / (right + wrong) if firsts else None,
+                ceiling=mendable / wrong if wrong else None,
             )
         )
     return found
@@ -231,7 +244,7 @@ async def _play(conductor: Conductor, question: GymQuestion, offered: Offered, d
         for answer, chance in answer_chances(question, workflow, offered).items():
             states[_State(workflow, answer, answer == question.answer, len(workflow))] = answered * chance
     rounds = [states]
-    for _ in range(depth):
+    for number in range(depth):
         after: dict[_State, float] = defaultdict(float)
         for state, chance in rounds[-1].items():
             if state.ended:
@@ -243,7 +256,9 @@ async def _play(conductor: Conductor, question: GymQuestion, offered: Offered, d
                 continue
             answered, calls = (1 - REFUSES) ** len(workflow), state.calls + len(workflow)
             after[replace(state, calls=calls, ended="failed")] += chance * (1 - answered)
-            for answer, share in answer_chances(question, workflow, offered, before=(state.answer,)).items():
+            for answer, share in answer_chances(
+                question, workflow, offered, before=(*[None] * number, state.answer)
+            ).items():
                 after[_State(workflow, answer, state.right, calls)] += chance * answered * share
         rounds.append(after)
     return rounds
@@ -260,6 +275,8 @@ async def _planned(conductor: Conductor, question: GymQuestion, state: _State | 
     ordinals, options = conductor.pool.ordinals, conductor.prompt
     messages = render_prompt(question.text, ordinals, options=options, max_steps=conductor.max_steps, previous=before)
     said = await conductor.asked.complete(messages, call=CallContext(round=int(before is not None)))
+    if said.finish_reason == "length":
+        return None
     try:
         return parse_workflow(said.text, ordinals, max_steps=conductor.max_steps, accept_allowed=before is not None)
     except WorkflowError:

@@ -21,6 +21,7 @@ from statistics import NormalDist, fmean, median
 
 from openconductor.baselines.planned import PlannedOrchestrator, RandomWorkflows
 from openconductor.baselines.single import SingleWorker
+from openconductor.conductor import Conductor
 from openconductor.errors import ConfigError
 from openconductor.evaluation import Outcome, evaluate
 from openconductor.evaluation.eval_config import ALONE, GYM, ORACLE
@@ -39,9 +40,9 @@ from openconductor.evaluation.statistics import (
 from openconductor.evaluation.tables import make_row
 from openconductor.graders.exact import ExactGrader
 from openconductor.gym.exact import oracle_workflow
-from openconductor.gym.levels import fixed_workflow
+from openconductor.gym.levels import BEST_FIXED, fixed_workflow
 from openconductor.gym.questions import KINDS, GymQuestion, Kind, draw_questions, read_question
-from openconductor.gym.workers import gym_pool
+from openconductor.gym.workers import PROFILES
 from openconductor.measures import Topology, mean_steps, topology_shares, worker_shares
 from openconductor.pool import WorkerPool
 from openconductor.protocols import Orchestrator
@@ -344,8 +345,8 @@ class GymTable:
         levels, usage = self.levels, self.usage
         return {
             **{name: values.pop(name) for name in ("questions", "seed")},
-            "accuracy": {name: levels[name].value for name in LEVELS},
-            "ci95": {name: [levels[name].low, levels[name].high] for name in LEVELS},
+            "accuracy": {name: level.value for name, level in levels.items()},
+            "ci95": {name: [level.low, level.high] for name, level in levels.items()},
             **{name: value for name, value in values.items() if name != "levels"},
             "usage": {
                 "input_tokens": usage.input_tokens,
@@ -356,11 +357,11 @@ class GymTable:
 
 
 async def gym_table(
-    conductor: Orchestrator, *, questions: int = 400, seed: int = 0, on_progress: OnProgress | None = None
+    conductor: Conductor, *, questions: int = 400, seed: int = 0, on_progress: OnProgress | None = None
 ) -> GymTable:
     """Ask the Conductor and every reference the same questions of the test split; nothing is an expectation.
 
-    The Conductor must be over ``gym_pool(seed)``: else it and the references draw different answers. ``on_progress`` is
+    The Conductor's pool is ``gym_pool(seed)``, or some of its workers; the references have the same. ``on_progress`` is
     told after each answer; the references come first.
 
     Raises:
@@ -371,7 +372,7 @@ async def gym_table(
         raise ConfigError(f"gym_table.questions: got {questions}, expected at least 1")
     begun = time.perf_counter()
     problems = [question.problem() for question in draw_questions("test", questions, seed=seed)]
-    pool = gym_pool(seed)
+    pool = conductor.pool
     levels: dict[str, Estimate] = {}
     ours: list[Record] = []
     for name, system in {**references(pool, seed), "conductor": conductor}.items():
@@ -395,7 +396,7 @@ async def gym_table(
     return GymTable(
         questions=questions,
         seed=seed,
-        levels={name: levels[name] for name in LEVELS},
+        levels={name: levels[name] for name in LEVELS if name in levels},
         workers=workers,
         masked=row.masked,
         validity=row.validity or 0.0,
@@ -414,11 +415,16 @@ async def gym_table(
 
 
 def references(pool: WorkerPool, seed: int = 0) -> dict[str, Orchestrator]:
-    """What the Conductor is measured against in the gym, by name: each worker alone, and three planned levels."""
+    """What the Conductor is measured against in the gym, by name: each worker alone, and the planned levels.
+
+    The best fixed workflow is one of them where all its workers are in the pool.
+    """
+    offered = {ordinal: PROFILES[ordinal] for ordinal in pool.ordinals}
     systems: dict[str, Orchestrator] = {worker.name: SingleWorker(pool, ordinal) for ordinal, worker in pool}
     systems["random"] = RandomWorkflows(pool, seed=seed)
-    systems["best_fixed"] = PlannedOrchestrator(pool, lambda asked: fixed_workflow(_of_the_gym(asked)))
-    systems[ORACLE] = PlannedOrchestrator(pool, lambda asked: oracle_workflow(_of_the_gym(asked))[0])
+    if offered.keys() >= set(BEST_FIXED.workers):
+        systems["best_fixed"] = PlannedOrchestrator(pool, lambda asked: fixed_workflow(_of_the_gym(asked)))
+    systems[ORACLE] = PlannedOrchestrator(pool, lambda asked: oracle_workflow(_of_the_gym(asked), offered)[0])
     return systems
 
 

@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from openconductor.gym.questions import GymQuestion
 from openconductor.gym.sampling import random_workflow
-from openconductor.gym.workers import FURTHER, PROFILES, REFUSES, Profile, Seen, View, outcomes
+from openconductor.gym.workers import FURTHER, PROFILES, REFUSES, STEPS, Profile, Seen, View, outcomes
 from openconductor.gym.world import COMPARE, Operation
 from openconductor.types import Step, Workflow
 
@@ -27,8 +27,8 @@ def answer_chances(
 ) -> dict[Seen, float]:
     """The chance of each final answer where no worker declines.
 
-    What no later step sees is forgotten on the way, which merges states. ``before`` is the answer of the round before,
-    in recursion: steps whose access is ``"all"`` see it, too.
+    What no later step sees is forgotten on the way, which merges states. ``before`` holds the answers of the rounds
+    before, in recursion: steps whose access is ``"all"`` see the last one, too.
     """
     last = len(workflow) - 1
     final_use = [
@@ -41,8 +41,9 @@ def answer_chances(
         visible = workflow.visible(index)
         instruction = step.subtask.rsplit("\n\n", 1)[-1]
         for responses, weight in states.items():
-            earlier = before if step.access == "all" else ()
-            view = View(question, instruction, (*earlier, *(responses[seen] for seen in visible)), index)
+            shown = before[-1:] if step.access == "all" else ()
+            seen = (*shown, *(responses[earlier] for earlier in visible))
+            view = View(question, instruction, seen, STEPS * len(before) + index)
             kept = tuple(response if final_use[place] > index else None for place, response in enumerate(responses))
             for chance, result, _ in outcomes(offered[step.worker], view):
                 if chance > 0:

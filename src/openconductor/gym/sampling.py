@@ -53,7 +53,8 @@ def random_round(rng: random.Random, question: GymQuestion, ordinals: Sequence[i
     """
     workflow = random_workflow(rng, question, ordinals, max_steps=max_steps)
     wrong = list(question.answer)
-    wrong[rng.randrange(len(wrong))] = str(rng.randint(1, LARGEST))
+    place = rng.randrange(len(wrong))
+    wrong[place] = rng.choice([str(number) for number in range(1, LARGEST + 1) if str(number) != wrong[place]])
     answer = rng.choice((write_value(question.answer), write_value(tuple(wrong)), LOST))
     results = [StepResult(step) for step in workflow]
     results[-1] = StepResult(workflow.steps[-1], Completion(answer))

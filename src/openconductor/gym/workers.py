@@ -38,6 +38,7 @@ VISIBLE = 0.6  # share of failures that the worker admits; the others look like 
 FURTHER = 0.6  # factor on success for each further operation in one subtask
 MISREAD = 0.6  # chance that a reading of a smudged list goes wrong, unnoticed
 SPOTS = 0.7  # chance that a referee without a majority recognises what is right and what is wrong
+STEPS = 5  # of a round whose mistakes all differ
 REFUSES = 0.03  # chance that a call is declined, which ends the episode: steps that are not needed cost answers
 REFEREE = 0.94  # chance that a referee's own work does not fail
 COMPARES = 0.85  # the same for a worker that is no referee: it can count votes, and checks nothing
@@ -106,7 +107,7 @@ class View:
     question: GymQuestion
     instruction: str
     seen: tuple[Seen, ...]
-    step: int
+    step: int  # STEPS further on in each round
 
 
 def outcomes(profile: Profile, view: View) -> list[Likely]:
@@ -203,7 +204,7 @@ class SimulatedWorker:
         if int.from_bytes(draw[16:], "big") / 2**64 < REFUSES:
             return None
         replies = tuple(read_value(message.content) for message in messages if message.role == "assistant")
-        view = View(question, instruction, replies, step)
+        view = View(question, instruction, replies, STEPS * call.round + step)
         point = int.from_bytes(draw[:8], "big") / 2**64
         outcome = Likely(1.0, None)
         for outcome in outcomes(self.profile, view):  # the last one stands where rounding leaves a rest
@@ -218,13 +219,14 @@ def mistaken(view: View, draw: int = 0) -> Value:
     """A plausible wrong value: the work done on a list in which one item was misread.
 
     ``draw`` says which item, and by how much; what can be made of them is the same, so 0 stands for all. The size of
-    the slip carries the step (modulo 5), so that mistakes of different steps do not agree by chance.
+    the slip carries the step, so that mistakes of different steps, and of four rounds, do not agree by chance.
     """
     start = view.seen[-1] if view.seen else view.question.value
     start = view.question.value if start is None else start
     index = draw % len(start)
     item = start[index]
-    slip = str(int(item) + 1 + view.step % 5 + 5 * (draw // 64 % 4)) if item.isdigit() else f"x{item}"
+    rounds, step = divmod(view.step, STEPS)
+    slip = str(int(item) + 1 + step + STEPS * ((draw // 64 + rounds) % 4)) if item.isdigit() else f"x{item}"
     wrong = (*start[:index], slip, *start[index + 1 :])
     if asks_to_compare(view.instruction):
         return wrong

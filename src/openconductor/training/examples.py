@@ -99,7 +99,7 @@ def training_problems(config: TrainConfig, questions: Questions) -> list[Problem
     An iteration has ``rollout.questions`` problems; half as many in recursion, where each has two rounds.
     """
     count = config.rollout.iterations * config.rollout.questions // config.rollout.rounds
-    return _walked(config, questions, config.imitate.rounds * config.imitate.questions, count)
+    return _walked(config, questions, config.imitate.rounds * _asked(config), count)
 
 
 def imitation_problems(
@@ -109,8 +109,12 @@ def imitation_problems(
 
     A round has ``imitate.questions`` problems; half as many in recursion, where each is asked twice.
     """
-    count = config.imitate.questions // config.rollout.rounds
-    return _walked(config, questions, number * count, count, weights)
+    return _walked(config, questions, number * _asked(config), _asked(config), weights)
+
+
+def _asked(config: TrainConfig) -> int:
+    """The questions of a round of imitation."""
+    return config.imitate.questions // config.rollout.rounds
 
 
 def _walked(

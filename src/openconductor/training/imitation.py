@@ -36,7 +36,7 @@ from openconductor.training.grpo import Rewards, gathered, on_first
 from openconductor.training.rollout import Sampled, complete, draw_offered, write_prompt
 from openconductor.training.supervised import WARMUP, Row, Rows, arguments, collated, row_of, trained
 from openconductor.training.train_config import ImitateConfig, TrainConfig
-from openconductor.types import Problem, Round
+from openconductor.types import Problem, Round, Workflow
 
 _RISE = 0.02  # of a kind's mean accuracy from one window to the next; less is noise
 _WINDOW = 8  # rounds
@@ -168,7 +168,7 @@ class _Imitation(WholeCheckpoints):
 
         def play() -> list[tuple[int, str]]:
             """Play the workflows; returns the places of those that answered, and the prompts that show the answers."""
-            scored.extend(rewards.score(sampled, number))
+            scored.extend(rewards.score(sampled, number, phase=", round 0" * (config.rollout.rounds > 1)))
             if config.rollout.rounds == 1:
                 return []
             played = [(place, one.episode) for place, one in enumerate(scored) if one.episode.answer is not None]
@@ -177,24 +177,22 @@ class _Imitation(WholeCheckpoints):
         shown = on_first(play)
         if shown:
             places, again = zip(*shown, strict=True)
-            later = self._sample(model, [asked[place] for place in places], again, number, explore)
+            later = self._sample(model, [asked[place] for place in places], again, number, explore, seed=500)
 
             def play_again() -> None:
                 before = [scored[place].episode.rounds[-1] for place in places]
                 seconds = [replace(one, previous=each) for one, each in zip(later, before, strict=True)]
-                scored.extend(rewards.score(seconds, number, phase=", again"))
+                scored.extend(rewards.score(seconds, number, phase=", round 1"))
 
             on_first(play_again)
             sampled, prompts = sampled + later, [*prompts, *again]
         kinds = [kind_of(one.problem, again=place >= len(asked)) for place, one in enumerate(sampled)]
 
-        def finish() -> list[tuple[float | None, bool]]:
-            """The rewards, and whether each text is a workflow."""
+        def finish() -> list[tuple[float | None, Workflow | None]]:
+            """The rewards, and what the texts are as workflows."""
             worth = rewards.finish(scored, kinds, number, group=count, phase="imitate")
             rounds = [one.episode.rounds for one in scored]
-            return [
-                (reward, bool(one) and one[-1].workflow is not None) for reward, one in zip(worth, rounds, strict=True)
-            ]
+            return [(reward, one[-1].workflow if one else None) for reward, one in zip(worth, rounds, strict=True)]
 
         found = on_first(finish)
         texts = [(prompt, one.completion.text) for prompt, one in zip(prompts, sampled, strict=True)]
@@ -204,21 +202,30 @@ class _Imitation(WholeCheckpoints):
         return learnt
 
     def _sample(
-        self, model: PreTrainedModel, asked: Sequence[_Asked], prompts: Sequence[str], number: int, explore: float
+        self,
+        model: PreTrainedModel,
+        asked: Sequence[_Asked],
+        prompts: Sequence[str],
+        number: int,
+        explore: float,
+        seed: int = 0,
     ) -> list[Sampled]:
         """A completion of each prompt; the processes share them out, and each gets all of them back."""
         config, state = self.setup.config, PartialState()
         share = -(-len(prompts) // state.num_processes)
-        padded = [*prompts, *[prompts[-1]] * (share * state.num_processes - len(prompts))]  # all sample equally often
+        places = [
+            min(place, len(prompts) - 1) for place in range(share * state.num_processes)
+        ]  # all sample alike often
+        mine = places[state.process_index * share : (state.process_index + 1) * share]
         said = complete(
             model,
             self.tokenizer,
-            padded[state.process_index * share : (state.process_index + 1) * share],
+            [prompts[place] for place in mine],
             config=config,
             temperature=config.rollout.temperature,
             explore=explore,
-            group=config.imitate.completions,
-            seed=(config.seed * 1_000 + number) * state.num_processes + state.process_index,
+            explored=[asked[place].sample == 0 for place in mine],
+            seed=(config.seed * 1_000 + seed + number) * state.num_processes + state.process_index,
         )
         return [
             Sampled(
@@ -234,24 +241,29 @@ class _Imitation(WholeCheckpoints):
 def _learnt(
     kinds: Sequence[str],
     texts: Sequence[tuple[str, str]],
-    found: Sequence[tuple[float | None, bool]],
+    found: Sequence[tuple[float | None, Workflow | None]],
     weights: Mapping[str, float],
     settings: ImitateConfig,
 ) -> list[_Kind]:
-    """What a round teaches, by kind: its texts behind their prompts, their rewards, and whether they are workflows.
+    """What a round teaches, by kind: its texts behind their prompts, with their rewards, and as workflows.
 
-    Only workflows are learnt: the control ``flipped`` rewards invalid texts, too.
+    Only workflows are learnt: the control ``flipped`` rewards invalid texts, too. Of unsolved questions none is learnt
+    that accepts an answer: that answer is wrong.
     """
-    played = list(zip(kinds, texts, found, strict=True))
-    solved = {text[0] for _, text, (reward, valid) in played if reward == 1 and valid}
+    played = [
+        (kind, text, reward, workflow)
+        for kind, text, (reward, workflow) in zip(kinds, texts, found, strict=True)
+        if reward is not None
+    ]
     learnt: list[_Kind] = []
     for kind, weight in weights.items():
-        mine = [(text, reward, valid) for one, text, (reward, valid) in played if one == kind and reward is not None]
-        asked = {prompt for (prompt, _), _, _ in mine}
-        right = [text for text, reward, valid in mine if reward == 1 and valid]
-        others = [text for text, _, valid in mine if valid and text[0] not in solved]
+        mine = [(text, reward, workflow) for one, text, reward, workflow in played if one == kind]
+        right = [text for text, reward, workflow in mine if reward == 1 and workflow is not None]
+        solved = {prompt for prompt, _ in right}
+        others = [text for text, _, workflow in mine if workflow and text[0] not in solved]
         if right or (others and settings.anchor):
-            learnt.append(_Kind(weight, len(asked & solved) / len(asked), right, others))
+            asked = {prompt for (prompt, _), _, _ in mine}
+            learnt.append(_Kind(weight, len(solved) / len(asked), right, others))
     return learnt
 
 

@@ -12,6 +12,7 @@ import random
 from collections.abc import Awaitable, Coroutine, Iterable, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from typing import Any, TypeVar, cast
 
 import torch
@@ -79,16 +80,16 @@ def complete(
     temperature: float | None,
     seed: int,
     explore: float = 1.0,
-    group: int = 1,
+    explored: Sequence[bool] = (),
 ) -> list[Completion]:
     """Complete prompts in batches; ``temperature`` None is greedy. The model's own sampling settings do not count.
 
-    ``explore`` multiplies the temperature of the first token in the first of every ``group`` completions, where it is a
-    number: among the tokens that begin with a digit and whose chance is not below ``LIKELY``.
+    In the completions that are ``explored``, ``explore`` multiplies the temperature of the first token where it is
+    mostly a number: among the tokens that begin with a digit and whose chance is not below ``LIKELY``.
     """
     torch.manual_seed(seed)
     ends, size = end_ids(model), config.rollout.sample_batch
-    numbers = _numbers(tokenizer, cast("int", model.config.vocab_size)) if explore > 1 else None
+    numbers = _numbers(tokenizer, cast("int", model.config.vocab_size)) if explore > 1 and any(explored) else None
     settings = GenerationConfig(
         max_new_tokens=config.rollout.max_tokens,
         do_sample=temperature is not None,
@@ -111,10 +112,10 @@ def complete(
         batch.pop("token_type_ids", None)
         with torch.no_grad(), torch.autocast(model.device.type, torch.bfloat16, enabled=config.optim.bf16):
             width = batch["input_ids"].shape[1]
-            rows = torch.arange(start, start + len(batch["input_ids"])).unsqueeze(1) % group == 0
-            explored = [] if numbers is None else [_Explored(rows, width, numbers, explore)]
+            rows = torch.tensor(explored[start : start + size]).unsqueeze(1)
+            processors = [] if numbers is None else [_Explored(rows, width, numbers, explore)]
             ids = cast("Any", model).generate(
-                **batch.to(model.device), generation_config=settings, logits_processor=LogitsProcessorList(explored)
+                **batch.to(model.device), generation_config=settings, logits_processor=LogitsProcessorList(processors)
             )
         for row in ids[:, width:].tolist():
             end = next((place for place, token in enumerate(row) if token in ends), len(row))
@@ -125,6 +126,7 @@ def complete(
     return completions
 
 
+@lru_cache(maxsize=1)
 def _numbers(tokenizer: PreTrainedTokenizerBase, size: int) -> torch.Tensor:
     """Which of a model's ``size`` tokens begin with a digit [V], a blank before it aside."""
     numbers = torch.zeros(size, dtype=torch.bool)
@@ -146,8 +148,9 @@ class _Explored:
         """The scores [B, V] of the next token."""
         if ids.shape[1] > self.width:
             return scores
-        may = self.numbers.to(scores.device) & (torch.softmax(scores.float(), -1) >= LIKELY)
-        rows = self.rows.to(scores.device) & may.any(-1, keepdim=True)
+        numbers, chances = self.numbers.to(scores.device), torch.softmax(scores.float(), -1)
+        may = numbers & (chances >= LIKELY)
+        rows = self.rows.to(scores.device) & ((chances * numbers).sum(-1, keepdim=True) > 0.5)
         return torch.where(rows, (scores / self.temperature).masked_fill(~may, float("-inf")), scores)
 
 

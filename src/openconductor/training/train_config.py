@@ -117,9 +117,9 @@ class ImitateConfig(ColdStartConfig):
         learning_rate: after a warm-up; it stays.
         anchor: how often a question without a success is learnt from (one of its valid workflows), where one with a
             success counts 1. It keeps form and shape where nothing is solved yet.
-        explore: a factor on the temperature of the first token, in one of a question's completions. Where that token
-            says how many steps there are, as the thoughts of the cold start do, more than 1 holds shapes in play that
-            pay only once routing is known.
+        explore: a factor on the temperature of the first token where it is a number, in one of a question's
+            completions. The thoughts of the cold start begin with the number of steps: more than 1 holds shapes in play
+            that pay only once routing is known.
     """
 
     rounds: NonNegative = 0
@@ -308,6 +308,11 @@ class TrainConfig(_Section):
                 "rollout.questions",
                 "an even number with rollout.rounds = 2",
                 rollout.rounds > 1 and rollout.questions % 2,
+            ),
+            (
+                "imitate.questions",
+                "an even number with rollout.rounds = 2",
+                rollout.rounds > 1 and imitate.questions % 2,
             ),
             ("rollout.offered", "the fewest first", rollout.offered and rollout.offered[0] > rollout.offered[1]),
             ("cold_start.steps", "more without model.base: a fresh model writes nothing", fresh and not cold.steps),

@@ -69,6 +69,12 @@ def attempts(messages: Sequence[Message]) -> list[str]:
     return [message.content for message in messages if message.role == "assistant"]
 
 
+async def hang(messages: Sequence[Message]) -> str:
+    """A worker that never answers."""
+    await asyncio.Event().wait()
+    return ""
+
+
 async def answers(system: Orchestrator, questions: Sequence[Question], *, sample: int = 0) -> list[str | None]:
     """One answer a question, many asked at once."""
     gate = asyncio.Semaphore(64)

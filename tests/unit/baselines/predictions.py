@@ -8,15 +8,11 @@ must *not* gain. As a program this prints the table of docs/baselines.md.
 from __future__ import annotations
 
 import asyncio
-import sys
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from math import exp
-from pathlib import Path
 
 import numpy as np
-
-sys.path.insert(0, str(Path(__file__).parent))
 from formulas import jury, majority, neighbourly, noise_of, plurality, revised
 from planted import Planted, Say, answers, calls_of, planted_pool, provider_of
 from topics import draw_topics

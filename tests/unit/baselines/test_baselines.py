@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import sys
 from collections import Counter
 from collections.abc import Callable
@@ -10,9 +9,7 @@ from decimal import Decimal
 from pathlib import Path
 
 import pytest
-
-sys.path.insert(0, str(Path(__file__).parent))
-from planted import PRICE, calls_of, planted_pool
+from planted import PRICE, calls_of, hang, planted_pool
 
 from openconductor.baselines import BASELINES, make_baseline
 from openconductor.baselines.collaboration import Explorer, trial_of
@@ -179,10 +176,6 @@ async def test_workers_that_all_refuse_or_break_end_the_episode(name: str, failu
     "budget", [Budget(calls=0), Budget(dollars=Decimal("0.000001")), Budget(seconds=0.05)], ids=str
 )
 async def test_a_budget_of_calls_dollars_or_seconds_stops_it_with_its_bill(name: str, budget: Budget) -> None:
-    async def hang(messages: list[Message]) -> str:
-        await asyncio.Event().wait()
-        return ""
-
     pool = planted_pool(w0=four, w1=five, w2=four)
     if budget.seconds is not None:
         pool = WorkerPool([Worker(hang, name=f"w{index}") for index in range(3)])
@@ -201,7 +194,6 @@ async def test_a_baseline_can_be_a_worker_of_another_one() -> None:
     assert episode.usage.tokens == 45
 
 
-# ── one worker alone ─────────────────────────────────────────────────────────────────────────────────────────────────
 # ── planned workflows ────────────────────────────────────────────────────────────────────────────────────────────────
 async def test_a_plan_is_made_for_the_question_and_executed() -> None:
     asked: list[Question] = []

@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-import sys
 from itertools import product
-from pathlib import Path
 
 import numpy as np
 import pytest
-
-sys.path.insert(0, str(Path(__file__).parent))
 from planted import answers, planted_pool
 
 from openconductor.baselines.observed import Observations, oracle_observed

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import sys
 from collections import defaultdict
 from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
 import pytest
-
-sys.path.insert(0, str(Path(__file__).parent))
 from formulas import noise_of, triplets
 from planted import Say, answers, planted_pool
 from predictions import ASKED, LEVEL, SEEDS, Case, cases, questions_of

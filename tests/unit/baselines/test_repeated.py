@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 import random
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
-
-sys.path.insert(0, str(Path(__file__).parent))
 from planted import answers, attempts, calls_of, planted_pool, provider_of
 from workers import RIGHT, noisy
 

@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-import asyncio
-import sys
 from pathlib import Path
 
 import pytest
-
-sys.path.insert(0, str(Path(__file__).parent))
-from planted import Planted, attempts, calls_of, planted_pool, provider_of
+from planted import Planted, attempts, calls_of, hang, planted_pool, provider_of
 
 from openconductor.baselines.rewired import Rewired, ablated
 from openconductor.conductor import Conductor
@@ -132,10 +128,6 @@ async def test_sequential_one_worker_of_a_question_works_at_a_time_and_the_answe
 
 
 async def test_a_budget_of_seconds_still_ends_a_question_that_waits_for_its_turn() -> None:
-    async def hang(messages: list[Message]) -> str:
-        await asyncio.Event().wait()
-        return ""
-
     pool = WorkerPool([Worker(hang, name="a")])
     plan = render_workflow(Workflow((Step(0, "Try."), Step(0, "Try."))))
     with pytest.raises(BudgetExceeded):

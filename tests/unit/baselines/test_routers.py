@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import json
 import random
-import sys
 from collections import Counter
 from collections.abc import Sequence
 from functools import cache
@@ -13,10 +12,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-
-sys.path.insert(0, str(Path(__file__).parent))
 from planted import Say, answers, asked, attempts, planted_pool
 from topics import draw_topics
+from workers import RIGHT, WRONG, opening, soloist
 
 from openconductor.baselines.collaboration import COLLABORATIONS, ROLES, Explorer, Trial, trial_of
 from openconductor.baselines.observed import Observations
@@ -160,22 +158,13 @@ EASY, COMPOSITE = 0, 1
 """Topic 0 is easy: ``solo`` knows it, if nobody says how. Topic 1 takes ``starter``'s beginning, ``finisher``'s end."""
 
 
-def solo(messages: Sequence[Message], rng: random.Random) -> str:
-    question = asked(messages)
-    return "right" if TOPIC[question] == EASY and messages[-1].content == question else "wrong"
-
-
-def starter(messages: Sequence[Message], rng: random.Random) -> str:
-    return "the first part" if messages[-1].content.endswith(ROLES["opener"]) else "wrong"
-
-
 def finisher(messages: Sequence[Message], rng: random.Random) -> str:
     begun = "the first part" in attempts(messages)
-    return "right" if begun and messages[-1].content.endswith(ROLES["closer"]) else "wrong"
+    return RIGHT if begun and messages[-1].content.endswith(ROLES["closer"]) else WRONG
 
 
 def pool() -> WorkerPool:
-    return planted_pool(solo=solo, starter=starter, finisher=finisher)
+    return planted_pool(solo=soloist(1.0), starter=opening, finisher=finisher)
 
 
 @cache
@@ -191,7 +180,7 @@ def explored() -> tuple[Trial, ...]:
                 episode = await explorer.ask(question, sample=sample)
                 workflow = episode.rounds[0].workflow
                 assert workflow is not None
-                right, cost = float(episode.answer == "right"), float(len(workflow))
+                right, cost = float(episode.answer == RIGHT), float(len(workflow))
                 trial = trial_of(question, question, workflow, team, right=right, cost=cost)
                 assert trial is not None
                 trials.append(trial)
@@ -215,7 +204,7 @@ def test_easy_questions_go_to_one_worker_and_composite_ones_to_a_chain() -> None
     ((composite, composite_count), *_) = chosen(trained(), COMPOSITE).most_common(1)
     assert easy == ("io", "solo") and composite == ("chain-1", "starter", "finisher")
     assert min(easy_count, composite_count) >= 0.9 * len(HELD_OUT) / 2
-    assert asyncio.run(answers(trained(), ASKED)).count("right") >= 0.95 * len(ASKED)
+    assert asyncio.run(answers(trained(), ASKED)).count(RIGHT) >= 0.95 * len(ASKED)
     by_choice: dict[tuple[str, ...], list[float]] = {}
     for trial in explored():  # and no fixed choice gets more than half
         by_choice.setdefault((trial.collaboration, *trial.workers), []).append(trial.right)

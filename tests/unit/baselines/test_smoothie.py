@@ -3,14 +3,10 @@
 from __future__ import annotations
 
 import random
-import sys
 from collections.abc import Sequence
-from pathlib import Path
 
 import numpy as np
 import pytest
-
-sys.path.insert(0, str(Path(__file__).parent))
 from formulas import noise_of
 from planted import answers, planted_pool
 from topics import draw_topics

@@ -4,12 +4,9 @@ from __future__ import annotations
 
 import math
 import random
-import sys
 from collections.abc import Callable, Sequence
 from functools import cache
-from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).parent))
 from planted import PRICE, Planted, Say, asked, attempts
 from topics import topic_of
 

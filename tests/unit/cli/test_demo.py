@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from dataclasses import replace
 from decimal import Decimal
@@ -9,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from openconductor.cli import main
 from openconductor.cli.demo import show_gym_table
 from openconductor.evaluation.headroom import GymTable
 from openconductor.evaluation.statistics import Estimate
@@ -54,6 +56,19 @@ def drawn(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -
         return capsys.readouterr().out
 
     return draw
+
+
+def test_workers_that_are_left_out_are_left_out_of_every_level(capsys: pytest.CaptureFixture[str]) -> None:
+    options = ["demo", "--json", "--questions", "16"]
+    left_out = [text for name in ("scribe", "lister", "counter", "converter") for text in ("--without", name)]
+    assert main([*options, *left_out]) == 0
+    some = json.loads(capsys.readouterr().out)
+    assert set(some["workers"]) == {"maven", "novice", "referee", "jack"}
+    assert set(some["accuracy"]) == {"conductor", "random", "best_worker", "oracle"}, "the best fixed one needs more"
+    assert main(options) == 0
+    assert some["accuracy"]["oracle"] < json.loads(capsys.readouterr().out)["accuracy"]["oracle"] - 0.2
+    assert main([*options, "--without", "nobody"]) == 2
+    assert "worker 'nobody' is not in the pool" in capsys.readouterr().err
 
 
 def test_every_figure_is_in_the_table_with_its_lead_in_points_and_its_share_of_the_oracle(drawn) -> None:

@@ -145,12 +145,8 @@ def test_calls_and_dollars_follow_from_the_recipe_and_the_pools_prices(seven: Tr
     assert seven.hours[1] > seven.hours[2] > seven.hours[8] > 200 * 3 * 30 / 3600, "the workers' time stays"
 
 
-def test_half_of_a_recursive_iteration_are_second_rounds_and_the_count_stays(data: Path) -> None:
-    found = needs(data, "7b", "rollout.rounds=2", "rollout.iterations=20")
-    assert found.rollouts == 20 * 4 * 64 + 64 + 2 * 400
-
-
-def test_rounds_of_imitation_are_counted_and_may_be_all_there_is(data: Path) -> None:
+def test_half_of_an_iteration_may_be_second_rounds_and_rounds_of_imitation_may_be_all_there_is(data: Path) -> None:
+    assert needs(data, "7b", "rollout.rounds=2", "rollout.iterations=20").rollouts == 20 * 4 * 64 + 64 + 2 * 400
     found = needs(data, "7b", "imitate.rounds=3", "rollout.iterations=0")
     assert found.rollouts == 3 * 256 * 4 + 64 + 2 * 400
     assert found.prompt_tokens > 1000
@@ -202,11 +198,8 @@ def test_the_command_prints_the_estimate_and_the_same_as_json(data: Path, capsys
     command = ["train", "recipes/paper_7b.toml", *overrides(data, "7b"), "--dry-run"]
     assert main(command) == 0
     printed = capsys.readouterr()
-    assert (
-        "7.62 B parameters" in " ".join(printed.out.split())
-        and "8 GPUs" in printed.out
-        and "Warning" not in printed.err
-    )
+    assert "7.62 B parameters" in " ".join(printed.out.split()) and "8 GPUs" in printed.out
+    assert "Warning" not in printed.err
     assert main([*command, "--json"]) == 0
     found = json.loads(capsys.readouterr().out)
     assert (found["parameters"], found["missing_keys"]) == (7_615_616_512, list(KEYS))

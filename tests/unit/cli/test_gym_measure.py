@@ -9,13 +9,13 @@ from statistics import fmean
 import pytest
 
 from openconductor.cli import main
-from openconductor.cli.gym_measure import draw_subset, nearness, recursion
+from openconductor.cli.gym_measure import Recursion, draw_subset, nearness, recursion
 from openconductor.conductor import Conductor
 from openconductor.gym.exact import ALL, oracle_workflow
 from openconductor.gym.questions import draw_questions, read_question
 from openconductor.gym.workers import LOST, gym_pool, profiles_of
 from openconductor.prompt import PromptOptions, render_workflow
-from openconductor.types import Message, Workflow
+from openconductor.types import Message, Step, Workflow
 
 QUESTIONS = draw_questions("test", 8, seed=5)
 
@@ -68,6 +68,16 @@ def test_a_second_round_mends_what_is_seen_to_have_failed_and_leaves_the_rest() 
     assert (one.broken, one.accepted) == (pytest.approx(0.0), pytest.approx(1.0))
     assert none.accuracy < one.accuracy < two.accuracy
     assert none.calls < one.calls < 1.5 * none.calls
+
+
+def test_of_what_there_is_none_no_share_is_made_up() -> None:
+    options = PromptOptions(template="compact")
+    silent = Conductor(lambda messages: "no idea", pool=gym_pool(), prompt=options)
+    assert recursion(silent, QUESTIONS, ALL, 1)[1] == Recursion(1, 0.0, None, None, None, None, None)
+    useless = Conductor(lambda messages: render_workflow(Workflow((Step(2, "hm"),))), pool=gym_pool(), prompt=options)
+    found = recursion(useless, QUESTIONS, ALL, 1)[1]
+    assert (found.accuracy, found.fixed, found.broken, found.accepted) == (0.0, 0.0, None, None)
+    assert found.ceiling == pytest.approx(fmean(oracle_workflow(question)[1] for question in QUESTIONS))
 
 
 def test_subsets_keep_four_workers_and_leave_one_out() -> None:

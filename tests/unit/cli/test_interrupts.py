@@ -8,7 +8,6 @@ from decimal import Decimal
 from pathlib import Path
 from types import SimpleNamespace
 
-sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "journal"))
 from journaled import ask
 
 from openconductor.cli import pool_headroom

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import csv
 import json
-import sys
 import tomllib
 from collections.abc import Callable
 from dataclasses import replace
@@ -14,8 +13,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-
-sys.path.insert(0, str(Path(__file__).parent))
 from scripted import Adder, pool_of, write_sums
 
 from openconductor.baselines.observed import Observations

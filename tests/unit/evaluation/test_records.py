@@ -5,15 +5,13 @@ from __future__ import annotations
 import asyncio
 import itertools
 import json
-import sys
 from collections.abc import Callable
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
 import pytest
-
-sys.path.insert(0, str(Path(__file__).parent))
+from journaled import Sayer
 from rows_of import record, records, results_of
 
 from openconductor.conductor import Conductor
@@ -125,16 +123,10 @@ PROBLEM = Problem("p1", "What is 6 * 7?", "42", "sums", kind="easy")
 TWO = Workflow([Step(0, "Think."), Step(0, "Answer — briefly.", "all")])
 
 
-class Scripted:
+def saying(said: str | OpenConductorError) -> Sayer:
     """A provider that says one thing, or fails in one way."""
-
-    def __init__(self, said: str | OpenConductorError) -> None:
-        self._said = said
-
-    async def complete(self, messages: object, sampling: object, *, call: object, on_text: object = None) -> Completion:
-        if isinstance(self._said, OpenConductorError):
-            raise self._said
-        return Completion(self._said, usage=Usage(input_tokens=10, output_tokens=5))
+    usage = Usage(input_tokens=10, output_tokens=5)
+    return Sayer(Completion(said, usage=usage) if isinstance(said, str) else said)
 
 
 async def outcome_of(said: str | OpenConductorError, *, text: str = "", grade: Grade | None = None) -> Outcome:
@@ -144,7 +136,7 @@ async def outcome_of(said: str | OpenConductorError, *, text: str = "", grade: G
             return grade
 
     price = Price(Decimal(1), Decimal(2))
-    pool = WorkerPool([Worker(Scripted(said), name="w", price=price, retries=0)])
+    pool = WorkerPool([Worker(saying(said), name="w", price=price, retries=0)])
     plan: Callable[[list[Message]], str] = lambda _: text or render_workflow(TWO)  # noqa: E731
     conductor = Conductor(Worker(plan, name="planner", price=Price(Decimal(0), Decimal(0))), pool=pool)
     (outcome,) = await evaluate(conductor, [PROBLEM], ExactGrader() if grade is None else Fixed())
@@ -210,8 +202,8 @@ async def test_what_is_not_a_record_is_a_journal_error(broken: dict[str, object]
 async def test_a_planner_that_cannot_be_reached_is_neither_valid_nor_invalid(
     failure: OpenConductorError, valid: bool | None
 ) -> None:
-    pool = WorkerPool([Worker(Scripted("42"), name="w", retries=0)])
-    conductor = Conductor(Worker(Scripted(failure), name="planner", retries=0), pool=pool)
+    pool = WorkerPool([Worker(saying("42"), name="w", retries=0)])
+    conductor = Conductor(Worker(saying(failure), name="planner", retries=0), pool=pool)
     (outcome,) = await evaluate(conductor, [PROBLEM], ExactGrader())
     kept = record_of(outcome, system="conductor")
     assert kept.valid is valid

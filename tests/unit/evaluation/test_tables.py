@@ -5,14 +5,10 @@ from __future__ import annotations
 import csv
 import io
 import math
-import sys
 from dataclasses import replace
 from decimal import Decimal
-from pathlib import Path
 
 import pytest
-
-sys.path.insert(0, str(Path(__file__).parent))
 from rows_of import ONE, TWO, planned, record, records, results_of
 
 from openconductor.errors import ConfigError

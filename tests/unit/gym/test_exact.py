@@ -8,18 +8,19 @@ from collections.abc import Iterator
 
 import pytest
 
-from openconductor.episode import execute
+from openconductor.episode import Stage, execute
 from openconductor.gym.exact import (
     ALL,
     alone_accuracy,
+    answer_chances,
     expected_accuracy,
     oracle_workflow,
 )
 from openconductor.gym.levels import fixed_accuracy
 from openconductor.gym.questions import GymQuestion, draw_questions, read_question
 from openconductor.gym.sampling import random_workflow
-from openconductor.gym.workers import PROFILES, gym_pool
-from openconductor.gym.world import COMPARE, WORDINGS
+from openconductor.gym.workers import PROFILES, REFUSES, gym_pool
+from openconductor.gym.world import COMPARE, WORDINGS, read_value
 from openconductor.types import Step, Workflow
 
 SAMPLES = 800
@@ -108,6 +109,32 @@ async def test_the_expected_accuracy_is_what_the_executor_finds(question: GymQue
     # The additional 1 in SAMPLES keeps chances near 0 and 1 from leaving no room at all.
     room = 4 * math.sqrt(max(expected * (1 - expected), 1 / SAMPLES) / SAMPLES)
     assert abs(right / SAMPLES - expected) <= room, f"{right / SAMPLES:.4f} is not {expected:.4f} ± {room:.4f}"
+
+
+@pytest.mark.parametrize("attempts_again", [1, pytest.param(3, marks=pytest.mark.slow)])
+async def test_in_a_second_round_mistakes_of_the_first_one_are_no_majority(attempts_again: int) -> None:
+    question = asked("Take the smudged list 41 17 93, sort the list.")
+    first = Workflow((Step(3, "sort the list"),))
+    steps = [Step(3, "sort the list")] * attempts_again
+    again = Workflow((*steps, Step(4, COMPARE[0], "all")))
+    right = played = 0
+    for sample in range(2 * SAMPLES):
+        stage = Stage(POOL, question.text, sample=sample)
+        rounds = []
+
+        async def play(stage: Stage) -> str | None:
+            rounds.append(await stage.answer_by(first))  # noqa: B023 - played at once
+            return await stage.answer_by(again, previous=rounds[0])  # noqa: B023
+
+        episode = await stage.play(play, None)
+        if rounds[0] is not None and read_value(rounds[0]) not in (None, question.answer):
+            played += 1
+            right += episode.answer is not None and episode.answer.split() == list(question.answer)
+    answers = answer_chances(question, first)
+    (wrong,) = set(answers) - {None, question.answer}
+    chances = answer_chances(question, again, before=(wrong,))
+    expected = (1 - REFUSES) ** len(again) * chances[question.answer]
+    assert abs(right / played - expected) <= 4 * math.sqrt(expected * (1 - expected) / played)
 
 
 def single_changes(workflow: Workflow, question: GymQuestion) -> Iterator[Workflow]:

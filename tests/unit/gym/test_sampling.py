@@ -9,8 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from openconductor.gym.questions import KINDS, draw_questions
-from openconductor.gym.sampling import COMPARES, random_workflow, write_thought
-from openconductor.gym.world import asks_to_compare, find_operations
+from openconductor.gym.sampling import COMPARES, random_round, random_workflow, write_thought
+from openconductor.gym.workers import LOST
+from openconductor.gym.world import asks_to_compare, find_operations, write_value
 from openconductor.parser import parse_workflow, validate_workflow
 from openconductor.prompt import render_workflow
 from openconductor.types import Workflow
@@ -52,3 +53,17 @@ def test_each_choice_is_uniform() -> None:
     )
     assert set(access) == {(), (0,), "all"}
     assert all(abs(count / access.total() - 1 / 3) < 0.05 for count in access.values())
+
+
+def test_a_round_to_follow_says_nothing_about_its_workflow() -> None:
+    rng, answers = random.Random(5), Counter[str]()
+    for _ in range(30):
+        for question in QUESTIONS:
+            before = random_round(rng, question, range(8))
+            assert before.workflow is not None
+            validate_workflow(before.workflow, range(8), max_steps=5)
+            right = write_value(question.answer)
+            wrong = before.answer is not None and before.answer.count(" ") == right.count(" ")
+            answers["right" if before.answer == right else "lost" if before.answer == LOST else f"{wrong}"] += 1
+    assert set(answers) == {"right", "lost", "True"}
+    assert all(abs(count / answers.total() - 1 / 3) < 0.04 for count in answers.values())

@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any
 
 from openconductor import Conductor, Worker, WorkerPool
-from openconductor.errors import WorkerError
 from openconductor.events import CallEnded
 from openconductor.journal import Journal, call_key
 from openconductor.protocols import CallContext
@@ -21,19 +20,23 @@ PRICE = Price(Decimal("1.25"), Decimal(10))
 ASKED = (Message("user", "What is 2 + 2?"),)
 
 
-class Talker:
-    """A provider that says what it is told to, with the usage of a real one."""
+class Sayer:
+    """A provider that says or raises what it is told to, one after the other, and the last one ever after."""
 
-    identity = "talker m1 https://talk.example"
-
-    def __init__(self, *said: Completion | WorkerError) -> None:
+    def __init__(self, *said: Completion | Exception) -> None:
         self._said = list(said)
 
     async def complete(self, messages: Sequence[Message], sampling: Sampling, **_: object) -> Completion:
         said = self._said.pop(0) if len(self._said) > 1 else self._said[0]
-        if isinstance(said, WorkerError):
+        if isinstance(said, Exception):
             raise said
         return said
+
+
+class Talker(Sayer):
+    """One that has the identity of a real one."""
+
+    identity = "talker m1 https://talk.example"
 
 
 def says(text: str, **more: Any) -> Completion:

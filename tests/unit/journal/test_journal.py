@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import sys
 import threading
 import time
 from collections.abc import Iterator
@@ -14,8 +13,6 @@ from types import MappingProxyType
 from typing import Any
 
 import pytest
-
-sys.path.insert(0, str(Path(__file__).parent))
 from journaled import ASKED, PLAN, PRICE, Talker, ask, key_for, one_call, pool_of, rows, says
 
 from openconductor import Conductor, Worker, WorkerPool

@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-import sys
 from decimal import Decimal
-from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
 import pytest
-
-sys.path.insert(0, str(Path(__file__).parent))
 from journaled import ASKED
 
 from openconductor.journal import call_key

@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import json
-import sys
 from base64 import b64encode
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
 import pytest
-
-sys.path.insert(0, str(Path(__file__).parent))
 from journaled import PLAN, PRICE, Talker, ask, everything_in, key_for, one_call, pool_of, rows, says
 
 from openconductor import Conductor, Worker, WorkerPool

@@ -32,7 +32,6 @@ from openconductor.providers.chat_wire import (
 from openconductor.types import Completion, Message, Sampling, Usage
 
 USAGE = {"prompt_tokens": 12, "completion_tokens": 5, "total_tokens": 17}
-USED = Usage(input_tokens=12, output_tokens=5)
 
 
 def read_body(raw: bytes) -> Completion:

@@ -2,32 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from decimal import Decimal
 
 import pytest
+from journaled import Sayer
 
 from openconductor.errors import AuthFailed, OpenConductorError, WorkerError
 from openconductor.events import CallEnded, Event
 from openconductor.pool import Worker
-from openconductor.protocols import CallContext, OnText
-from openconductor.types import Call, Completion, Episode, Message, Sampling, Usage
-
-
-class Failing:
-    def __init__(self, failure: Exception) -> None:
-        self._failure = failure
-
-    async def complete(
-        self, messages: Sequence[Message], sampling: Sampling, *, call: CallContext, on_text: OnText | None = None
-    ) -> Completion:
-        raise self._failure
+from openconductor.protocols import CallContext
+from openconductor.types import Call, Episode, Message, Usage
 
 
 async def told_of(failure: Exception) -> Call:
     events: list[Event] = []
     with pytest.raises((type(failure), WorkerError)):
-        await Worker(Failing(failure), name="w").complete(
+        await Worker(Sayer(failure), name="w").complete(
             (Message("user", "Why?"),), call=CallContext(on_event=events.append)
         )
     (event,) = events

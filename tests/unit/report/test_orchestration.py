@@ -5,14 +5,11 @@ from __future__ import annotations
 import json
 import random
 import re
-import sys
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
-
-sys.path.insert(0, str(Path(__file__).parent))
 from planted_records import WORKERS, Player, alone, always, by_kind, flat, play
 
 from openconductor.errors import ConfigError

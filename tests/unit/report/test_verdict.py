@@ -3,16 +3,12 @@
 from __future__ import annotations
 
 import random
-import sys
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import pytest
-
-sys.path.insert(0, str(Path(__file__).parent))
 from planted_records import WORKERS, Plan, Player, alone, always, by_kind, flat, play
 
 from openconductor.evaluation.counterfactual import Counterfactuals

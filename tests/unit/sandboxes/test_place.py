@@ -8,7 +8,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Generator, Iterator
+from collections.abc import Generator
 from contextlib import contextmanager
 from pathlib import Path
 from types import SimpleNamespace
@@ -21,19 +21,6 @@ from openconductor.sandboxes.place import Place, alone
 from openconductor.sandboxes.session import BOOTSTRAP, PYTHON_FLAGS, BatchedSandbox, Launch
 
 SLEEP = [sys.executable, "-c", "import time; time.sleep(600)"]
-
-
-@pytest.fixture
-def canary(tmp_path: Path) -> Iterator[Path]:
-    """A file in a folder, a file in the machine's folder of temporary files, and a process; all live on."""
-    precious = tmp_path / "precious"
-    precious.write_text("kept")
-    with tempfile.NamedTemporaryFile() as temporary, subprocess.Popen(SLEEP, start_new_session=True) as process:
-        yield precious
-        assert precious.read_text() == "kept"
-        assert Path(temporary.name).exists()
-        assert process.poll() is None
-        process.kill()
 
 
 @pytest.fixture

@@ -5,14 +5,11 @@ from __future__ import annotations
 import base64
 import json
 import pickle
-import sys
 import zlib
 from collections import Counter
 from pathlib import Path
 
 import pytest
-
-sys.path.insert(0, str(Path(__file__).parent))
 from written_rows import items_of
 
 from openconductor.errors import TaskError

@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 import re
-import sys
 from pathlib import Path
 
 import pytest
-
-sys.path.insert(0, str(Path(__file__).parent))
 from written_rows import items_of, task_of
 
 from openconductor.errors import TaskError

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shlex
 import tomllib
 from pathlib import Path
@@ -44,6 +45,7 @@ def test_the_defaults_are_the_paper() -> None:
         ("seed=one", "seed"),
         ("seed=4294967296", "seed"),
         ("rollout.rounds=2 rollout.questions=3", r"rollout\.questions: got 3, expected an even number"),
+        ("rollout.rounds=2 imitate.questions=3", r"imitate\.questions: got 3, expected an even number"),
         ("rollout.offered=[4, 2]", r"rollout\.offered: got .*expected the fewest first"),
         ("model.lora_rank=4", r"model\.lora_rank: got 4, expected 0 for a fresh model"),
         ("cold_start.micro_batch=48", r"cold_start\.micro_batch: got 48, expected a divisor of 64"),
@@ -62,7 +64,7 @@ def test_settings_that_cannot_be_or_cannot_work_together_are_refused_before_anyt
     override: str, says: str
 ) -> None:
     with pytest.raises(ConfigError, match=says):
-        load_train_config(RECIPES / "gym.toml", shlex.split(override) if " r" in override else [override])
+        load_train_config(RECIPES / "gym.toml", shlex.split(override) if re.search(r" [ri]", override) else [override])
 
 
 @pytest.mark.parametrize("tables", ['systems = ["conductor"]\n', '[[task]]\nname = "gym"\n'])

@@ -109,17 +109,15 @@ def test_a_question_offers_a_drawn_subset_of_the_workers_whose_ordinals_stay(tmp
 
 
 def test_a_number_that_comes_first_is_explored_in_some_rows_and_slips_are_not() -> None:
-    chances = torch.tensor([[0.9, 0.0999, 0.00005, 0.00005], [0.9, 0.0999, 0.00005, 0.00005], [0.0, 0.0, 0.6, 0.4]])
+    likely, words = [0.9, 0.0699, 0.00005, 0.03005], [0.3, 0.1, 0.0, 0.6]
+    chances = torch.tensor([likely, likely, words])
     numbers = torch.tensor([True, True, True, False])
-    rows = torch.tensor([[True], [False], [True]])
-    explored = _Explored(rows, 7, numbers, temperature=2.0)
+    explored = _Explored(torch.tensor([[True], [False], [True]]), 7, numbers, temperature=2.0)
     first = explored(torch.zeros(3, 7), chances.log()).softmax(-1)
-    assert first[0].tolist() == pytest.approx([0.75, 0.25, 0.0, 0.0], abs=0.001)
-    assert first[1].tolist() == pytest.approx(chances[1].tolist(), abs=0.001), "another row"
-    assert first[2].tolist() == [0.0, 0.0, 1.0, 0.0], "no other token than a number"
+    assert first[0].tolist() == pytest.approx([0.782, 0.218, 0.0, 0.0], abs=0.001)
+    assert first[1].tolist() == pytest.approx(likely, abs=0.001), "another row"
+    assert first[2].tolist() == pytest.approx(words, abs=0.001), "mostly no number"
     assert explored(torch.zeros(3, 8), chances.log()).equal(chances.log()), "a later token"
-    words = _Explored(rows, 7, torch.zeros(4, dtype=torch.bool), temperature=2.0)
-    assert words(torch.zeros(3, 7), chances.log()).equal(chances.log()), "no number is likely"
 
 
 def test_in_recursion_each_question_has_two_rows(tmp_path: Path) -> None:
