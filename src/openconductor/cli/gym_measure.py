@@ -244,13 +244,17 @@ async def _play(conductor: Conductor, question: GymQuestion, offered: Offered, d
         for answer, chance in answer_chances(question, workflow, offered).items():
             states[_State(workflow, answer, answer == question.answer, len(workflow))] = answered * chance
     rounds = [states]
+    plans: dict[tuple[Workflow, Seen], Workflow | None] = {}  # the Conductor sees no more of what went before
     for number in range(depth):
         after: dict[_State, float] = defaultdict(float)
         for state, chance in rounds[-1].items():
             if state.ended:
                 after[state] += chance
                 continue
-            workflow = await _planned(conductor, question, state)
+            shown = state.workflow, state.answer
+            if shown not in plans:
+                plans[shown] = await _planned(conductor, question, state)
+            workflow = plans[shown]
             if not workflow:
                 after[replace(state, ended="failed" if workflow is None else "accepted")] += chance
                 continue
