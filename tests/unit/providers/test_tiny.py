@@ -204,7 +204,7 @@ async def test_the_draws_of_a_seed_stay_what_they_were() -> None:
             said.append((await provider.complete(turns, Sampling(temperature, seed=3), call=call)).text)
     assert len(set(said[:24])) > 15
     assert said[:24] != said[24:]
-    assert blake2b("\0".join(said).encode(), digest_size=8).hexdigest() == "6bfffaf1e4d769ab"
+    assert blake2b("\0".join(said).encode(), digest_size=8).hexdigest() == "5a8384bf8692d5b5"
 
 
 @pytest.mark.parametrize("temperature", [0.5, 1.0])

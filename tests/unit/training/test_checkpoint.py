@@ -77,11 +77,7 @@ def test_ids_survive_saving_and_loading(tmp_path: Path) -> None:
     chat = [{"role": "user", "content": "Model 0\n"}]
     assert loaded.apply_chat_template(chat, tokenize=False, add_generation_prompt=True) == "Model 0\n"
     bundled = PreTrainedTokenizerFast.from_pretrained(bundled_folder())
-    new = set(tokenizer.get_vocab()) - set(
-        bundled.get_vocab()
-    )  # it brings its own tokenizer, from before there were counts
-    assert new == {"1 step", *(f"{count} steps" for count in (0, 2, 3, 4, 5))}
-    assert set(bundled.get_vocab()) < set(tokenizer.get_vocab())
+    assert bundled.get_vocab() == tokenizer.get_vocab(), "what the bundled Conductor learnt is what is built today"
 
 
 # ── folders ──────────────────────────────────────────────────────────────────────────────────────────────────────────
