@@ -41,7 +41,7 @@ format: setup  ## put the code into form
 	$(BIN)/ruff check --fix $(CODE)
 	$(BIN)/ruff format $(CODE)
 
-learn: setup  ## learning from scratch: five seeds and two controls, 8 to 11 minutes of CPU each
+learn: setup  ## learning from scratch: five seeds and two controls, 10 to 14 minutes of CPU each
 	$(BIN)/openconductor train recipes/gym.toml --study runs/learn $(LEARN_FLAGS)
 
 real: setup  ## a real language model, SmolLM2-135M, learns to orchestrate the gym: about two hours on a CPU core, resumes
