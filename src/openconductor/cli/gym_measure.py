@@ -87,7 +87,7 @@ def measure(
     pool: Annotated[str, typer.Option("--pool", help="gym, or its workers in another world (gym:7).")] = "gym",
     questions: Annotated[int, typer.Option("--questions", min=1, help="Held-out questions over each pool.")] = 200,
     subsets: Annotated[int, typer.Option("--subsets", min=0, help="How many subsets of the workers.")] = 20,
-    depth: Annotated[int, typer.Option("--depth", min=0, help="Also up to so many further rounds, whole pool.")] = 0,
+    depth: Annotated[int, typer.Option("--depth", min=0, help="Also measure this many further rounds.")] = 0,
     seed: Annotated[int, typer.Option("--seed", min=0, help="Draws the questions and the subsets.")] = 0,
     as_json: AsJson = False,
 ) -> None:
@@ -269,7 +269,7 @@ async def _play(conductor: Conductor, question: GymQuestion, offered: Offered, d
 
 
 async def _planned(conductor: Conductor, question: GymQuestion, state: _State | None) -> Workflow | None:
-    """What the Conductor makes of a question, or of its last answer (no steps accept it); None is no workflow."""
+    """The workflow that the Conductor writes; one without steps accepts the last answer. None if it is invalid."""
     before = None
     if state is not None:
         results = [StepResult(step) for step in state.workflow]

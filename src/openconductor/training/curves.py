@@ -40,6 +40,8 @@ def measure(kinds: Sequence[str], scored: Sequence[Scored], pool: WorkerPool, *,
     """Measure what was scored (an iteration, or an evaluation); neighbours of ``group`` belong to one question.
 
     ``kinds`` says of which kind each question is. ``accuracy_given_valid`` is None where no workflow is valid.
+    With imitation in recursion, ``group`` second rounds may be of several questions: ``groups_without_spread`` is then
+    about first rounds only in part.
     """
     played = [(kind, one) for kind, one in zip(kinds, scored, strict=True) if one.reward is not None]
     workflows = [
