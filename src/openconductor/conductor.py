@@ -151,7 +151,7 @@ class Conductor:
             self.pool.ordinals,
             options=self.prompt,
             max_steps=self.max_steps,
-            cards={ordinal: worker.description for ordinal, worker in self.pool} if self.prompt.cards else None,
+            cards=self.pool.cards,
             previous=stage.rounds[-1] if stage.rounds else None,
         )
         said = await stage.ask_planner(self.asked, messages)

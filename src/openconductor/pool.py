@@ -1,7 +1,12 @@
-"""Workers and their numbering. In: workers, or a pool file. Out: a WorkerPool whose ordinals stay."""
+"""Workers, their numbering and their cards. In: workers, or a pool file. Out: a WorkerPool whose ordinals stay.
+
+A card says in one line what a worker was measured to be good at: its best categories of questions, best first. It is
+the worker's ``description``.
+"""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
@@ -17,7 +22,7 @@ from openconductor.worker import Worker
 if TYPE_CHECKING:
     from openconductor.worker import CompletionStore
 
-__all__ = ["PoolFile", "Worker", "WorkerPool", "WorkerTable"]
+__all__ = ["PoolFile", "Worker", "WorkerPool", "WorkerTable", "read_card", "write_card"]
 
 
 @dataclass(frozen=True, slots=True, init=False, repr=False, eq=False)
@@ -65,6 +70,11 @@ class WorkerPool:
     def ordinals(self) -> tuple[int, ...]:
         """The workers' ordinals, ascending."""
         return tuple(self._workers)
+
+    @property
+    def cards(self) -> dict[int, str]:
+        """The workers' descriptions by ordinal."""
+        return {ordinal: worker.description for ordinal, worker in self}
 
     def subset(self, ordinals: Sequence[int]) -> WorkerPool:
         """The pool of some of the workers, each under the ordinal that it has here.
@@ -118,6 +128,40 @@ class WorkerPool:
 
 
 _PROVIDER_KEYS = ("base_url", "api_key_env", "command", "url", "env", "argument", "send", "device", "dtype")
+
+
+# ── cards ─────────────────────────────────────────────────────────────────────────────────────────────────────────────
+ENTRIES = 5
+"""The most categories on a card."""
+NEAR = 2 / 3
+"""A category stands on a card where its rate is at least this share of the best one's."""
+
+
+def write_card(rates: Mapping[str, float]) -> str:
+    """A worker's card: its best categories with the share that it gets right, in tenths.
+
+    Args:
+        rates: by category, the share of the questions that it got right, 0 to 1; at least one.
+
+    >>> write_card({"algebra": 0.91, "law": 0.4, "history": 0.78})
+    'algebra 90%, history 80%'
+    """
+    best = max(rates.values())
+    ranked = sorted(rates, key=lambda category: -rates[category])
+    kept = [category for category in ranked if rates[category] >= NEAR * best][:ENTRIES]
+    return ", ".join(f"{category} {10 * round(10 * rates[category])}%" for category in kept)
+
+
+def read_card(card: str) -> dict[str, float]:
+    """What a card says: by category, the share that the worker gets right; what else stands there is passed over.
+
+    >>> read_card("algebra 90%, history 80%; $0.003 and 2 s an answer")
+    {'algebra': 0.9, 'history': 0.8}
+    """
+    return {category: int(percent) / 100 for category, percent in _ENTRY.findall(card)}
+
+
+_ENTRY = re.compile(r"([^,; ][^,;]*) (\d+)%")
 
 
 # ── the pool file ────────────────────────────────────────────────────────────────────────────────────────────────────

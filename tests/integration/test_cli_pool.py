@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import json
+import re
 from collections.abc import Callable
 from decimal import Decimal
 from functools import partial
@@ -16,7 +18,9 @@ from test_cli import in_a_thread, serving
 
 from openconductor.cli import pool_init
 from openconductor.cli.pool_init import KEYS, VENDORS
-from openconductor.pool import WorkerPool
+from openconductor.gym.questions import read_question
+from openconductor.gym.world import write_value
+from openconductor.pool import WorkerPool, read_card
 
 CANARY = "canary-0a1b2c3d"
 PRICE = "price = { input = 1, output = 2 }"
@@ -299,3 +303,34 @@ def test_init_without_a_key_or_a_server_says_what_it_looked_for(run, bare, monke
     assert (ran.code, ran.out) == (1, "")
     assert "OPENAI_API_KEY" in ran.err and url in ran.err
     assert not Path("pool.toml").exists()
+
+
+# ── calibrate ────────────────────────────────────────────────────────────────────────────────────────────────────────
+async def knows_singles(request: web.Request) -> web.Response:
+    """A worker that is right on questions of one operation, unless it is called novice."""
+    body = await request.json()
+    question = read_question(body["messages"][-1]["content"])
+    assert question is not None
+    right = question.kind == "single" and body["model"] != "novice"
+    return web.json_response(completion(write_value(question.answer) if right else "7"))
+
+
+def test_calibrate_writes_what_was_measured_and_leaves_the_rest_of_the_file(tmp_path: Path, run: Any) -> None:
+    with serving(*[knows_singles] * 80) as server:
+        pool = Path(write_pool(tmp_path, server.url, "solver", "novice", more=f"{PRICE}  # by hand"))
+        before = pool.read_text("utf-8")
+        words = ("pool", "calibrate", str(pool), "--task", "gym", "--limit", "40", "--out", str(tmp_path / "run"))
+        short = run(*words, "--budget-calls", "3")
+        assert (short.code, pool.read_text("utf-8")) == (1, before)
+        ran = run(*words, "--json")
+        assert ran.code == 0, ran.err
+        again = run(*words, "--json")
+        assert len(server.paths) == 80, "what was asked is not asked again"
+    cards = json.loads(ran.out)["cards"]
+    assert json.loads(again.out)["cards"] == cards
+    assert re.fullmatch(r"single 100%; \$0\.000022 and [\d.]+ s an answer", cards["solver"])
+    assert read_card(cards["solver"]) == {"single": 1.0}
+    assert set(read_card(cards["novice"]).values()) == {0.0}
+    assert WorkerPool.from_toml(pool).cards == {0: cards["solver"], 1: cards["novice"]}
+    after = pool.read_text("utf-8").splitlines()
+    assert [line for line in after if not line.startswith("description")] == before.splitlines()

@@ -90,7 +90,7 @@ def estimate(config: TrainConfig) -> TrainingNeeds:
         model = AutoModelForCausalLM.from_config(described)
     tokenizer = load_tokenizer(config.model.base)
     problems = training_problems(config, questions) or imitation_problems(config, questions, 0, {})
-    prompts = [write_prompt(tokenizer, problem.question, config, pool.ordinals) for problem in problems[:_READ]]
+    prompts = [write_prompt(tokenizer, problem.question, config, pool) for problem in problems[:_READ]]
     prompt = fmean(len(tokenizer.encode(text, add_special_tokens=False)) for text in prompts)
     parameters = sum(one.numel() for one in model.parameters())
     learnt = _adapted(model, config) if config.model.lora_rank else parameters

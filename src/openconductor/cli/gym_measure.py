@@ -24,7 +24,7 @@ from openconductor.errors import ConfigError, WorkflowError
 from openconductor.evaluation.eval_config import find_planner
 from openconductor.gym.exact import Offered, answer_chances, expected_accuracy, oracle_workflow
 from openconductor.gym.questions import GymQuestion, draw_questions
-from openconductor.gym.workers import LOST, REFUSES, Seen, gym_pool, profiles_of, world_of
+from openconductor.gym.workers import DRAWN, LOST, REFUSES, Seen, gym_pool, profiles_of, world_of
 from openconductor.gym.world import write_value
 from openconductor.parser import parse_workflow
 from openconductor.prompt import render_prompt
@@ -84,25 +84,34 @@ class Recursion:
 
 def measure(
     conductor: Annotated[str | None, typer.Option("--conductor", help="Which Conductor; else the bundled one.")] = None,
-    pool: Annotated[str, typer.Option("--pool", help="gym, or its workers in another world (gym:7).")] = "gym",
+    pool: Annotated[
+        str, typer.Option("--pool", help="gym, another world (gym:7), or drawn workers (gym:drawn).")
+    ] = "gym",
     questions: Annotated[int, typer.Option("--questions", min=1, help="Held-out questions over each pool.")] = 200,
-    subsets: Annotated[int, typer.Option("--subsets", min=0, help="How many subsets of the workers.")] = 20,
+    subsets: Annotated[int, typer.Option("--subsets", min=0, help="How many subsets, or other drawn pools.")] = 20,
     depth: Annotated[int, typer.Option("--depth", min=0, help="Also measure this many further rounds.")] = 0,
     seed: Annotated[int, typer.Option("--seed", min=0, help="Draws the questions and the subsets.")] = 0,
     as_json: AsJson = False,
 ) -> None:
     """Say how near a Conductor comes to the oracle."""
     if (world := world_of(pool)) is None:
-        raise ConfigError(f"--pool: got {pool!r}, expected gym or gym:NUMBER: only there the oracle is known")
-    offered = dict(enumerate(profiles_of(world)))
-    workers = gym_pool(seed, world)
-    asked = Conductor(find_planner(conductor, workers), pool=workers)
-    found = [nearness(asked, draw_questions("test", questions, seed=seed), offered)]
-    for number in range(subsets):
-        chosen = draw_subset(list(offered), number, seed)
-        drawn = draw_questions("test", questions, seed=seed, start=(number + 1) * questions)
-        found.append(nearness(asked, drawn, {ordinal: offered[ordinal] for ordinal in chosen}))
-    deeper = recursion(asked, draw_questions("test", questions, seed=seed), offered, depth) if depth else []
+        raise ConfigError(
+            f"--pool: got {pool!r}, expected gym, gym:NUMBER or gym:drawn: only there the oracle is known"
+        )
+    found: list[Nearness] = []
+    deeper: list[Recursion] = []
+    planner = find_planner(conductor, gym_pool(seed))
+    for number in range(subsets + 1):
+        each = f"measured/{seed}/{number}" if world == DRAWN else world
+        workers, profiles = gym_pool(seed, each), profiles_of(each)
+        if number and world != DRAWN:
+            workers = workers.subset(draw_subset(workers.ordinals, number - 1, seed))
+        offered = {ordinal: profiles[ordinal] for ordinal in workers.ordinals}
+        asked = Conductor(planner, pool=workers)
+        drawn = draw_questions("test", questions, seed=seed, start=number * questions)
+        found.append(nearness(asked, drawn, offered))
+        if depth and not number:
+            deeper = recursion(asked, drawn, offered, depth)
     if as_json:
         pools = [{**asdict(one), "share": one.share} for one in found]
         console.show_json({"pools": pools, "recursion": [asdict(one) for one in deeper]})
@@ -114,7 +123,8 @@ def measure(
     console.show_table(("workers", "valid", "expected", "oracle", "of the oracle"), rows)
     if part := found[1:]:
         console.show(
-            f"{len(part)} subsets: of the oracle {min(one.share for one in part):.1%} at worst, "
+            f"{len(part)} {'other pools' if world == DRAWN else 'subsets'}: "
+            f"of the oracle {min(one.share for one in part):.1%} at worst, "
             f"{fmean(one.share for one in part):.1%} in the mean; {fmean(one.validity for one in part):.2%} valid."
         )
     if deeper:
@@ -148,12 +158,10 @@ def draw_subset(ordinals: Sequence[int], number: int, seed: int) -> tuple[int, .
 
 
 def nearness(conductor: Conductor, questions: Sequence[GymQuestion], offered: Offered) -> Nearness:
-    """Measure a Conductor of the gym over some of its workers, on one round."""
-    pool = conductor.pool.subset(list(offered))
-    asked = Conductor(conductor.planner, pool=pool, prompt=conductor.prompt, sampling=conductor.sampling)
+    """Measure a Conductor of the gym over its pool, whose profiles are these, on one round."""
 
     async def play() -> list[Episode]:
-        return await asyncio.gather(*(asked.ask(question.text) for question in questions))
+        return await asyncio.gather(*(conductor.ask(question.text) for question in questions))
 
     episodes = asyncio.run(play())
     if failed := next((one.error for one in episodes if one.rounds[0].completion is None and one.error), None):
@@ -277,7 +285,14 @@ async def _planned(conductor: Conductor, question: GymQuestion, state: _State | 
         results[-1] = replace(results[-1], completion=Completion(said))
         before = Round(None, state.workflow, Transcript(state.workflow, tuple(results)))
     ordinals, options = conductor.pool.ordinals, conductor.prompt
-    messages = render_prompt(question.text, ordinals, options=options, max_steps=conductor.max_steps, previous=before)
+    messages = render_prompt(
+        question.text,
+        ordinals,
+        options=options,
+        max_steps=conductor.max_steps,
+        cards=conductor.pool.cards,
+        previous=before,
+    )
     said = await conductor.asked.complete(messages, call=CallContext(round=int(before is not None)))
     if said.finish_reason == "length":
         return None

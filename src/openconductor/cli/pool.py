@@ -1,13 +1,14 @@
-"""``openconductor pool``: draft a pool file, check what its workers can do, and say what they could gain together."""
+"""``openconductor pool``: draft a pool file, check and measure its workers, and say what they could gain together."""
 
 from __future__ import annotations
 
 import typer
 
+from openconductor.cli.pool_calibrate import calibrate
 from openconductor.cli.pool_check import check
 from openconductor.cli.pool_headroom import headroom
 from openconductor.cli.pool_init import init
 
-pool = typer.Typer(help="Draft a pool file, check its workers, measure its headroom.")
-for _verb in (headroom, check, init):
+pool = typer.Typer(help="Draft a pool file, check its workers, measure its headroom, write their cards.")
+for _verb in (headroom, calibrate, check, init):
     pool.command(_verb.__name__)(_verb)

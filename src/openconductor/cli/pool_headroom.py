@@ -7,6 +7,7 @@ right where, who adds to whom, who could go, the oracle's lead with and without 
 from __future__ import annotations
 
 import shlex
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated
 
@@ -48,23 +49,13 @@ def headroom(  # noqa: PLR0913, PLR0917 - the options of a command
         if not 0 < one <= 100:
             raise ConfigError(f"--gain: got {one:g}, expected points above 0 and up to 100")
     recipe: dict[str, object] = {
-        "name": f"headroom-{GYM if pool is None else pool.stem}",
-        "systems": ["workers"],
         "task": [{"name": task, "limit": limit, "path": task_path}],
-        "pool": GYM if pool is None else str(pool),
         "repeats": repeats,
         "seed": seed,
         "concurrency": concurrency,
         "budget": {"dollars": dollars, "calls": calls},
     }
-    config = make_eval_config(recipe, where="command line")
-    folder = out or own_folder(config)
-    spent: BudgetExceeded | None = None
-    try:
-        with interruptible(folder, f"the same command and --out {shlex.quote(str(folder))}"):
-            results = evaluated(config, folder, "asking the workers")
-    except BudgetExceeded as error:
-        spent, results = error, Results.load(folder)
+    folder, results, spent = ask_workers("headroom", pool, recipe, out)
     gains = tuple(one / 100 for one in gain or ()) or measure.GAINS
     found = measure.headroom(results.records, seed=seed, gains=gains)
     if found is None:
@@ -86,3 +77,21 @@ def headroom(  # noqa: PLR0913, PLR0917 - the options of a command
     if spent is not None:
         console.show_error(spent)
         raise typer.Exit(console.FAILED)
+
+
+def ask_workers(
+    name: str, pool: Path | None, recipe: Mapping[str, object], out: Path | None
+) -> tuple[Path, Results, BudgetExceeded | None]:
+    """Ask every worker of a pool alone: the run's folder, what is known now, and the budget if that was spent first."""
+    systems = {
+        "name": f"{name}-{GYM if pool is None else pool.stem}",
+        "systems": ["workers"],
+        "pool": GYM if pool is None else str(pool),
+    }
+    config = make_eval_config({**systems, **recipe}, where="command line")
+    folder = out or own_folder(config)
+    try:
+        with interruptible(folder, f"the same command and --out {shlex.quote(str(folder))}"):
+            return folder, evaluated(config, folder, "asking the workers"), None
+    except BudgetExceeded as error:
+        return folder, Results.load(folder), error

@@ -20,7 +20,7 @@ from openconductor.errors import ConfigError, OpenConductorError
 from openconductor.gym.exact import ALL, Offered, expected_accuracy
 from openconductor.gym.levels import reference_levels
 from openconductor.gym.questions import GymQuestion, draw_questions
-from openconductor.gym.workers import profiles_of, world_of
+from openconductor.gym.workers import DRAWN, profiles_of, world_of
 from openconductor.journal import JournalReader
 from openconductor.parser import parse_workflow
 from openconductor.storage import write_whole
@@ -64,6 +64,11 @@ def study(
         raise ConfigError(
             f"study: got task {config.data.task!r} over pool {config.pool!r}, expected the gym for both: only there "
             "the levels are known by which a study says what was learnt"
+        )
+    if world == DRAWN or config.rollout.offered:
+        raise ConfigError(
+            f"study: got other workers for each question (pool {config.pool!r}, rollout.offered "
+            f"{list(config.rollout.offered)}), expected the same for all; `openconductor gym measure` measures these"
         )
     folder = Path(folder)
     folder.mkdir(parents=True, exist_ok=True)

@@ -134,7 +134,7 @@ class _Plan:
         sheets = list(systems.load_sheets(config).values())
         learning = [systems.load_learning(config, sheets)] if self.trained else []
         self.described: dict[str, object] = {
-            "workers": systems.describe_pool(workshop.pool),
+            "workers": systems.describe_pool(workshop.pool, cards=any(spec.kind != WORKER for spec in specs)),
             "planners": workshop.described(specs),
             "tasks": {sheet.name: sheet.described for sheet in sheets},
             "learn": learning[0].described if learning else None,

@@ -122,7 +122,7 @@ class Headroom:
 
 def headroom(records: Iterable[Record], *, seed: int = 0, gains: Sequence[float] = GAINS) -> Headroom | None:
     """What the workers of a pool leave to gain (``gains``: in (0, 1]); None where none alone has a decided answer."""
-    by_worker = _alone(records)
+    by_worker = alone(records)
     scores = {name: found for name, of_one in by_worker.items() if (found := scores_by_problem(of_one))}
     best = best_single(scores, seed=seed)
     if best is None:
@@ -172,7 +172,7 @@ def outcome_matrix(records: Iterable[Record]) -> dict[str, object]:
 
     It is None where none was decided. A question is its task, id and kind; other systems than workers are passed over.
     """
-    by_worker = _alone(records)
+    by_worker = alone(records)
     every = [record for of_one in by_worker.values() for record in of_one]
     questions = list(dict.fromkeys((record.task, record.problem, record.kind) for record in every))
     scores = [scores_by_problem(of_one) for of_one in by_worker.values()]
@@ -205,7 +205,8 @@ def visible_gain(questions: int, spread: float) -> float | None:
     return next((mark / 1000 for mark in range(1, 1001) if questions_needed(mark / 1000, spread) <= questions), None)
 
 
-def _alone(records: Iterable[Record]) -> dict[str, list[Record]]:
+def alone(records: Iterable[Record]) -> dict[str, list[Record]]:
+    """The records of the workers that were asked alone, by worker."""
     found: dict[str, list[Record]] = {}
     for record in records:
         if record.system.startswith(ALONE):

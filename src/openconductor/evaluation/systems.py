@@ -176,9 +176,9 @@ def load_pool(config: EvalConfig) -> WorkerPool:
     return pool if config.setting == "unconstrained" else changed_pool(pool, constrained)
 
 
-def describe_pool(pool: WorkerPool) -> list[Plain]:
-    """The workers as plain values: all that an answer, or what it costs, depends on."""
-    told = ("name", "identity", "description", "price", "sampling")
+def describe_pool(pool: WorkerPool, *, cards: bool = True) -> list[Plain]:
+    """The workers as plain values: all that an answer, or what it costs, depends on (cards where they are read)."""
+    told = ("name", "identity", *(("description",) if cards else ()), "price", "sampling")
     return [{"ordinal": ordinal, **{name: plain(getattr(worker, name)) for name in told}} for ordinal, worker in pool]
 
 

@@ -9,17 +9,20 @@ distribution is the *random* reference level and the cold start's only teacher.
 from __future__ import annotations
 
 import random
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from openconductor.gym.questions import LARGEST, GymQuestion
-from openconductor.gym.workers import LOST
+from openconductor.gym.workers import CATEGORIES, LOST
 from openconductor.gym.world import COMPARE, WORDINGS, write_value
+from openconductor.pool import read_card
 from openconductor.types import Access, Completion, Round, Step, StepResult, Transcript, Workflow
 
 COMPARES = 0.2
 """Share of workflows that end in a comparison, where there is room for one."""
 WHOLE = 0.1
 """Share of steps that are told to do everything."""
+WANTED = " ({})"
+"""How a thought names the category that it looks for in the cards: one token, between a subtask and its worker."""
 REMARK = " (smudged)"
 """What a thought says behind a worker whose list is smudged."""
 
@@ -61,9 +64,30 @@ def random_round(rng: random.Random, question: GymQuestion, ordinals: Sequence[i
     return Round(Completion(""), workflow, Transcript(workflow, tuple(results)))
 
 
-def write_thought(workflow: Workflow, question: GymQuestion) -> str:
+def draw_said(rng: random.Random, workflow: Workflow, cards: Mapping[int, str]) -> tuple[str, ...]:
+    """For each step, one of the categories on its worker's card, drawn uniformly."""
+    return tuple(rng.choice(list(read_card(cards[step.worker]))) for step in workflow)
+
+
+def write_index(cards: Mapping[int, str]) -> str:
+    """Who is listed for what, the best first: an exercise in reading cards.
+
+    >>> write_index({2: "sums plain 90%", 5: "order formal 80%, sums plain 100%"})
+    ' (order formal): 5; (sums plain): 5; (sums plain): 2'
+    """
+    listed = [(ordinal, read_card(card)) for ordinal, card in cards.items()]
+    return ";".join(
+        f"{WANTED.format(category)}: {ordinal}"
+        for category in CATEGORIES
+        for ordinal, card in sorted(listed, key=lambda one: -one[1].get(category, 0.0))
+        if category in card
+    )
+
+
+def write_thought(workflow: Workflow, question: GymQuestion, said: Sequence[str] = ()) -> str:
     """The thought before the three lists: how many steps, and each subtask beside the worker chosen for it.
 
+    With ``said``, the category that is looked for in the cards stands between a subtask and its worker.
     Where the list is smudged, a remark says so; a comparison reads answers, not the list, so nothing is remarked there.
 
     >>> from openconductor.gym.questions import read_question
@@ -72,7 +96,11 @@ def write_thought(workflow: Workflow, question: GymQuestion) -> str:
     '2 steps; sort the list: 3 (smudged); compare the answers: 4'
     """
     remark = REMARK if question.smudged else ""
-    chosen = (f"{step.subtask}: {step.worker}{'' if step.subtask in COMPARE else remark}" for step in workflow)
+    looked_for = [WANTED.format(category) for category in said] or [""] * len(workflow)
+    chosen = (
+        f"{step.subtask}{category}: {step.worker}{'' if step.subtask in COMPARE else remark}"
+        for step, category in zip(workflow, looked_for, strict=True)
+    )
     return "; ".join((count_of(len(workflow)), *chosen))
 
 

@@ -8,16 +8,19 @@ a worker behaves: the simulation draws from it, the exact levels sum over it.
 from __future__ import annotations
 
 import random
+import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from decimal import Decimal
+from functools import lru_cache
 from hashlib import blake2b
 from typing import NamedTuple
 
 from openconductor.errors import ConfigError, Refused
 from openconductor.gym.questions import GymQuestion, read_question
 from openconductor.gym.world import (
+    SKILLS,
     WORDINGS,
     Operation,
     Skill,
@@ -29,7 +32,7 @@ from openconductor.gym.world import (
     read_value,
     write_value,
 )
-from openconductor.pool import Worker, WorkerPool
+from openconductor.pool import Worker, WorkerPool, write_card
 from openconductor.protocols import CallContext, OnText
 from openconductor.types import Completion, Message, Price, Sampling, Usage
 
@@ -172,8 +175,8 @@ class SimulatedWorker:
     @property
     def identity(self) -> str:
         """What it is behind its name, and its draws: a journal must not take one world's or seed's for another's."""
-        liked = "" if self.profile in PROFILES else f" ({self.profile.likes})"
-        return f"gym {self.profile.name}{liked} {self.seed}"
+        drawn = "" if self.profile in PROFILES else blake2b(repr(self.profile).encode(), digest_size=8).hexdigest()
+        return f"gym {self.profile.name}{drawn and f' ({drawn})'} {self.seed}"
 
     async def complete(
         self, messages: Sequence[Message], sampling: Sampling, *, call: CallContext, on_text: OnText | None = None
@@ -233,8 +236,21 @@ def mistaken(view: View, draw: int = 0) -> Value:
     return perform((operation for operation, _ in find_operations(view.instruction)), wrong) or wrong
 
 
-def world_of(pool: str) -> int | None:
-    """The world that a pool's name names: ``gym`` is world 0, ``gym:7`` world 7; None where it is not the gym's.
+DRAWN = "drawn"
+"""The world whose workers are drawn anew for each question."""
+World = int | str
+"""A number is one of the worlds in which the same workers stand in other places; a text draws other workers."""
+COMPARING = "compare"
+CATEGORIES = (*(f"{skill} {wording}" for skill in SKILLS for wording in WORDINGS), COMPARING)
+"""What the workers' cards tell apart."""
+PROBED = 50
+"""Questions of each category, from which a card is made."""
+
+
+def world_of(pool: str) -> World | None:
+    """The world that a pool's name names; None where it is not the gym's.
+
+    ``gym`` is world 0, ``gym:7`` world 7, ``gym:drawn`` other workers for each question, ``gym:drawn:7`` drawn ones.
 
     Raises:
         ConfigError: there is no such world.
@@ -242,25 +258,71 @@ def world_of(pool: str) -> int | None:
     name, colon, number = pool.partition(":")
     if name != "gym":
         return None
+    if re.fullmatch(rf"{DRAWN}(:[0-9]+)?", number):
+        return number
     if colon and not (number.isascii() and number.isdigit()):
-        raise ConfigError(f"pool {pool!r}: got world {number!r}, expected a whole number, as in 'gym:7'")
+        raise ConfigError(f"pool {pool!r}: got world {number!r}, expected a whole number, as in 'gym:7', or {DRAWN}")
     return int(number or 0)
 
 
-def profiles_of(world: int) -> tuple[Profile, ...]:
-    """The workers of a world: 0 is ``PROFILES``; any other has the same in other places, liking other wordings."""
+@lru_cache(maxsize=4096)
+def profiles_of(world: World) -> tuple[Profile, ...]:
+    """The workers of a world: 0 is ``PROFILES``; any other number has the same in other places, liking other wordings.
+
+    A text draws other workers, each by itself: good at one skill or two, at none but a little at all, or a referee.
+    """
     if not world:
         return PROFILES
+    if isinstance(world, str):
+        return tuple(_drawn_worker(world, number) for number in range(len(PROFILES)))
     rng = random.Random(f"world/{world}")
     placed = rng.sample(PROFILES, len(PROFILES))
     return tuple(replace(one, likes=one.likes and rng.choice(WORDINGS)) for one in placed)
 
 
-def gym_pool(seed: int = 0, world: int = 0) -> WorkerPool:
-    """The gym's eight workers, as they are in a world; the same seed draws the same answers."""
+def _drawn_worker(world: str, number: int) -> Profile:
+    rng = random.Random(f"worker/{world}/{number}")
+    shape = rng.choices(("one", "two", "all", "referee"), (0.4, 0.2, 0.25, 0.15))[0]
+    level = rng.uniform(0.2, 0.5) if shape == "all" else rng.uniform(0.75, 0.98)
+    own = {"one": 1, "two": 2, "all": len(SKILLS), "referee": 0}[shape]
+    price = Decimal(str(round(10 ** rng.uniform(-1, 1), 2)))
+    return Profile(
+        name=f"worker-{number}",
+        description=shape,
+        skills=_skills(0.1, **dict.fromkeys(rng.sample(SKILLS, own), level)),
+        likes=rng.choice((*WORDINGS, None)),
+        dislike=rng.uniform(0.3, 0.6),
+        price=Price(price, 4 * price),
+        seconds=rng.uniform(0.3, 2.0),
+        referee=shape == "referee",
+    )
 
-    def worker(profile: Profile) -> Worker:
-        provider = SimulatedWorker(profile, seed)
-        return Worker(provider, name=profile.name, description=profile.description, price=profile.price)
 
-    return WorkerPool([worker(profile) for profile in profiles_of(world)])
+def _card(profile: Profile, rng: random.Random) -> str:
+    """What a probe of ``PROBED`` questions of each category finds out about a worker."""
+    # Of two answers, one right and one wrong: a referee that recognises neither guesses, as the others do.
+    spots, steady = (SPOTS, REFEREE) if profile.referee else (0.0, COMPARES)
+    chances = {COMPARING: steady * (spots + (1 - spots) / 2)}
+    for skill in SKILLS:
+        for wording in WORDINGS:
+            liked = profile.likes in (None, wording)
+            chances[f"{skill} {wording}"] = profile.skills[skill] * (1.0 if liked else profile.dislike)
+    right = {category: sum(rng.random() < chance for _ in range(PROBED)) for category, chance in chances.items()}
+    return write_card({category: count / PROBED for category, count in right.items()})
+
+
+def gym_pool(seed: int = 0, world: World = 0) -> WorkerPool:
+    """The gym's eight workers, as they are in a world, with their cards; the same seed draws the same answers."""
+    profiles = profiles_of(world)
+    return WorkerPool(
+        [
+            Worker(SimulatedWorker(profile, seed), name=profile.name, description=card, price=profile.price)
+            for profile, card in zip(profiles, _cards(seed, world), strict=True)
+        ]
+    )
+
+
+@lru_cache(maxsize=4096)
+def _cards(seed: int, world: World) -> tuple[str, ...]:
+    rng = random.Random(f"cards/{seed}/{world}")
+    return tuple(_card(profile, rng) for profile in profiles_of(world))

@@ -35,7 +35,8 @@ from transformers import (
 
 from openconductor.errors import ConfigError, JournalError
 from openconductor.gym.questions import JOINERS, LARGEST, OPENERS, SMUDGED
-from openconductor.gym.sampling import REMARK, count_of
+from openconductor.gym.sampling import REMARK, WANTED, count_of
+from openconductor.gym.workers import CATEGORIES
 from openconductor.gym.world import COMPARE, OPERATIONS, WORDINGS
 from openconductor.providers.tiny import PLAIN_CHAT, Checkpoint
 from openconductor.training.train_config import ModelConfig, TrainConfig
@@ -55,11 +56,19 @@ _WIRE = (
     *(f"[{index}]" for index in range(4)),
     *("Before:\n", "Answer: "),
 )
+_CARDS = (
+    *(f"Model {ordinal}: " for ordinal in range(16)),
+    *map(WANTED.format, CATEGORIES),
+    *(f"{category} {10 * tenth}%" for category in CATEGORIES for tenth in range(11)),
+)
 
 
 # ── models and tokenizers ────────────────────────────────────────────────────────────────────────────────────────────
-def build_tokenizer() -> PreTrainedTokenizerFast:
-    """The tiny Conductor's tokenizer, the same on every machine; it loses nothing on printable ASCII."""
+def build_tokenizer(*, cards: bool = False) -> PreTrainedTokenizerFast:
+    """The tiny Conductor's tokenizer, the same on every machine; it loses nothing on printable ASCII.
+
+    With ``cards`` it also has a token for what the cards of the gym's workers are made of.
+    """
     characters = sorted(set(string.printable))
     vocabulary = {token: index for index, token in enumerate((PAD, END, UNKNOWN, *characters))}
     backend = Tokenizer(models.WordLevel(vocabulary, unk_token=UNKNOWN))
@@ -77,6 +86,7 @@ def build_tokenizer() -> PreTrainedTokenizerFast:
         *phrases,
         *COMPARE,
         *numbers,
+        *(_CARDS if cards else ()),
     ]
     backend.add_tokens([AddedToken(text, normalized=False) for text in dict.fromkeys(texts) if len(text) > 1])
     backend.add_special_tokens([AddedToken(token, special=True) for token in (PAD, END, UNKNOWN)])

@@ -10,7 +10,7 @@ from __future__ import annotations
 import random
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, TypeVar, cast
 
@@ -34,7 +34,7 @@ from openconductor.reward import Scored, priced_rewards
 from openconductor.training.checkpoint import WholeCheckpoints, adapters, end_ids
 from openconductor.training.curves import Curve, kind_of, measure
 from openconductor.training.examples import Setup
-from openconductor.training.rollout import Sampled, check_masked, completion_of, draw_offered, render_chat
+from openconductor.training.rollout import Sampled, check_masked, completion_of, draw_pool, render_chat
 from openconductor.training.train_config import TrainConfig
 from openconductor.types import Problem, Round
 
@@ -103,19 +103,15 @@ def grpo_arguments(config: TrainConfig, folder: Path, *, cpu: bool, processes: i
 
 
 def rows_of(problems: Sequence[Problem], setup: Setup) -> list[dict[str, Any]]:
-    """The data set: what is asked, the problem's place in the list, the workers on offer and the round.
+    """The data set: what is asked, the problem's place in the list, which draws the workers on offer, and the round.
 
     A row holds nothing of the reference, so that a reference may be of any type.
     """
-    config, pool = setup.config, setup.pool
+    config = setup.config
     rows: list[dict[str, Any]] = []
     for index, problem in enumerate(problems):
-        offered = draw_offered(config, pool.ordinals, str(index))
-        prompt = render_chat(problem.question, config, offered)
-        rows += [
-            {"prompt": prompt, "problem": index, "offered": list(offered), "round": number}
-            for number in range(config.rollout.rounds)
-        ]
+        prompt = render_chat(problem.question, config, draw_pool(config, setup.pool, str(index)))
+        rows += [{"prompt": prompt, "problem": index, "round": number} for number in range(config.rollout.rounds)]
     return rows
 
 
@@ -238,7 +234,7 @@ class ConductorTrainer(WholeCheckpoints, GRPOTrainer):
                 self.rewards.problems[row["problem"]],
                 completion_of(text, tokens, self._ends),
                 self.iteration * self.config.stride + (place + index) % group,
-                tuple(row["offered"]) if self.config.rollout.offered else (),
+                str(row["problem"]),
             )
             for index, (row, text, tokens) in enumerate(zip(rows, texts, ids, strict=True))
         ]
@@ -290,7 +286,7 @@ class ConductorTrainer(WholeCheckpoints, GRPOTrainer):
         """The scores of both rounds in the batch's order; those of the first are known."""
         firsts = iter(self.first)
         seconds = [
-            Sampled(one.problem, one.completion, one.sample, one.offered, previous)
+            replace(one, previous=previous)
             for (one, _), previous in zip(
                 (pair for pair in everything if pair[1] == 1), _rounds(self.first), strict=True
             )
@@ -321,13 +317,14 @@ def _two_rounds(prompts: list[Any], trainer: GRPOTrainer) -> dict[str, Any]:
     said = inner._generate_single_turn(asked, None, {}, group)
     start = trainer.accelerator.process_index * len(first)
     mine = trainer.sampled([rows[place] for place in first], said[0], start)
-    everything = gathered(list(zip(mine, [rows[place]["offered"] for place in first], strict=True)))
+    everything = gathered(mine)
 
     def play() -> list[list[dict[str, str]]]:
-        trainer.first = trainer.rewards.score([one for one, _ in everything], trainer.iteration, phase=", round 0")
+        trainer.first = trainer.rewards.score(everything, trainer.iteration, phase=", round 0")
+        config, pool = trainer.config, trainer.rewards.setup.pool
         return [
-            render_chat(one.problem.question, trainer.config, offered, played)
-            for (one, offered), played in zip(everything, _rounds(trainer.first), strict=True)
+            render_chat(one.problem.question, config, draw_pool(config, pool, one.key), played)
+            for one, played in zip(everything, _rounds(trainer.first), strict=True)
         ]
 
     again = on_first(play)[start : start + len(first)]

@@ -28,12 +28,13 @@ from transformers import (
 from trl.models.utils import unwrap_model_for_generation
 
 from openconductor.errors import TrainingStopped
+from openconductor.pool import WorkerPool
 from openconductor.reward import Scored
 from openconductor.training.checkpoint import WholeCheckpoints, last_checkpoint, with_adapters
 from openconductor.training.curves import Curve, Record, kind_of, read_curve
 from openconductor.training.examples import Setup, imitation_problems
 from openconductor.training.grpo import Rewards, gathered, on_first
-from openconductor.training.rollout import Sampled, complete, draw_offered, write_prompt
+from openconductor.training.rollout import Sampled, complete, draw_pool, write_prompt
 from openconductor.training.supervised import WARMUP, Row, Rows, arguments, collated, row_of, trained
 from openconductor.training.train_config import ImitateConfig, TrainConfig
 from openconductor.types import Problem, Round, Workflow
@@ -51,7 +52,6 @@ def imitate(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, setup: S
     curve = Curve.open(path, done=done) if PartialState().is_main_process else Curve(path)
     PartialState().wait_for_everyone()
     rounds = settled_after(read_curve(path)[:done], settings) + settings.sharpen
-    drawn = settings.rounds if done < rounds else rounds  # shuffled: a resumed run draws as an uninterrupted one does
     warmup = min(WARMUP, settings.rounds * settings.steps // 4)
     trainer = _Imitation(
         setup,
@@ -67,7 +67,7 @@ def imitate(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, setup: S
             steps=rounds * settings.steps,
             save=settings.steps,
         ),
-        train_dataset=Rows(lambda index: index, drawn * settings.steps * settings.batch),
+        train_dataset=Rows(lambda index: index, settings.rounds * settings.steps * settings.batch),
         data_collator=lambda indices: {"index": torch.tensor(indices)},
     )
     trainer.add_callback(_Settled(path, settings))
@@ -76,15 +76,16 @@ def imitate(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, setup: S
 
 @dataclass(frozen=True, slots=True)
 class _Asked:
-    """A problem, the workers that it offers, and what tells repeats of it apart."""
+    """A problem, the workers that it offers with the key that draws them, and what tells repeats of it apart."""
 
     problem: Problem
-    offered: tuple[int, ...]
+    pool: WorkerPool
+    key: str
     sample: int
 
     def prompt(self, tokenizer: PreTrainedTokenizerBase, config: TrainConfig, previous: Round | None = None) -> str:
         """What the model is shown."""
-        return write_prompt(tokenizer, self.problem.question, config, self.offered, previous)
+        return write_prompt(tokenizer, self.problem.question, config, self.pool, previous)
 
 
 @dataclass(slots=True)
@@ -155,11 +156,12 @@ class _Imitation(WholeCheckpoints):
         records = read_curve(self.curve.path)[:number]
         explore = 1.0 if number >= settled_after(records, config.imitate) else config.imitate.explore
         before = _weights(records[-1]) if records else {}
-        problems = imitation_problems(config, setup.questions, number, before)
+        problems = sorted(imitation_problems(config, setup.questions, number, before), key=kind_of)  # end alike: faster
         problems = [problem for problem in problems for _ in range(count)]
+        keys = [f"{number}/{problem.id}" for problem in problems]
         asked = [
-            _Asked(problem, draw_offered(config, setup.pool.ordinals, f"{number}/{problem.id}"), place % count)
-            for place, problem in enumerate(problems)
+            _Asked(problem, draw_pool(config, setup.pool, key), key, place % count)
+            for place, (problem, key) in enumerate(zip(problems, keys, strict=True))
         ]
         rewards = Rewards(setup, problems, self.curve)
         prompts = [one.prompt(self.tokenizer, config) for one in asked]
@@ -228,12 +230,7 @@ class _Imitation(WholeCheckpoints):
             seed=(config.seed * 1_000 + seed + number) * state.num_processes + state.process_index,
         )
         return [
-            Sampled(
-                one.problem,
-                completion,
-                number * config.stride + one.sample,
-                one.offered if config.rollout.offered else (),
-            )
+            Sampled(one.problem, completion, number * config.stride + one.sample, one.key)
             for one, completion in zip(asked, gathered(said)[: len(prompts)], strict=True)
         ]
 

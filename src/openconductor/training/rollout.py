@@ -24,7 +24,7 @@ from openconductor.errors import ConfigError, GradingError, TrainingStopped, Wor
 from openconductor.evaluation.grid import open_purse
 from openconductor.graders.code import CodeGrader
 from openconductor.graders.freeform import FreeFormGrader
-from openconductor.gym.workers import world_of
+from openconductor.gym.workers import DRAWN, gym_pool, world_of
 from openconductor.journal import Journal
 from openconductor.parser import parse_workflow
 from openconductor.pool import WorkerPool
@@ -45,11 +45,13 @@ MASKED = 0.2
 
 # ── sampling ──────────────────────────────────────────────────────────────────────────────────────────────────────────
 def render_chat(
-    question: Question, config: TrainConfig, ordinals: Sequence[int], previous: Round | None = None
+    question: Question, config: TrainConfig, pool: WorkerPool, previous: Round | None = None
 ) -> list[dict[str, str]]:
     """The Conductor's prompt as the plain dictionaries of a chat template; ``previous`` is the round before, if any."""
     options, max_steps = config.prompt.options(), config.rollout.max_steps
-    messages = render_prompt(question, ordinals, options=options, max_steps=max_steps, previous=previous)
+    messages = render_prompt(
+        question, pool.ordinals, options=options, max_steps=max_steps, cards=pool.cards, previous=previous
+    )
     return [{"role": message.role, "content": message.content} for message in messages]
 
 
@@ -57,11 +59,11 @@ def write_prompt(
     tokenizer: PreTrainedTokenizerBase,
     question: Question,
     config: TrainConfig,
-    ordinals: Sequence[int],
+    pool: WorkerPool,
     previous: Round | None = None,
 ) -> str:
     """The Conductor's prompt as the text that the model completes; ``previous`` is the round before, if any."""
-    chat = render_chat(question, config, ordinals, previous)
+    chat = render_chat(question, config, pool, previous)
     return cast("str", tokenizer.apply_chat_template(chat, tokenize=False, add_generation_prompt=True))
 
 
@@ -165,13 +167,15 @@ def unreadable(completion: Completion, config: TrainConfig, ordinals: Sequence[i
     return ""
 
 
-def draw_offered(config: TrainConfig, ordinals: Sequence[int], key: str) -> tuple[int, ...]:
-    """The workers that a question offers: all, or some of them drawn by the key (``rollout.offered``)."""
+def draw_pool(config: TrainConfig, pool: WorkerPool, key: str) -> WorkerPool:
+    """The workers that a question offers, drawn by its key where the recipe says so (``pool``, ``rollout.offered``)."""
+    if world_of(config.pool) == DRAWN:
+        pool = gym_pool(config.seed, f"{config.seed}/{key}")
     if not config.rollout.offered:
-        return tuple(ordinals)
+        return pool
     rng = random.Random(f"offered/{config.seed}/{key}")
-    fewest, most = (min(one, len(ordinals)) for one in config.rollout.offered)
-    return tuple(sorted(rng.sample(list(ordinals), rng.randint(fewest, most))))
+    fewest, most = (min(one, len(pool)) for one in config.rollout.offered)
+    return pool.subset(sorted(rng.sample(pool.ordinals, rng.randint(fewest, most))))
 
 
 async def gather_or_end(played: Iterable[Awaitable[T]]) -> list[T]:
@@ -194,14 +198,14 @@ class Sampled:
         problem: what was asked.
         completion: what the model wrote.
         sample: tells repeats of a question apart.
-        offered: the ordinals on offer; none is the whole pool.
+        key: draws the workers on offer (``draw_pool``).
         previous: the round before, in recursion.
     """
 
     problem: Problem
     completion: Completion
     sample: int
-    offered: tuple[int, ...] = ()
+    key: str = ""
     previous: Round | None = None
 
 
@@ -216,7 +220,7 @@ class Scorer:
     """
 
     def __init__(self, config: TrainConfig, pool: WorkerPool, grader: Grader, journal: Journal) -> None:
-        self._pool, self._journal = pool, journal
+        self._config, self._pool, self._journal = config, pool, journal
         limits = Budget(dollars=config.budget.dollars, calls=config.budget.calls)
         self._purse = None if limits == Budget() else open_purse(limits, journal.totals().spent)
         for _, worker in pool:
@@ -243,7 +247,7 @@ class Scorer:
         """
         scored = self._run(gather_or_end(self._one(one) for one in sampled))
         for place, (one, worth) in enumerate(zip(sampled, scored, strict=True)):
-            self._journal.put_outcome(f"{phase}/{place}", _record(one, worth, phase))
+            self._journal.put_outcome(f"{phase}/{place}", self._record(one, worth, phase))
         self._journal.flush()
         return scored
 
@@ -256,11 +260,26 @@ class Scorer:
         return self._runner.run(what)
 
     async def _one(self, one: Sampled) -> Scored:
-        offered = self._pool.subset(list(one.offered)) if one.offered else self._pool
+        offered = draw_pool(self._config, self._pool, one.key)
         with nullcontext() if self._purse is None else PaidCall(self._purse):
             return await self._score(
                 one.problem, one.completion, sample=one.sample, pool=offered, previous=one.previous
             )
+
+    def _record(self, one: Sampled, worth: Scored, phase: str) -> dict[str, object]:
+        error = worth.episode.error
+        return {
+            "training": phase,
+            "problem": one.problem.id,
+            "round": len(worth.episode.rounds) - 1,
+            "offered": draw_pool(self._config, self._pool, one.key).ordinals,
+            "completion": one.completion.text,
+            "invalid": error.reason.value if isinstance(error, WorkflowError) else None,
+            "error": None if error is None else str(error),
+            "answer": worth.episode.answer,
+            "undecided": is_undecided(worth),
+            "reward": worth.reward,
+        }
 
 
 def check_masked(scored: Sequence[Scored]) -> None:
@@ -281,22 +300,6 @@ def check_masked(scored: Sequence[Scored]) -> None:
         f"{len(masked)} of {len(scored)} rewards are masked, expected at most {MASKED:.0%}; the most "
         f"frequent reason ({reasons[most]} times): {most}. Mend it, then go on with --resume"
     )
-
-
-def _record(one: Sampled, worth: Scored, phase: str) -> dict[str, object]:
-    error = worth.episode.error
-    return {
-        "training": phase,
-        "problem": one.problem.id,
-        "round": len(worth.episode.rounds) - 1,
-        "offered": list(one.offered),
-        "completion": one.completion.text,
-        "invalid": error.reason.value if isinstance(error, WorkflowError) else None,
-        "error": None if error is None else str(error),
-        "answer": worth.episode.answer,
-        "undecided": is_undecided(worth),
-        "reward": worth.reward,
-    }
 
 
 class _Deciding:

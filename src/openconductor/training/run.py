@@ -55,9 +55,10 @@ from openconductor.training.curves import Curve, Record, kind_of, measure, model
 from openconductor.training.examples import Setup, held_out_problems, load_questions, training_problems
 from openconductor.training.grpo import PATIENCE_S, Rewards, run_grpo
 from openconductor.training.imitation import imitate, lost_kinds
-from openconductor.training.rollout import Sampled, Scorer, check_masked, complete, unreadable, write_prompt
+from openconductor.training.rollout import Sampled, Scorer, check_masked, complete, draw_pool, unreadable, write_prompt
 from openconductor.training.supervised import cold_start
 from openconductor.training.train_config import TrainConfig, differences, dump_train_config, load_train_config
+from openconductor.types import Problem
 
 _PACKAGES = ("openconductor", "torch", "transformers", "trl", "accelerate", "tokenizers", "datasets", "peft", "vllm")
 _SHOWN = 3  # completions of a start that writes too few valid workflows
@@ -248,7 +249,7 @@ def _starting_point(setup: Setup) -> tuple[PreTrainedModel, PreTrainedTokenizerB
         if config.model.base:
             model, tokenizer = load_model(config.model.base)
         else:
-            tokenizer = build_tokenizer()
+            tokenizer = build_tokenizer(cards=config.prompt.cards)
             model = build_model(config.model, tokenizer, seed=config.seed)
         trainer = cold_start(model, tokenizer, setup, setup.folder / "cold_start_checkpoints")
         save_learnt(trainer, tokenizer, config, folder)
@@ -305,9 +306,13 @@ def _measure_start(setup: Setup, model: PreTrainedModel, tokenizer: PreTrainedTo
     problems = held_out_problems(setup.config, setup.questions)
     count = max(settings.prompts, settings.workflows)
     asked = [problems[index % len(problems)] for index in range(count)]
-    prompts = [write_prompt(tokenizer, problem.question, setup.config, setup.pool.ordinals) for problem in asked]
+    pools = [draw_pool(setup.config, setup.pool, _key_of(problem)) for problem in asked]
+    prompts = [
+        write_prompt(tokenizer, problem.question, setup.config, pool)
+        for problem, pool in zip(asked, pools, strict=True)
+    ]
     completions = complete(model, tokenizer, prompts, config=setup.config, temperature=1.0, seed=0)
-    reasons = [unreadable(completion, setup.config, setup.pool.ordinals) for completion in completions]
+    reasons = [unreadable(said, setup.config, pool.ordinals) for said, pool in zip(completions, pools, strict=True)]
     validity = reasons.count("") / count
     if validity < settings.validity:
         shown = [
@@ -322,7 +327,7 @@ def _measure_start(setup: Setup, model: PreTrainedModel, tokenizer: PreTrainedTo
             "another model.base, or a shorter prompt"
         )
     sampled = [
-        Sampled(problem, completion, index // len(problems))
+        Sampled(problem, completion, index // len(problems), _key_of(problem))
         for index, (problem, completion) in enumerate(zip(asked, completions, strict=True))
     ][: settings.workflows]
     assert setup.scorer is not None
@@ -338,14 +343,22 @@ def _measure(
     setup: Setup, model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, *, temperature: float | None
 ) -> Record:
     """Let the model orchestrate the held-out questions, once each."""
-    problems = held_out_problems(setup.config, setup.questions)
-    prompts = [write_prompt(tokenizer, problem.question, setup.config, setup.pool.ordinals) for problem in problems]
-    completions = complete(model, tokenizer, prompts, config=setup.config, temperature=temperature, seed=0)
-    sampled = [Sampled(problem, said, 0) for problem, said in zip(problems, completions, strict=True)]
+    config, problems = setup.config, held_out_problems(setup.config, setup.questions)
+    prompts = [
+        write_prompt(tokenizer, problem.question, config, draw_pool(config, setup.pool, _key_of(problem)))
+        for problem in problems
+    ]
+    completions = complete(model, tokenizer, prompts, config=config, temperature=temperature, seed=0)
+    sampled = [Sampled(one, said, 0, _key_of(one)) for one, said in zip(problems, completions, strict=True)]
     assert setup.scorer is not None
     scored = setup.scorer.score(sampled, phase="greedy" if temperature is None else "sampled")
     check_masked(scored)
     return measure([kind_of(problem) for problem in problems], scored, setup.pool)
+
+
+def _key_of(problem: Problem) -> str:
+    """What draws the workers that a held-out question offers."""
+    return f"held out/{problem.id}"
 
 
 def export(run: Path, folder: Path, *, dtype: Literal["bfloat16", "float16", "float32"] | None = None) -> Path:

@@ -27,7 +27,7 @@ from transformers.trainer_callback import PrinterCallback
 
 from openconductor.errors import ConfigError
 from openconductor.gym.questions import KINDS, draw_question
-from openconductor.gym.sampling import count_of, random_round, random_workflow, write_thought
+from openconductor.gym.sampling import count_of, draw_said, random_round, random_workflow, write_index, write_thought
 from openconductor.prompt import render_workflow
 from openconductor.training.checkpoint import (
     WholeCheckpoints,
@@ -35,8 +35,8 @@ from openconductor.training.checkpoint import (
     with_adapters,
 )
 from openconductor.training.examples import Setup, training_problems
-from openconductor.training.rollout import draw_offered, write_prompt
-from openconductor.training.train_config import ColdStartConfig, TrainConfig
+from openconductor.training.rollout import draw_pool, write_prompt
+from openconductor.training.train_config import SupervisedConfig, TrainConfig
 from openconductor.types import Access, Step, Workflow
 
 T = TypeVar("T")
@@ -76,7 +76,8 @@ def cold_start(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, setup
 
     def row(index: int) -> Row:
         rng, previous = random.Random(f"cold-start/{config.seed}/{index}"), None
-        offered = draw_offered(config, setup.pool.ordinals, f"cold-start/{index}")
+        pool = draw_pool(config, setup.pool, f"cold-start/{index}")
+        offered = pool.ordinals
         if problems:
             question = rng.choice(problems).question
             workflow = random_plan(rng, offered, max_steps=config.rollout.max_steps, config=config)
@@ -84,12 +85,15 @@ def cold_start(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, setup
         else:
             turn, kind = divmod(index, len(KINDS))
             drawn = draw_question("train", KINDS[kind], rng)
+            if index < settings.reading * settings.batch:
+                return row_of(tokenizer, write_prompt(tokenizer, drawn.text, config, pool), write_index(pool.cards))
             workflow = random_workflow(rng, drawn, offered, max_steps=config.rollout.max_steps)
             if config.rollout.rounds > 1 and turn % 2:
                 previous = random_round(rng, drawn, offered, max_steps=config.rollout.max_steps)
                 workflow = rng.choice((workflow, Workflow(())))  # the latter accepts
-            question, thought = drawn.text, write_thought(workflow, drawn)
-        prompt = write_prompt(tokenizer, question, config, offered, previous)
+            said = draw_said(rng, workflow, pool.cards) if config.prompt.cards else ()
+            question, thought = drawn.text, write_thought(workflow, drawn, said)
+        prompt = write_prompt(tokenizer, question, config, pool, previous)
         return row_of(tokenizer, prompt, render_workflow(workflow, thought))
 
     every = max(1, settings.steps // 10)
@@ -151,7 +155,7 @@ def supervise(
     tokenizer: PreTrainedTokenizerBase,
     row: Callable[[int], Row],
     setup: Setup,
-    settings: ColdStartConfig,
+    settings: SupervisedConfig,
     folder: Path,
     *,
     warmup: int,
@@ -170,7 +174,7 @@ def supervise(
 
 def arguments(
     config: TrainConfig,
-    settings: ColdStartConfig,
+    settings: SupervisedConfig,
     folder: Path,
     *,
     schedule: str,
@@ -211,6 +215,7 @@ def arguments(
         save_steps=save or config.save_every,
         save_total_limit=2,  # one counts until the next is whole
         logging_steps=1,
+        train_sampling_strategy="sequential",  # rows are drawn by their place
         report_to=[],
         disable_tqdm=True,
     )

@@ -70,22 +70,34 @@ class ModelConfig(_Section):
     initializer_range: Rate = 0.05
 
 
-class ColdStartConfig(_Section):
-    """Supervised learning of the form on random workflows, which say nothing about who is good at what.
-
-    A fresh model needs it, a base model only where it writes too few valid workflows by itself.
+class SupervisedConfig(_Section):
+    """Supervised learning.
 
     Attributes:
         steps: of the optimiser (0: none).
         batch: workflows a step.
         micro_batch: of them in a backward pass, at most.
-        learning_rate: after a warm-up; it falls in a straight line.
+        learning_rate: after a warm-up.
     """
 
     steps: NonNegative = 0
     batch: Positive = 64
     micro_batch: Positive = 64
     learning_rate: Rate = 4e-3
+
+
+class ColdStartConfig(SupervisedConfig):
+    """Supervised learning of the form on random workflows, which say nothing about who is good at what.
+
+    A fresh model needs it, a base model only where it writes too few valid workflows by itself. The learning rate falls
+    in a straight line.
+
+    Attributes:
+        reading: the first of the steps, which learn nothing but to read cards (in the gym, with ``prompt.cards``): a
+            fresh model does not come to look up who is listed for what from workflows alone.
+    """
+
+    reading: NonNegative = 0
 
 
 class StartConfig(_Section):
@@ -103,7 +115,7 @@ class StartConfig(_Section):
     workflows: NonNegative = 64
 
 
-class ImitateConfig(ColdStartConfig):
+class ImitateConfig(SupervisedConfig):
     """Imitation of its own successes, in rounds before GRPO (rejection-sampling fine-tuning).
 
     A round samples, scores, and learns from what was right. Each round multiplies a workflow's chance by its rate of
@@ -138,10 +150,11 @@ class PromptConfig(_Section):
     template: Literal["full", "compact"] = "full"
     examples: Literal["none", "in_distribution", "mixed", "out_of_distribution"] = "out_of_distribution"
     access: Literal["binary", "index"] = "binary"
+    cards: bool = False
 
     def options(self) -> PromptOptions:
         """The same, as the prompt floor takes it."""
-        return PromptOptions(template=self.template, examples=self.examples, access=self.access)
+        return PromptOptions(template=self.template, examples=self.examples, access=self.access, cards=self.cards)
 
 
 class RolloutConfig(_Section):
@@ -262,7 +275,8 @@ class TrainConfig(_Section):
     """One experiment.
 
     Attributes:
-        pool: a pool file; or ``gym``, or its workers in another world (``gym:7``).
+        pool: a pool file; or ``gym``, its workers in another world (``gym:7``), or workers that are drawn anew for
+            each question (``gym:drawn``).
         save_every: iterations between checkpoints.
         alarms: what a warning of GRPO's curve does: it is told, or it also ends the run, with a checkpoint.
     """
@@ -316,6 +330,11 @@ class TrainConfig(_Section):
             ),
             ("rollout.offered", "the fewest first", rollout.offered and rollout.offered[0] > rollout.offered[1]),
             ("cold_start.steps", "more without model.base: a fresh model writes nothing", fresh and not cold.steps),
+            (
+                "cold_start.reading",
+                f"fewer than cold_start.steps = {cold.steps}, and 0 without prompt.cards and the gym",
+                cold.reading and not (self.prompt.cards and learnt_gym and cold.reading < cold.steps),
+            ),
             ("cold_start.micro_batch", f"a divisor of {cold.batch}", cold.batch % min(cold.batch, cold.micro_batch)),
             (
                 "imitate.micro_batch",

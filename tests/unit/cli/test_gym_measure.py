@@ -42,9 +42,10 @@ def test_the_oracle_without_comparisons_reaches_what_the_other_kinds_are_worth()
 
 def test_over_some_workers_it_is_held_against_the_best_that_they_can_do() -> None:
     some = {ordinal: ALL[ordinal] for ordinal in (0, 2, 6, 7)}
-    asked = Conductor(oracle, pool=gym_pool(), prompt=PromptOptions(template="compact"))
+    whole, part = gym_pool(), gym_pool().subset(list(some))
+    asked, few = (Conductor(oracle, pool=pool, prompt=PromptOptions(template="compact")) for pool in (whole, part))
     clear = [question for question in QUESTIONS if not question.smudged]
-    found = nearness(asked, clear, some)
+    found = nearness(few, clear, some)
     assert found.offered == (0, 2, 6, 7)
     assert found.share == pytest.approx(1.0)
     assert found.oracle < nearness(asked, clear, ALL).oracle
@@ -97,4 +98,8 @@ def test_the_command_measures_the_bundled_conductor_over_pools_and_worlds(capsys
     assert "2 subsets: of the oracle" in capsys.readouterr().out
     assert profiles_of(3) != profiles_of(0)
     assert main(["gym", "measure", "--pool", "pool.toml"]) == 2
-    assert "expected gym or gym:NUMBER" in capsys.readouterr().err
+    assert "expected gym, gym:NUMBER or gym:drawn" in capsys.readouterr().err
+    capsys.readouterr()
+    assert main(["gym", "measure", *options, "--pool", "gym:drawn", "--json"]) == 0
+    others = json.loads(capsys.readouterr().out)["pools"]
+    assert len({one["oracle"] for one in others}) == 3, "each pool has workers of its own"

@@ -9,10 +9,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from openconductor.gym.questions import KINDS, draw_questions
-from openconductor.gym.sampling import COMPARES, random_round, random_workflow, write_thought
-from openconductor.gym.workers import LOST
+from openconductor.gym.sampling import COMPARES, draw_said, random_round, random_workflow, write_thought
+from openconductor.gym.workers import LOST, gym_pool
 from openconductor.gym.world import asks_to_compare, find_operations, write_value
 from openconductor.parser import parse_workflow, validate_workflow
+from openconductor.pool import read_card
 from openconductor.prompt import render_workflow
 from openconductor.types import Workflow
 
@@ -30,6 +31,21 @@ def test_a_random_workflow_is_valid_and_survives_being_written_and_read(
         assert found <= set(question.composition)  # type: ignore[attr-defined]
         assert bool(found) != asks_to_compare(step.subtask)
     assert parse_workflow(render_workflow(workflow, write_thought(workflow, question)), subset) == workflow
+
+
+def test_a_thought_with_cards_names_what_the_chosen_worker_is_listed_for() -> None:
+    rng, cards = random.Random(3), gym_pool().cards
+    seen = Counter[str]()
+    for question in QUESTIONS:
+        workflow = random_workflow(rng, question, range(8))
+        said = draw_said(rng, workflow, cards)
+        assert all(category in read_card(cards[step.worker]) for category, step in zip(said, workflow, strict=True))
+        seen.update(said)
+        thought = write_thought(workflow, question, said)
+        for category, step in zip(said, workflow, strict=True):
+            assert f"; {step.subtask} ({category}): {step.worker}" in thought
+        assert parse_workflow(render_workflow(workflow, thought), range(8)) == workflow
+    assert len(seen) > 4
 
 
 def test_each_choice_is_uniform() -> None:

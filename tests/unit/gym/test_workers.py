@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import replace
 
 import pytest
@@ -21,7 +22,8 @@ from openconductor.gym.workers import (
     profiles_of,
     world_of,
 )
-from openconductor.gym.world import COMPARE
+from openconductor.gym.world import COMPARE, OPERATIONS
+from openconductor.pool import read_card
 from openconductor.protocols import CallContext
 from openconductor.types import Completion, Message, Sampling, Step, Workflow
 
@@ -55,10 +57,32 @@ def test_another_world_has_the_same_workers_in_other_places_who_like_other_wordi
     assert liked > 8
 
 
+def test_drawn_workers_are_good_at_what_their_cards_say() -> None:
+    shapes = Counter[str]()
+    for number in range(60):
+        world = f"somewhere/{number}"
+        drawn = profiles_of(world)
+        assert drawn == profiles_of(world) != profiles_of(f"elsewhere/{number}")
+        shapes.update(profile.description for profile in drawn)
+        cards = gym_pool(world=world).cards
+        assert cards == gym_pool(world=world).cards
+        for profile, card in zip(drawn, cards.values(), strict=True):
+            for category, share in read_card(card).items():
+                skill, _, wording = category.partition(" ")
+                if not wording:
+                    assert share > 0.5 or not profile.referee
+                    continue
+                operation = next(one for one in OPERATIONS.values() if one.skill == skill)
+                assert share == pytest.approx(profile.success(operation, wording), abs=0.3)
+    assert set(shapes) == {"one", "two", "all", "referee"}
+    assert gym_pool(0).cards != gym_pool(1).cards, "each seed measures anew"
+
+
 def test_a_journal_tells_worlds_apart() -> None:
     of = {world: {one.provider.identity for _, one in gym_pool(world=world)} for world in range(3)}
     assert all("gym jack 0" in each for each in of.values()), "who likes no wording is the same in each"
     assert len(of[0] | of[1] | of[2]) > 8
+    assert len({one.provider.identity for world in "ab" for _, one in gym_pool(world=world)}) == 16
 
 
 def test_a_pool_is_known_by_its_name() -> None:

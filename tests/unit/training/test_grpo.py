@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+import re
 from collections.abc import Callable, Iterator, Sequence
 from decimal import Decimal
 from pathlib import Path
@@ -25,7 +26,7 @@ from openconductor.training import grpo, run
 from openconductor.training.curves import Curve
 from openconductor.training.examples import Questions, Setup
 from openconductor.training.grpo import Rewards, grpo_arguments, rows_of
-from openconductor.training.rollout import Sampled, Scorer, _Explored, check_masked
+from openconductor.training.rollout import Sampled, Scorer, _Explored, check_masked, draw_pool
 from openconductor.training.train_config import TrainConfig, load_train_config
 from openconductor.types import Completion, Episode, Grade, Problem, Usage
 
@@ -102,10 +103,21 @@ def test_a_question_offers_a_drawn_subset_of_the_workers_whose_ordinals_stay(tmp
     setup = setup_of(tmp_path, rollout={"offered": [2, 3]})
     rows = rows_of(problems, setup)
     assert rows == rows_of(problems, setup), "a resumed run offers the same"
-    assert {len(row["offered"]) for row in rows} == {2, 3}
-    assert {ordinal for row in rows for ordinal in row["offered"]} == set(range(8))
-    shown = rows[0]["prompt"][0]["content"]
-    assert [f"Model {ordinal}\n" in shown for ordinal in range(8)] == [n in rows[0]["offered"] for n in range(8)]
+    shown = [re.findall(r"^Model (\d+)$", row["prompt"][0]["content"], re.MULTILINE) for row in rows]
+    assert {len(each) for each in shown} == {2, 3}
+    assert {ordinal for each in shown for ordinal in each} == set("01234567")
+
+
+def test_drawn_workers_are_others_for_each_question_and_shown_with_their_cards(tmp_path: Path) -> None:
+    problems = [Problem(str(index), f"What is {index}?", "1", "gym") for index in range(8)]
+    setup = setup_of(tmp_path, pool="gym:drawn", prompt={"template": "compact", "cards": True})
+    rows = rows_of(problems, setup)
+    assert rows == rows_of(problems, setup), "a resumed run draws the same"
+    pools = [row["prompt"][0]["content"].split("Question: ")[0] for row in rows]
+    assert len(set(pools)) == 8
+    for index, shown in enumerate(pools):
+        cards = draw_pool(setup.config, setup.pool, str(index)).cards
+        assert shown == "".join(f"Model {ordinal}: {card}\n" for ordinal, card in cards.items())
 
 
 def test_a_number_that_comes_first_is_explored_in_some_rows_and_slips_are_not() -> None:

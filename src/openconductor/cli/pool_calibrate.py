@@ -1,0 +1,85 @@
+"""``openconductor pool calibrate``: what each worker is good at, measured, as a card in the pool file.
+
+In: a pool file and a sample of a task. Out: every worker asked alone, in a folder that it can be resumed from, and in
+the pool file each worker's ``description``: the kinds of question that it gets right most often, what an answer costs
+and how long it takes. All else in the file stays as it is. A Conductor reads it where ``prompt.cards`` is on.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Sequence
+from decimal import Decimal
+from pathlib import Path
+from statistics import fmean, median
+from typing import Annotated, cast
+
+import tomlkit
+import typer
+
+from openconductor.cli import console
+from openconductor.cli.options import AsJson, Dollars, Out
+from openconductor.cli.pool_headroom import ask_workers
+from openconductor.evaluation.headroom import alone
+from openconductor.evaluation.records import Record
+from openconductor.pool import write_card
+from openconductor.storage import write_whole
+
+FEWEST = 5
+"""Answers of a kind of question, below which a card does not speak of it."""
+
+
+def calibrate(
+    pool: Annotated[Path, typer.Argument(help="The pool file (TOML), which is changed.", show_default=False)],
+    task: Annotated[str, typer.Option("--task", help="The task whose questions are asked.")],
+    task_path: Annotated[str | None, typer.Option("--task-path", help="Local data of the task.")] = None,
+    limit: Annotated[int, typer.Option("--limit", min=1, help="How many questions, drawn by the seed.")] = 100,
+    seed: Annotated[int, typer.Option("--seed", min=0, help="Draws the questions.")] = 0,
+    concurrency: Annotated[int, typer.Option("--concurrency", min=1, help="Questions asked at once.")] = 32,
+    dollars: Dollars = None,
+    calls: Annotated[int | None, typer.Option("--budget-calls", min=1, help="The most calls, of all runs.")] = None,
+    out: Out = None,
+    as_json: AsJson = False,
+) -> None:
+    """Measure what each worker is good at, and write it on its card.
+
+    A card tells apart what the task tells apart: its kinds of question, or its parts. Exits with 1 where the budget was
+    spent first: the file is then left as it is, and a larger budget goes on from what was asked.
+    """
+    recipe: dict[str, object] = {
+        "task": [{"name": task, "limit": limit, "path": task_path}],
+        "seed": seed,
+        "concurrency": concurrency,
+        "budget": {"dollars": dollars, "calls": calls},
+    }
+    folder, results, spent = ask_workers("calibrate", pool, recipe, out)
+    if spent is not None:
+        raise spent
+    cards = {name: card for name, of_one in alone(results.records).items() if (card := card_of(of_one))}
+    document = tomlkit.parse(pool.read_text(encoding="utf-8"))
+    for table in cast("list[dict[str, object]]", document["worker"]):
+        if card := cards.get(str(table["name"])):
+            table["description"] = card
+    write_whole(pool, tomlkit.dumps(document))  # pyright: ignore[reportUnknownMemberType]
+    if as_json:
+        console.show_json({"pool": str(pool), "cards": cards, "folder": str(folder)})
+    else:
+        console.show_table(("worker", "card"), list(cards.items()), words=(0, 1))
+
+
+def card_of(records: Sequence[Record]) -> str:
+    """What a worker's records say of it; "" where there are too few of every kind of question."""
+    by_kind: dict[str, list[bool]] = defaultdict(list)
+    for record in records:
+        if record.correct is not None:
+            by_kind[record.kind or record.task].append(record.correct)
+    if not (rates := {kind: fmean(right) for kind, right in by_kind.items() if len(right) >= FEWEST}):
+        return ""
+    priced = not any(record.usage.unpriced_calls for record in records)
+    dollars = f"${_short(fmean(record.usage.dollars for record in records))} and " if priced else ""
+    return f"{write_card(rates)}; {dollars}{_short(median(record.usage.seconds for record in records))} s an answer"
+
+
+def _short(number: float | Decimal) -> str:
+    """A number in two digits, without an exponent."""
+    return f"{Decimal(f'{number:.2g}'):f}"
