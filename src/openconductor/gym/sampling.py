@@ -73,10 +73,10 @@ def write_index(cards: Mapping[int, str]) -> str:
     """Who is listed for what, the best first: an exercise in reading cards.
 
     >>> write_index({2: "sums plain 90%", 5: "order formal 80%, sums plain 100%"})
-    ' (order formal): 5; (sums plain): 5; (sums plain): 2'
+    ' (order formal): 5 (sums plain): 5 (sums plain): 2'
     """
     listed = [(ordinal, read_card(card)) for ordinal, card in cards.items()]
-    return ";".join(
+    return "".join(
         f"{WANTED.format(category)}: {ordinal}"
         for category in CATEGORIES
         for ordinal, card in sorted(listed, key=lambda one: -one[1].get(category, 0.0))

@@ -35,7 +35,7 @@ from openconductor.training.curves import Curve, Record, kind_of, read_curve
 from openconductor.training.examples import Setup, imitation_problems
 from openconductor.training.grpo import Rewards, gathered, on_first
 from openconductor.training.rollout import Sampled, complete, draw_pool, write_prompt
-from openconductor.training.supervised import WARMUP, Row, Rows, arguments, collated, row_of, trained
+from openconductor.training.supervised import WARMUP, Row, Rows, arguments, collated, reading_row, row_of, trained
 from openconductor.training.train_config import ImitateConfig, TrainConfig
 from openconductor.types import Problem, Round, Workflow
 
@@ -138,6 +138,9 @@ class _Imitation(WholeCheckpoints):
             rows: list[Row] = []
             for index in batch["index"].tolist():
                 rng, drawn = random.Random(f"imitate/{config.seed}/{index}"), None
+                if rng.random() < settings.reading:
+                    rows.append(reading_row(self.tokenizer, self.setup, f"imitate/{index}"))
+                    continue
                 while drawn is None:
                     drawn = rng.choices(self.kinds, weights)[0].draw(rng, settings.anchor)
                 rows.append(row_of(self.tokenizer, *drawn))

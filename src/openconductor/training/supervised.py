@@ -84,9 +84,9 @@ def cold_start(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, setup
             thought = rng.choice(THOUGHTS).format(count_of(len(workflow)))
         else:
             turn, kind = divmod(index, len(KINDS))
-            drawn = draw_question("train", KINDS[kind], rng)
             if index < settings.reading * settings.batch:
-                return row_of(tokenizer, write_prompt(tokenizer, drawn.text, config, pool), write_index(pool.cards))
+                return reading_row(tokenizer, setup, f"cold-start/{index}")
+            drawn = draw_question("train", KINDS[kind], rng)
             workflow = random_workflow(rng, drawn, offered, max_steps=config.rollout.max_steps)
             if config.rollout.rounds > 1 and turn % 2:
                 previous = random_round(rng, drawn, offered, max_steps=config.rollout.max_steps)
@@ -105,6 +105,12 @@ def cold_start(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, setup
     return supervise(
         model, tokenizer, row, setup, settings, folder, warmup=min(WARMUP, settings.steps // 4), on_step=told
     )
+
+
+def reading_row(tokenizer: PreTrainedTokenizerBase, setup: Setup, key: str) -> Row:
+    """An exercise in reading cards: the workers that the key draws, and who of them is listed for what."""
+    pool = draw_pool(setup.config, setup.pool, key)
+    return row_of(tokenizer, write_prompt(tokenizer, "?", setup.config, pool), write_index(pool.cards))
 
 
 def random_plan(rng: random.Random, ordinals: Sequence[int], *, max_steps: int, config: TrainConfig) -> Workflow:

@@ -127,6 +127,7 @@ class ImitateConfig(SupervisedConfig):
         questions, completions: sampled in a round.
         steps, batch, micro_batch: of supervised learning in a round.
         learning_rate: after a warm-up; it stays.
+        reading: the share of learning that goes to reading cards, as in ``cold_start.reading``: else it is forgotten.
         anchor: how often a question without a success is learnt from (one of its valid workflows), where one with a
             success counts 1. It keeps form and shape where nothing is solved yet.
         explore: a factor on the temperature of the first token where it is a number, in one of a question's
@@ -140,6 +141,7 @@ class ImitateConfig(SupervisedConfig):
     completions: Positive = 4
     steps: Positive = 50
     learning_rate: Rate = 1e-5
+    reading: Fraction = 0.0
     anchor: Fraction = 0.1
     explore: Annotated[float, Field(ge=1.0)] = 1.0
 
@@ -334,6 +336,11 @@ class TrainConfig(_Section):
                 "cold_start.reading",
                 f"fewer than cold_start.steps = {cold.steps}, and 0 without prompt.cards and the gym",
                 cold.reading and not (self.prompt.cards and learnt_gym and cold.reading < cold.steps),
+            ),
+            (
+                "imitate.reading",
+                "0 without prompt.cards and the gym",
+                imitate.reading and not (self.prompt.cards and learnt_gym),
             ),
             ("cold_start.micro_batch", f"a divisor of {cold.batch}", cold.batch % min(cold.batch, cold.micro_batch)),
             (

@@ -17,16 +17,20 @@ from openconductor.errors import BudgetExceeded, ConfigError, GradingError, Sand
 from openconductor.graders.code import CodeGrader
 from openconductor.graders.code_tests import CodeTests, IoTest
 from openconductor.graders.freeform import FreeFormAnswer, FreeFormGrader
+from openconductor.gym.sampling import write_index
 from openconductor.gym.workers import gym_pool
 from openconductor.journal import Journal
+from openconductor.pool import read_card
 from openconductor.protocols import Grader
 from openconductor.reward import Scored
 from openconductor.tasks.paper_mix import MixGrader
 from openconductor.training import grpo, run
+from openconductor.training.checkpoint import build_tokenizer
 from openconductor.training.curves import Curve
 from openconductor.training.examples import Questions, Setup
 from openconductor.training.grpo import Rewards, grpo_arguments, rows_of
 from openconductor.training.rollout import Sampled, Scorer, _Explored, check_masked, draw_pool
+from openconductor.training.supervised import reading_row
 from openconductor.training.train_config import TrainConfig, load_train_config
 from openconductor.types import Completion, Episode, Grade, Problem, Usage
 
@@ -118,6 +122,18 @@ def test_drawn_workers_are_others_for_each_question_and_shown_with_their_cards(t
     for index, shown in enumerate(pools):
         cards = draw_pool(setup.config, setup.pool, str(index)).cards
         assert shown == "".join(f"Model {ordinal}: {card}\n" for ordinal, card in cards.items())
+
+
+def test_an_exercise_in_reading_asks_nothing_and_says_who_is_listed(tmp_path: Path) -> None:
+    setup = setup_of(tmp_path, pool="gym:drawn", prompt={"template": "compact", "cards": True})
+    tokenizer = build_tokenizer(cards=True)
+    prompt, said = reading_row(tokenizer, setup, "1")
+    cards = draw_pool(setup.config, setup.pool, "1").cards
+    asked = "".join(f"Model {ordinal}: {card}\n" for ordinal, card in cards.items())
+    assert tokenizer.decode(prompt) == f"{asked}Question: ?\n"
+    assert tokenizer.decode(said, skip_special_tokens=True) == write_index(cards)
+    entries = sum(len(read_card(card)) for card in cards.values())
+    assert len(said) == 2 * entries + 1, "a category and a worker are a token each"
 
 
 def test_a_number_that_comes_first_is_explored_in_some_rows_and_slips_are_not() -> None:
