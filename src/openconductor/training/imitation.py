@@ -52,6 +52,7 @@ def imitate(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, setup: S
     curve = Curve.open(path, done=done) if PartialState().is_main_process else Curve(path)
     PartialState().wait_for_everyone()
     rounds = settled_after(read_curve(path)[:done], settings) + settings.sharpen
+    drawn = settings.rounds if done < rounds else rounds  # with more data a finished run would begin a further round
     warmup = min(WARMUP, settings.rounds * settings.steps // 4)
     trainer = _Imitation(
         setup,
@@ -67,7 +68,7 @@ def imitate(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, setup: S
             steps=rounds * settings.steps,
             save=settings.steps,
         ),
-        train_dataset=Rows(lambda index: index, settings.rounds * settings.steps * settings.batch),
+        train_dataset=Rows(lambda index: index, drawn * settings.steps * settings.batch),
         data_collator=lambda indices: {"index": torch.tensor(indices)},
     )
     trainer.add_callback(_Settled(path, settings))
