@@ -29,7 +29,7 @@ SOURCES = sorted(PACKAGE.rglob("*.py"))
 BUDGET = {
     "": 2_881,  # the modules at the root
     "baselines": 930,
-    "cli": 2_878,
+    "cli": 2_879,
     "evaluation": 2_210,
     "graders": 1_880,
     "gym": 693,
@@ -39,7 +39,7 @@ BUDGET = {
     "report": 1_280,
     "sandboxes": 1_130,
     "tasks": 1_200,
-    "training": 2_015,
+    "training": 2_020,
 }
 TEST_LINES = 31_150  # of all kinds, in tests/
 FILE_LINES = 450  # of all kinds, in one file

@@ -149,7 +149,7 @@ def write_card(rates: Mapping[str, float]) -> str:
     best = max(rates.values())
     ranked = sorted(rates, key=lambda category: -rates[category])
     kept = [category for category in ranked if rates[category] >= NEAR * best][:ENTRIES]
-    return ", ".join(f"{category} {10 * round(10 * rates[category])}%" for category in kept)
+    return ", ".join(f"{category.replace(',', '')} {10 * round(10 * rates[category])}%" for category in kept)
 
 
 def read_card(card: str) -> dict[str, float]:

@@ -316,16 +316,16 @@ async def knows_singles(request: web.Request) -> web.Response:
 
 
 def test_calibrate_writes_what_was_measured_and_leaves_the_rest_of_the_file(tmp_path: Path, run: Any) -> None:
-    with serving(*[knows_singles] * 80) as server:
+    with serving(*[knows_singles] * 200) as server:
         pool = Path(write_pool(tmp_path, server.url, "solver", "novice", more=f"{PRICE}  # by hand"))
         before = pool.read_text("utf-8")
-        words = ("pool", "calibrate", str(pool), "--task", "gym", "--limit", "40", "--out", str(tmp_path / "run"))
+        words = ("pool", "calibrate", str(pool), "--task", "gym", "--limit", "100", "--out", str(tmp_path / "run"))
         short = run(*words, "--budget-calls", "3")
         assert (short.code, pool.read_text("utf-8")) == (1, before)
         ran = run(*words, "--json")
         assert ran.code == 0, ran.err
         again = run(*words, "--json")
-        assert len(server.paths) == 80, "what was asked is not asked again"
+        assert len(server.paths) == 200, "what was asked is not asked again"
     cards = json.loads(ran.out)["cards"]
     assert json.loads(again.out)["cards"] == cards
     assert re.fullmatch(r"single 100%; \$0\.000022 and [\d.]+ s an answer", cards["solver"])

@@ -25,8 +25,8 @@ from openconductor.evaluation.records import Record
 from openconductor.pool import write_card
 from openconductor.storage import write_whole
 
-FEWEST = 5
-"""Answers of a kind of question, below which a card does not speak of it."""
+FEWEST = 20
+"""Answers of a kind of question, below which a card does not speak of it: the best of many rare kinds are luck."""
 
 
 def calibrate(
@@ -43,8 +43,9 @@ def calibrate(
 ) -> None:
     """Measure what each worker is good at, and write it on its card.
 
-    A card tells apart what the task tells apart: its kinds of question, or its parts. Exits with 1 where the budget was
-    spent first: the file is then left as it is, and a larger budget goes on from what was asked.
+    A card tells apart what the task tells apart, its kinds of question or its parts, where there are enough answers.
+    It replaces the worker's description. Exits with 1 where the budget was spent first, or too little could be decided:
+    the file is then left as it is, and the same command goes on from what was asked.
     """
     recipe: dict[str, object] = {
         "task": [{"name": task, "limit": limit, "path": task_path}],
@@ -56,11 +57,13 @@ def calibrate(
     if spent is not None:
         raise spent
     cards = {name: card for name, of_one in alone(results.records).items() if (card := card_of(of_one))}
+    if not cards:
+        console.fail(f"no worker has {FEWEST} decided answers: no card was written", hint="Raise --limit.")
     document = tomlkit.parse(pool.read_text(encoding="utf-8"))
     for table in cast("list[dict[str, object]]", document["worker"]):
         if card := cards.get(str(table["name"])):
             table["description"] = card
-    write_whole(pool, tomlkit.dumps(document))  # pyright: ignore[reportUnknownMemberType]
+    write_whole(pool.resolve(), tomlkit.dumps(document))  # pyright: ignore[reportUnknownMemberType]
     if as_json:
         console.show_json({"pool": str(pool), "cards": cards, "folder": str(folder)})
     else:
@@ -68,11 +71,13 @@ def calibrate(
 
 
 def card_of(records: Sequence[Record]) -> str:
-    """What a worker's records say of it; "" where there are too few of every kind of question."""
+    """What a worker's records say of it, over the whole task where all kinds are rare; "" where there are too few."""
     by_kind: dict[str, list[bool]] = defaultdict(list)
     for record in records:
         if record.correct is not None:
             by_kind[record.kind or record.task].append(record.correct)
+    if all(len(right) < FEWEST for right in by_kind.values()):
+        by_kind = {records[0].task: [right for each in by_kind.values() for right in each]}
     if not (rates := {kind: fmean(right) for kind, right in by_kind.items() if len(right) >= FEWEST}):
         return ""
     priced = not any(record.usage.unpriced_calls for record in records)

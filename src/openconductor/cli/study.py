@@ -65,10 +65,10 @@ def study(
             f"study: got task {config.data.task!r} over pool {config.pool!r}, expected the gym for both: only there "
             "the levels are known by which a study says what was learnt"
         )
-    if world == DRAWN or config.rollout.offered:
+    if world == DRAWN:
         raise ConfigError(
-            f"study: got other workers for each question (pool {config.pool!r}, rollout.offered "
-            f"{list(config.rollout.offered)}), expected the same for all; `openconductor gym measure` measures these"
+            f"study: got other workers for each question (pool {config.pool!r}), expected the same for all; "
+            "`openconductor gym measure` measures these"
         )
     folder = Path(folder)
     folder.mkdir(parents=True, exist_ok=True)

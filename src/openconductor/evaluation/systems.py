@@ -177,7 +177,7 @@ def load_pool(config: EvalConfig) -> WorkerPool:
 
 
 def describe_pool(pool: WorkerPool, *, cards: bool = True) -> list[Plain]:
-    """The workers as plain values: all that an answer, or what it costs, depends on (cards where they are read)."""
+    """The workers as plain values: all that an answer, or its cost, depends on (workers alone read no cards)."""
     told = ("name", "identity", *(("description",) if cards else ()), "price", "sampling")
     return [{"ordinal": ordinal, **{name: plain(getattr(worker, name)) for name in told}} for ordinal, worker in pool]
 

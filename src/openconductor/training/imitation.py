@@ -139,7 +139,7 @@ class _Imitation(WholeCheckpoints):
             rows: list[Row] = []
             for index in batch["index"].tolist():
                 rng, drawn = random.Random(f"imitate/{config.seed}/{index}"), None
-                if rng.random() < settings.reading:
+                if settings.reading and rng.random() < settings.reading:
                     rows.append(reading_row(self.tokenizer, self.setup, f"imitate/{index}"))
                     continue
                 while drawn is None:

@@ -168,10 +168,10 @@ def unreadable(completion: Completion, config: TrainConfig, ordinals: Sequence[i
 
 
 def draw_pool(config: TrainConfig, pool: WorkerPool, key: str) -> WorkerPool:
-    """The workers that a question offers, drawn by its key where the recipe says so (``pool``, ``rollout.offered``)."""
+    """The workers that a question offers, drawn by its key as the recipe says (``pool``, ``rollout.offered``)."""
     if world_of(config.pool) == DRAWN:
         pool = gym_pool(config.seed, f"{config.seed}/{key}")
-    if not config.rollout.offered:
+    if not config.rollout.offered or not key:
         return pool
     rng = random.Random(f"offered/{config.seed}/{key}")
     fewest, most = (min(one, len(pool)) for one in config.rollout.offered)
@@ -198,7 +198,7 @@ class Sampled:
         problem: what was asked.
         completion: what the model wrote.
         sample: tells repeats of a question apart.
-        key: draws the workers on offer (``draw_pool``).
+        key: draws the workers on offer (``draw_pool``); "" is the whole pool.
         previous: the round before, in recursion.
     """
 

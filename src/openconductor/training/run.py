@@ -32,7 +32,7 @@ from transformers.utils import logging
 
 import openconductor
 from openconductor.errors import ConfigError, TrainingStopped
-from openconductor.gym.workers import gym_pool, world_of
+from openconductor.gym.workers import DRAWN, gym_pool, world_of
 from openconductor.journal import Journal
 from openconductor.policies import LONG_PATIENCE_S, patient
 from openconductor.pool import WorkerPool
@@ -306,7 +306,7 @@ def _measure_start(setup: Setup, model: PreTrainedModel, tokenizer: PreTrainedTo
     problems = held_out_problems(setup.config, setup.questions)
     count = max(settings.prompts, settings.workflows)
     asked = [problems[index % len(problems)] for index in range(count)]
-    pools = [draw_pool(setup.config, setup.pool, _key_of(problem)) for problem in asked]
+    pools = [draw_pool(setup.config, setup.pool, _key_of(setup, problem)) for problem in asked]
     prompts = [
         write_prompt(tokenizer, problem.question, setup.config, pool)
         for problem, pool in zip(asked, pools, strict=True)
@@ -327,7 +327,7 @@ def _measure_start(setup: Setup, model: PreTrainedModel, tokenizer: PreTrainedTo
             "another model.base, or a shorter prompt"
         )
     sampled = [
-        Sampled(problem, completion, index // len(problems), _key_of(problem))
+        Sampled(problem, completion, index // len(problems), _key_of(setup, problem))
         for index, (problem, completion) in enumerate(zip(asked, completions, strict=True))
     ][: settings.workflows]
     assert setup.scorer is not None
@@ -345,20 +345,20 @@ def _measure(
     """Let the model orchestrate the held-out questions, once each."""
     config, problems = setup.config, held_out_problems(setup.config, setup.questions)
     prompts = [
-        write_prompt(tokenizer, problem.question, config, draw_pool(config, setup.pool, _key_of(problem)))
+        write_prompt(tokenizer, problem.question, config, draw_pool(config, setup.pool, _key_of(setup, problem)))
         for problem in problems
     ]
     completions = complete(model, tokenizer, prompts, config=config, temperature=temperature, seed=0)
-    sampled = [Sampled(one, said, 0, _key_of(one)) for one, said in zip(problems, completions, strict=True)]
+    sampled = [Sampled(one, said, 0, _key_of(setup, one)) for one, said in zip(problems, completions, strict=True)]
     assert setup.scorer is not None
     scored = setup.scorer.score(sampled, phase="greedy" if temperature is None else "sampled")
     check_masked(scored)
     return measure([kind_of(problem) for problem in problems], scored, setup.pool)
 
 
-def _key_of(problem: Problem) -> str:
-    """What draws the workers that a held-out question offers."""
-    return f"held out/{problem.id}"
+def _key_of(setup: Setup, problem: Problem) -> str:
+    """What draws the workers that a held-out question offers: all, unless they are others for each question."""
+    return f"held out/{problem.id}" if setup.config.pool == f"gym:{DRAWN}" else ""
 
 
 def export(run: Path, folder: Path, *, dtype: Literal["bfloat16", "float16", "float32"] | None = None) -> Path:

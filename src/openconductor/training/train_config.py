@@ -338,6 +338,11 @@ class TrainConfig(_Section):
                 cold.reading and not (self.prompt.cards and learnt_gym and cold.reading < cold.steps),
             ),
             (
+                "prompt.cards",
+                "false for the gym's task over other workers: its start reads no other cards",
+                self.prompt.cards and learnt_gym and self.pool.partition(":")[0] != "gym",
+            ),
+            (
                 "imitate.reading",
                 "0 without prompt.cards and the gym",
                 imitate.reading and not (self.prompt.cards and learnt_gym),

@@ -47,6 +47,7 @@ def test_the_defaults_are_the_paper() -> None:
         ("rollout.rounds=2 rollout.questions=3", r"rollout\.questions: got 3, expected an even number"),
         ("rollout.rounds=2 imitate.questions=3", r"imitate\.questions: got 3, expected an even number"),
         ("cold_start.reading=5", r"cold_start\.reading: got 5, expected fewer .* prompt.cards and the gym"),
+        ("prompt.cards=true pool='pool.toml'", r"prompt\.cards: got True, expected false for the gym's task"),
         ("imitate.reading=0.1", r"imitate\.reading: got 0.1, expected 0 without prompt.cards and the gym"),
         ("rollout.offered=[4, 2]", r"rollout\.offered: got .*expected the fewest first"),
         ("model.lora_rank=4", r"model\.lora_rank: got 4, expected 0 for a fresh model"),
