@@ -47,7 +47,6 @@ def test_the_defaults_are_the_paper() -> None:
         ("rollout.rounds=2 rollout.questions=3", r"rollout\.questions: got 3, expected an even number"),
         ("rollout.rounds=2 imitate.questions=3", r"imitate\.questions: got 3, expected an even number"),
         ("cold_start.reading=5", r"cold_start\.reading: got 5, expected fewer .* prompt.cards and the gym"),
-        ("prompt.cards=true pool='pool.toml'", r"prompt\.cards: got True, expected false for the gym's task"),
         ("imitate.reading=0.1", r"imitate\.reading: got 0.1, expected 0 without prompt.cards and the gym"),
         ("rollout.offered=[4, 2]", r"rollout\.offered: got .*expected the fewest first"),
         ("model.lora_rank=4", r"model\.lora_rank: got 4, expected 0 for a fresh model"),
@@ -84,3 +83,8 @@ def test_two_recipes_differ_where_a_value_does() -> None:
     here = load_train_config(RECIPES / "gym.toml", ["seed=2", "imitate.anchor=0.2"])
     assert differences(there, here) == "seed: 1 there, 2 here, imitate.anchor: 0.1 there, 0.2 here"
     assert differences(there, there) == ""
+
+
+def test_the_gyms_cold_start_reads_the_cards_of_its_own_workers_alone() -> None:
+    with pytest.raises(ConfigError, match=r"prompt\.cards: got True, expected false for the gym's task"):
+        load_train_config(RECIPES / "gym.toml", ["prompt.cards=true", 'pool="pool.toml"'])
