@@ -127,9 +127,6 @@ class WorkerPool:
         return f"WorkerPool({', '.join(f'{ordinal}: {worker.name}' for ordinal, worker in self)})"
 
 
-_PROVIDER_KEYS = ("base_url", "api_key_env", "command", "url", "env", "argument", "send", "device", "dtype")
-
-
 # ── cards ─────────────────────────────────────────────────────────────────────────────────────────────────────────────
 ENTRIES = 5
 """The most categories on a card."""
@@ -162,6 +159,9 @@ def read_card(card: str) -> dict[str, float]:
 
 
 _ENTRY = re.compile(r"([^,; ][^,;]*) (\d+)%")
+
+
+_PROVIDER_KEYS = ("base_url", "api_key_env", "command", "url", "env", "argument", "send", "device", "dtype")
 
 
 # ── the pool file ────────────────────────────────────────────────────────────────────────────────────────────────────

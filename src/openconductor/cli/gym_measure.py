@@ -95,9 +95,7 @@ def measure(
 ) -> None:
     """Say how near a Conductor comes to the oracle."""
     if (world := world_of(pool)) is None:
-        raise ConfigError(
-            f"--pool: got {pool!r}, expected gym, gym:NUMBER or gym:drawn: only there the oracle is known"
-        )
+        raise ConfigError(f"--pool: got {pool!r}, expected gym, gym:NUMBER or gym:drawn: there the oracle is known")
     found: list[Nearness] = []
     deeper: list[Recursion] = []
     planner = find_planner(conductor, gym_pool(seed))

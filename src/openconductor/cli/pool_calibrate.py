@@ -76,13 +76,14 @@ def card_of(records: Sequence[Record]) -> str:
     for record in records:
         if record.correct is not None:
             by_kind[record.kind or record.task].append(record.correct)
-    if all(len(right) < FEWEST for right in by_kind.values()):
-        by_kind = {records[0].task: [right for each in by_kind.values() for right in each]}
-    if not (rates := {kind: fmean(right) for kind, right in by_kind.items() if len(right) >= FEWEST}):
+    kinds = {kind: right for kind, right in by_kind.items() if len(right) >= FEWEST}
+    kinds = kinds or {records[0].task: [right for each in by_kind.values() for right in each]}
+    if min(map(len, kinds.values())) < FEWEST:
         return ""
     priced = not any(record.usage.unpriced_calls for record in records)
     dollars = f"${_short(fmean(record.usage.dollars for record in records))} and " if priced else ""
-    return f"{write_card(rates)}; {dollars}{_short(median(record.usage.seconds for record in records))} s an answer"
+    seconds = _short(median(record.usage.seconds for record in records))
+    return f"{write_card({kind: fmean(right) for kind, right in kinds.items()})}; {dollars}{seconds} s an answer"
 
 
 def _short(number: float | Decimal) -> str:

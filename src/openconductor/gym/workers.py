@@ -20,6 +20,8 @@ from typing import NamedTuple
 from openconductor.errors import ConfigError, Refused
 from openconductor.gym.questions import GymQuestion, read_question
 from openconductor.gym.world import (
+    COMPARE,
+    OPERATIONS,
     SKILLS,
     WORDINGS,
     Operation,
@@ -300,26 +302,30 @@ def _drawn_worker(world: str, number: int) -> Profile:
 
 def _card(profile: Profile, rng: random.Random) -> str:
     """What a probe of ``PROBED`` questions of each category finds out about a worker."""
-    # Of two answers, one right and one wrong: a referee that recognises neither guesses, as the others do.
-    spots, steady = (SPOTS, REFEREE) if profile.referee else (0.0, COMPARES)
-    chances = {COMPARING: steady * (spots + (1 - spots) / 2)}
-    for skill in SKILLS:
+    # It compares a right answer with a wrong one, which no slip makes right.
+    chances = {COMPARING: _chance(profile, "turn it around", COMPARE[0], (("9", "17", "4"), ("1", "17", "4")))}
+    for operation in OPERATIONS.values():
         for wording in WORDINGS:
-            liked = profile.likes in (None, wording)
-            chances[f"{skill} {wording}"] = profile.skills[skill] * (1.0 if liked else profile.dislike)
-    right = {category: sum(rng.random() < chance for _ in range(PROBED)) for category, chance in chances.items()}
-    return write_card({category: count / PROBED for category, count in right.items()})
+            chances[f"{operation.skill} {wording}"] = _chance(profile, operation.phrase(wording))
+    drawn = {category: [rng.random() < chance for _ in range(PROBED)] for category, chance in chances.items()}
+    return write_card({category: sum(right) / PROBED for category, right in drawn.items()})
+
+
+def _chance(profile: Profile, asked: str, instruction: str = "", seen: tuple[Seen, ...] = ()) -> float:
+    """The chance that a worker answers a question of one operation after the answers that it sees."""
+    question = read_question(f"Take 4 17 9, {asked}.")
+    assert question is not None
+    view = View(question, instruction or asked, seen, 0)
+    return sum(one.chance for one in outcomes(profile, view) if one.seen == question.answer)
 
 
 def gym_pool(seed: int = 0, world: World = 0) -> WorkerPool:
     """The gym's eight workers, as they are in a world, with their cards; the same seed draws the same answers."""
-    profiles = profiles_of(world)
-    return WorkerPool(
-        [
-            Worker(SimulatedWorker(profile, seed), name=profile.name, description=card, price=profile.price)
-            for profile, card in zip(profiles, _cards(seed, world), strict=True)
-        ]
-    )
+    workers = [
+        Worker(SimulatedWorker(profile, seed), name=profile.name, description=card, price=profile.price)
+        for profile, card in zip(profiles_of(world), _cards(seed, world), strict=True)
+    ]
+    return WorkerPool(workers)
 
 
 @lru_cache(maxsize=4096)

@@ -358,7 +358,7 @@ def _measure(
 
 def _key_of(setup: Setup, problem: Problem) -> str:
     """What draws the workers that a held-out question offers: all, unless they are others for each question."""
-    return f"held out/{problem.id}" if setup.config.pool == f"gym:{DRAWN}" else ""
+    return f"held out/{problem.id}" if world_of(setup.config.pool) == DRAWN else ""
 
 
 def export(run: Path, folder: Path, *, dtype: Literal["bfloat16", "float16", "float32"] | None = None) -> Path:
