@@ -28,7 +28,15 @@ seed = {seed}
 name = "gym"
 limit = {limit}
 """
-LABELS = ("orchestration gain", "format gain only", "collapse", "gain by more calls only", "no gain", "undecided")
+LABELS = (
+    "orchestration gain",
+    "format gain only",
+    "collapse",
+    "answers itself",
+    "gain by more calls only",
+    "no gain",
+    "undecided",
+)
 
 
 def recipe(folder: Path, *, limit: int = 48, repeats: int = 1, seed: int = 3) -> Path:
@@ -60,7 +68,8 @@ def read(run: Any, *words: object) -> dict[str, Any]:
 # ── report ───────────────────────────────────────────────────────────────────────────────────────────────────────────
 def test_one_command_evaluates_a_recipe_and_writes_the_report_the_page_and_the_figures(made: Path) -> None:
     values = json.loads((made / "report" / "report.json").read_text())
-    assert values["verdict"] == "orchestration gain"
+    assert values["verdict"] == "undecided (not enough to compare with)"
+    assert "consensus:lister?n=" in values["line"], "what would be a fair rival is named"
     page = (made / "report" / "report.html").read_text()
     assert values["line"].split(":")[0] in page
     assert not re.search(r"""(?:src|href)\s*=\s*["']?https?:""", page), "the page needs nothing from elsewhere"
@@ -155,7 +164,7 @@ async def test_replays_pay_for_new_calls_once_and_for_those_of_the_evaluation_ne
 ) -> None:
     results = Results.load(paid)
     with monkeypatch.context() as patched:  # nothing is edited
-        for name in ("_edits", "_shuffled"):
+        for name in ("_edits", "_whole", "_shuffled"):
             patched.setattr(counterfactual, name, lambda *some: ())
         found = await replayed(results, paid)
     unedited = [one.correct for one in results.of("conductor") if one.workflows]

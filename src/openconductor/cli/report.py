@@ -29,10 +29,8 @@ from openconductor.report.report import chosen, completions, make_report, replay
 
 AGAIN = "the same command"
 CURVE = "curves.jsonl"
-FREE = 200
-"""Of this many questions plans are replayed where that is free, if nothing else is said: in the gym."""
-REPLAYS = f"""Replay the plans of N questions with one thing taken away at a time; earlier calls are free
-(default: {FREE} in the gym, where it is free; else 0)."""
+REPLAYS = """Replay the plans of N questions with one thing taken away at a time; earlier calls are free
+(default: all in the gym, where it is free, and with --budget-dollars; else 0)."""
 HIDDEN = ("Patterns", "What was counted")
 """The sections that are in the page and in report.json alone."""
 
@@ -68,10 +66,8 @@ def report(
     earlier = None if before is None else same_questions(folder, before)  # before anything is replayed
     named = chosen(results, system)
     found, limit = None, counterfactual
-    if limit is None:
-        free = results.config.pool == GYM and all(table.name == GYM for table in results.config.task)
-        limit = FREE if free else 0
-    if limit:
+    free = results.config.pool == GYM and all(table.name == GYM for table in results.config.task)
+    if limit or (limit is None and (free or dollars is not None)):
         most = None if dollars is None else Decimal(dollars)
         again = AGAIN if source == folder else f"{AGAIN} and --out {shlex.quote(str(folder))}"
         with (

@@ -42,6 +42,8 @@ EditKind = Literal["drop", "swap", "blind", "untold"]
 - ``untold``: what it is told: its subtask is just to solve the question.
 """
 EDIT_KINDS: tuple[EditKind, ...] = get_args(EditKind)
+WholeEdit = Literal["shuffled", "strangers", "silent"]
+"""What is taken from a whole workflow: its question, all its workers, all its subtasks."""
 _PLACES = ("only", "first", "middle", "last")
 
 
@@ -118,6 +120,8 @@ class Counterfactuals:
         unedited: the accuracy of the unedited workflows, replayed.
         effects: by kind of edit, all steps first.
         shuffled: accuracy with another question's workflow less with the own one; None where there is no other.
+        strangers: the same with every step done by another worker.
+        silent: the same with every step only told to solve the question.
     """
 
     records: int
@@ -127,6 +131,8 @@ class Counterfactuals:
     unedited: Estimate | None
     effects: tuple[Effect, ...]
     shuffled: Difference | None
+    strangers: Difference | None = None
+    silent: Difference | None = None
 
     def to_json(self) -> dict[str, object]:
         """The same as plain values."""
@@ -168,7 +174,7 @@ class _Edit(NamedTuple):
 
     record: Record
     workflow: Workflow
-    kind: EditKind | Literal["shuffled"]
+    kind: EditKind | WholeEdit
     step: int = 0
 
 
@@ -197,7 +203,7 @@ async def counterfactuals(
         OpenConductorError: one whose fate is *stop*, raised by ``replay``; what runs is cancelled.
     """
     kept = [one for one in records if len(one.workflows) == 1 and _key(one) in problems]
-    edits = [*_edits(kept, problems, workers, seed), *_shuffled(kept, seed)]
+    edits = [*_edits(kept, problems, workers, seed), *_whole(kept, problems, workers, seed), *_shuffled(kept, seed)]
     scores: dict[tuple[Key, Workflow, int], float | None] = {}
 
     def played(record: Record, workflow: Workflow) -> tuple[Key, Workflow, int]:
@@ -243,7 +249,7 @@ async def counterfactuals(
             Effect(kind, by, group, one, p, len(groups[by, kind, group]))
             for ((by, kind, group), one), p in zip(found, adjusted, strict=True)
         ),
-        shuffled=change(one for one in edits if one.kind == "shuffled"),
+        **{kind: change(one for one in edits if one.kind == kind) for kind in get_args(WholeEdit)},
     )
 
 
@@ -259,6 +265,19 @@ def _edits(
         drawn = f"{seed}/{one.task}/{one.problem}/{one.sample}"
         for kind, step, changed in edits_of(one.workflows[0], workers, told=told, seed=drawn):
             yield _Edit(one, changed, kind, step)
+
+
+def _whole(
+    records: Sequence[Record], problems: Mapping[Key, Problem], workers: Mapping[int, str], seed: int
+) -> Iterator[_Edit]:
+    """Each record with all its steps done by others, and with none of them told anything."""
+    for one in records:
+        flow, rng = one.workflows[0], random.Random(f"strangers/{seed}/{one.task}/{one.problem}/{one.sample}")
+        told = solve(problems[_key(one)].question)
+        others = [[ordinal for ordinal in workers if ordinal != step.worker] or [step.worker] for step in flow]
+        strangers = (replace(step, worker=rng.choice(some)) for step, some in zip(flow, others, strict=True))
+        yield _Edit(one, Workflow(tuple(strangers)), "strangers")
+        yield _Edit(one, Workflow(tuple(replace(step, subtask=told) for step in flow)), "silent")
 
 
 def _shuffled(records: Sequence[Record], seed: int) -> Iterator[_Edit]:
@@ -278,7 +297,7 @@ def _shuffled(records: Sequence[Record], seed: int) -> Iterator[_Edit]:
 
 def _groups(edit: _Edit, workers: Mapping[int, str]) -> Iterator[tuple[EditKind, str, str]]:
     """The groups that an edit of a step belongs to: of its kind, by what, and which."""
-    if edit.kind == "shuffled":
+    if edit.kind not in EDIT_KINDS:
         return
     workflow = edit.record.workflows[0]
     last, ordinal = len(workflow) - 1, workflow.steps[edit.step].worker

@@ -4,9 +4,10 @@ In: a TOML file and ``key=value`` overrides, or values. Out: an ``EvalConfig``, 
 key. Defaults are the gym with the bundled Conductor, which costs nothing.
 
 Systems are named ``kind``, ``kind:name``, ``kind:name?option=value&…``: ``conductor`` and its ablations
-(``conductor?subtasks=false``) · ``planner:PROVIDER:MODEL`` (a prompted model as the Conductor) · ``worker:NAME`` ·
-``workers`` (every worker alone) · baselines (``consensus:NAME?n=5``, ``moa:NAME``, ``random``, ``best_fixed`` …) ·
-``oracle_observed`` (hindsight) · ``oracle`` (in the gym).
+(``conductor?subtasks=false``) · ``planner:PROVIDER:MODEL`` (a prompted model as the Conductor) · ``planner_alone`` (the
+model that plans, asked as a worker is) · ``worker:NAME`` · ``workers`` (every worker alone) · baselines
+(``consensus:NAME?n=5``, ``moa:NAME``, ``random``, ``best_fixed`` …) · ``oracle_observed`` (hindsight) · ``oracle`` (in
+the gym).
 """
 
 from __future__ import annotations
@@ -234,6 +235,8 @@ def _leaves(value: object, where: str = "") -> Iterator[tuple[str, str]]:
 # ── systems, as they are named ───────────────────────────────────────────────────────────────────────────────────────
 CONDUCTOR = "conductor"
 PLANNER = "planner"
+PLANNER_ALONE = "planner_alone"
+"""The model that plans, asked alone: of ``conductor``, or of what is named behind the colon."""
 WORKER = "worker"
 WORKERS = "workers"
 ORACLE = "oracle"
@@ -241,7 +244,16 @@ HINDSIGHT = "oracle_observed"
 ALONE = f"{WORKER}:"
 """How the name of a system begins that is one worker alone."""
 _HIDDEN = ("planned", "single", "explorer")  # made from Python, not from a name
-KINDS = (CONDUCTOR, PLANNER, WORKER, WORKERS, ORACLE, HINDSIGHT, *(name for name in BASELINES if name not in _HIDDEN))
+KINDS = (
+    CONDUCTOR,
+    PLANNER,
+    PLANNER_ALONE,
+    WORKER,
+    WORKERS,
+    ORACLE,
+    HINDSIGHT,
+    *(name for name in BASELINES if name not in _HIDDEN),
+)
 """What a spec may begin with."""
 _OPTIONS = re.compile(r"\?(?=[a-z_]+=)")
 

@@ -132,6 +132,7 @@ class _Plan:
         self.trained = {spec.name for spec in specs if systems.learns(spec, config)}
         self.trials = config.learn.trials if any(systems.explores(spec, config) for spec in specs) else 0
         sheets = list(systems.load_sheets(config).values())
+        workshop.check_held_out(sheets)
         learning = [systems.load_learning(config, sheets)] if self.trained else []
         self.described: dict[str, object] = {
             "workers": systems.describe_pool(workshop.pool, cards=any(spec.kind != WORKER for spec in specs)),

@@ -35,6 +35,7 @@ from openconductor.evaluation.statistics import (
     estimate,
     scores_by_problem,
     share_interval,
+    task_mean,
     variance,
 )
 from openconductor.evaluation.tables import make_row
@@ -256,13 +257,16 @@ class BestSingle:
 
 
 def best_single(systems: Mapping[str, Scores], *, seed: int = 0) -> BestSingle | None:
-    """The best system, as it seems and by cross-fitting over ten folds, drawn 20 times; None without any score."""
+    """The best system, every task weighing the same; None without any score.
+
+    As it seems, and by cross-fitting over ten folds, drawn 20 times.
+    """
     means = {name: {key: fmean(of_one) for key, of_one in scores.items()} for name, scores in systems.items() if scores}
     if not means:
         return None
     most = max(map(len, means.values()))  # one that failed on all but a few easy questions is not the best
     means = {name: of_one for name, of_one in means.items() if 2 * len(of_one) >= most}
-    name = max(means, key=lambda one: fmean(means[one].values()))
+    name = max(means, key=lambda one: task_mean(means[one]))
     questions = sorted({key for scores in means.values() for key in scores})
     rng = random.Random(f"folds/{seed}")
     found: dict[Key, list[float]] = {}
@@ -285,8 +289,8 @@ def _best_outside(means: Mapping[str, Mapping[Key, float]], inside: frozenset[Ke
     """The best system on the questions outside a fold, of equals the first; None where nothing was decided there."""
     outside: dict[str, float] = {}
     for name, of_one in means.items():
-        if rest := [mean for key, mean in of_one.items() if key not in inside]:
-            outside[name] = round(fmean(rest), 12)  # what was added up in another order is equal
+        if rest := {key: mean for key, mean in of_one.items() if key not in inside}:
+            outside[name] = round(task_mean(rest), 12)  # what was added up in another order is equal
     return max(outside, key=lambda name: outside[name], default=None)
 
 

@@ -15,7 +15,7 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import NormalDist, fmean
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 if TYPE_CHECKING:
     from openconductor.evaluation.records import Record
@@ -27,6 +27,7 @@ _REACH = NormalDist().inv_cdf((1 + CONFIDENCE) / 2)  # standard errors from the 
 
 Key = tuple[str, str]
 """A problem's task and id."""
+Value = TypeVar("Value")
 Scores = Mapping[Key, Sequence[float]]
 """The decided scores, in [0, 1], of each problem that has any."""
 
@@ -94,9 +95,9 @@ def wilson_interval(successes: float, total: float, *, confidence: float = CONFI
 def share_interval(means: Sequence[float], draws: int) -> tuple[float, float]:
     """The interval of a mean of shares, one a question: Wilson's, with as many draws as the spread is worth.
 
-    ``draws`` is how many answers they rest on. Repeats that agree are worth one draw, independent ones all of them: the
-    spread of the means says where between the two a set of questions is (Kish's effective sample size). Near 0 and 1
-    few questions tell, so the spread is trusted by how many do.
+    ``draws`` is how many answers they rest on. The spread of the means says how many draws a set of questions is worth
+    (Kish's effective sample size), at most as many as there are questions: repeats never count as questions. Near 0 and
+    1 few questions tell, so the spread is trusted by how many do.
 
     Raises:
         ValueError: there are no means, one is outside [0, 1], or there are fewer draws than means.
@@ -112,7 +113,7 @@ def share_interval(means: Sequence[float], draws: int) -> tuple[float, float]:
     if draws == count or count < 2 or not telling or not full:
         return wilson_interval(share * count, count)
     pooled = (telling * variance(means) + full) / (telling + 1)
-    effective = min(float(draws), max(1.0, count * full / pooled))
+    effective = min(float(count), max(1.0, count * full / pooled))
     return wilson_interval(share * effective, effective)
 
 
@@ -165,17 +166,16 @@ def bootstrap_mean(values: Sequence[float], *, seed: int = 0, resamples: int = R
 def cautious_mean(values: Sequence[float]) -> tuple[float, float, float]:
     """Student's t interval of a mean with one value more, that speaks for neither side, and the p-value of a mean of 0.
 
-    The value added is half up, half down, by the root mean square of those that are not 0, of which there must be one.
-    Where few differ, and all in one direction, their own spread is too small to go by. For differences of -1, 0 and 1
-    it adds half a question to each side (A. Agresti, Y. Min, Statistics in Medicine 24, 2005).
+    The value added is half 1 and half -1, a whole answer either way. Where few questions differ, and all in one
+    direction, or by small shares of many repeats, their own spread is too small to go by. For differences of -1, 0 and
+    1 it adds half a question to each side (A. Agresti, Y. Min, Statistics in Medicine 24, 2005).
 
     >>> [round(number, 3) for number in cautious_mean([1.0] * 4 + [0.0] * 96)]
     [-0.004, 0.083, 0.073]
     """
-    telling = [value * value for value in values if value]
     count = len(values) + 1
     centre = math.fsum(values) / count
-    squares = math.fsum(telling) * (1 + 1 / len(telling))
+    squares = math.fsum(value * value for value in values) + 1
     error = math.sqrt((squares - count * centre * centre) / (count - 1) / count)
     half = _student(count - 1) * error
     return centre - half, centre + half, two_sided(centre / error, count - 1)
@@ -206,6 +206,8 @@ def averaged_interval(parts: Sequence[tuple[float, float, float]]) -> tuple[floa
     >>> [round(end, 3) for end in averaged_interval([(0.5, 0.4, 0.6), (1.0, 0.96, 1.0)])]
     [0.696, 0.8]
     """
+    if len(parts) == 1:
+        return parts[0][1:]
     centre = fmean(value for value, _, _ in parts)
     below = math.sqrt(math.fsum((value - low) ** 2 for value, low, _ in parts)) / len(parts)
     above = math.sqrt(math.fsum((high - value) ** 2 for value, _, high in parts)) / len(parts)
@@ -317,9 +319,27 @@ def scores_by_problem(records: Iterable[Record]) -> dict[Key, list[float]]:
 
 
 def estimate(scores: Scores, masked: int = 0) -> Estimate:
-    """The mean of scores by problem, with its interval."""
-    mean = clustered_mean(list(scores.values()))
-    return Estimate(mean.mean, mean.low, mean.high, len(scores), masked)
+    """The mean of scores by problem, every task weighing the same, with its interval."""
+    means = [clustered_mean(list(of_one.values())) for of_one in by_task(scores).values()]
+    low, high = averaged_interval([(one.mean, one.low, one.high) for one in means])
+    return Estimate(fmean(one.mean for one in means), low, high, len(scores), masked)
+
+
+def by_task(scores: Mapping[Key, Value]) -> dict[str, dict[Key, Value]]:
+    """What is known of each problem, task by task."""
+    found: dict[str, dict[Key, Value]] = {}
+    for key, value in scores.items():
+        found.setdefault(key[0], {})[key] = value
+    return found
+
+
+def task_mean(means: Mapping[Key, float]) -> float:
+    """The mean of a number of each problem, every task weighing the same.
+
+    >>> task_mean({("sums", "1"): 1.0, ("sums", "2"): 0.0, ("words", "1"): 1.0})
+    0.75
+    """
+    return fmean(fmean(of_one.values()) for of_one in by_task(means).values())
 
 
 def _mean(means: Sequence[float], draws: int) -> Mean:
@@ -329,16 +349,25 @@ def _mean(means: Sequence[float], draws: int) -> Mean:
 
 # ── two systems ──────────────────────────────────────────────────────────────────────────────────────────────────────
 def difference(first: Scores, second: Scores, seed: int = 0, *, resamples: int = RESAMPLES) -> Difference | None:
-    """The mean of first - second, paired by problem; None where no problem was decided by both.
+    """The mean of first - second, paired by problem, every task weighing the same; None where nothing can be paired.
 
     Pairing takes the problems' own difficulty out of the interval: the wider of the bootstrap's and of
     ``cautious_mean``'s, with the larger p-value. Where all differences are the same, it is what as many equal problems
     leave open (Clopper and Pearson, 1934).
     """
     # Rounded, so that two thirds less a third are what one less two thirds are.
-    differences = [round(fmean(first[key]) - fmean(second[key]), 12) for key in first if key in second]
-    if not differences:
-        return None
+    paired = {key: round(fmean(first[key]) - fmean(second[key]), 12) for key in first if key in second}
+    parts = [_difference(list(of_one.values()), seed, resamples) for of_one in by_task(paired).values()]
+    if len(parts) < 2:
+        return parts[0] if parts else None
+    value = fmean(one.value for one in parts)
+    low, high = averaged_interval([(one.value, one.low, one.high) for one in parts])
+    counts = (sum(getattr(one, name) for one in parts) for name in ("problems", "better", "worse"))
+    return Difference(value, low, high, p_of_interval(value, low, high), *counts)
+
+
+def _difference(differences: Sequence[float], seed: int, resamples: int) -> Difference:
+    """The mean of the paired differences on one task."""
     better, worse = sum(one > 0 for one in differences), sum(one < 0 for one in differences)
     value, count = fmean(differences), len(differences)
     if min(differences) == max(differences):

@@ -84,7 +84,7 @@ def strategy(workflow: Workflow) -> Strategy:
     >>> strategy(Workflow([Step(0, "Solve the problem."), Step(1, "Solve the problem."), Step(2, "Vote.", "all")]))
     'best-of-n'
     """
-    kept = _useful_part(workflow)
+    kept = useful_part(workflow)
     if len(kept) < 2:
         return "single" if kept.steps else "accept"
     sees = direct_access(kept)
@@ -123,7 +123,7 @@ def pattern(workflow: Workflow) -> str:
     return " · ".join(parts) or "accept"
 
 
-def _useful_part(workflow: Workflow) -> Workflow:
+def useful_part(workflow: Workflow) -> Workflow:
     """The workflow without the steps whose response cannot reach the answer; accesses are numbered anew."""
     unused = unused_steps(workflow)
     place = {old: new for new, old in enumerate(index for index in range(len(workflow)) if index not in unused)}
@@ -215,7 +215,7 @@ class Dependence:
 
     Attributes:
         on: what of the question was looked at: its ``kind``, or which ``question`` it is.
-        bits: mutual information of that and the workflow (who works, who sees whom).
+        bits: mutual information of that and the workflow: who works, who sees whom, in what reaches the answer.
         excess: the same less what chance gives on average; at least 0.
         p: how often chance gives as much.
         problems: how many questions it rests on.
@@ -239,11 +239,11 @@ def routing_dependence(records: Sequence[Record], *, seed: int = 0) -> Dependenc
     """
     plans: dict[Key, list[Hashable]] = {}
     kinds: dict[Key, str] = {}
+    numbers: dict[Hashable, int] = {}
     for record in records:
         if record.workflows:
             flow, key = record.workflows[0], (record.task, record.problem)
-            # Who works and who sees whom; "all" and its index form are the same, and subtasks play no part.
-            plans.setdefault(key, []).append(tuple((step.worker, flow.visible(at)) for at, step in enumerate(flow)))
+            plans.setdefault(key, []).append(_plan(flow, numbers))
             kinds.setdefault(key, f"{record.task}\0{record.kind}")
     if 1 < len(set(kinds.values())) <= len(kinds) / 2:
         return dependence(list(kinds.values()), list(plans.values()), seed=seed)
@@ -253,6 +253,18 @@ def routing_dependence(records: Sequence[Record], *, seed: int = 0) -> Dependenc
     each = [(str(index), [one]) for index, group in enumerate(repeated) for one in group]
     found = dependence([name for name, _ in each], [group for _, group in each], seed=seed)
     return replace(found, on="question", problems=len(repeated), labels=len(repeated))
+
+
+def _plan(workflow: Workflow, numbers: dict[Hashable, int]) -> int:
+    """A number for who works and who sees whom in what reaches the answer; order and subtasks play no part.
+
+    Equal plans have equal numbers where ``numbers``, which grows, is the same.
+    """
+    found: list[int] = []
+    for index, step in enumerate(workflow):
+        seen = tuple(sorted(found[one] for one in workflow.visible(index)))
+        found.append(numbers.setdefault((step.worker, seen), len(numbers)))
+    return found[-1]
 
 
 def dependence(

@@ -11,9 +11,10 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass, replace
 from hashlib import blake2b
+from itertools import product
 from pathlib import Path
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from openconductor.baselines import baseline_options, make_baseline
 from openconductor.baselines.observed import Observations, text_of
@@ -29,6 +30,7 @@ from openconductor.evaluation.eval_config import (
     HINDSIGHT,
     ORACLE,
     PLANNER,
+    PLANNER_ALONE,
     WORKER,
     ConstrainedTable,
     EvalConfig,
@@ -42,6 +44,7 @@ from openconductor.journal import Journal
 from openconductor.pool import WorkerPool
 from openconductor.protocols import Grader, Orchestrator, Provider
 from openconductor.providers import resolve
+from openconductor.providers.conductor_file import ConductorFile, question_digest, read_conductor_file
 from openconductor.serialisation import dumps, plain
 from openconductor.tasks import TASKS, load_task
 from openconductor.types import Budget, Problem
@@ -239,6 +242,7 @@ class Workshop:
         self._config = config
         self._seed = config.seed or 0
         self._planners: dict[str, Provider | Worker] = {}
+        self._learnt: dict[str, ConductorFile] = {}
 
     def make(self, spec: Spec, lessons: Lessons | None = None) -> System:
         """The system of a spec; a trained baseline needs lessons (``learns``).
@@ -248,7 +252,11 @@ class Workshop:
         """
         if spec.kind in (CONDUCTOR, PLANNER):
             return self._conductor(spec)
-        pool = self.pool if self.journal is None else self.pool.replaying(self.journal)
+        alone = spec.kind == PLANNER_ALONE
+        pool = WorkerPool([self._alone(spec)]) if alone else self.pool
+        pool = pool if self.journal is None else pool.replaying(self.journal)
+        if alone:
+            return System(spec.name, make_baseline("single", pool, worker=0))
         if spec.kind == WORKER:
             return System(spec.name, make_baseline("single", pool, worker=pool.ordinal_of(spec.argument)))
         if spec.kind == ORACLE:
@@ -282,9 +290,26 @@ class Workshop:
         except ConfigError as error:
             raise ConfigError(f"system {spec.name!r}: {error}") from error
 
+    def check_held_out(self, sheets: Iterable[Sheet]) -> None:
+        """Make sure that no planner learnt from what it is evaluated on; to be called after ``check``.
+
+        Raises:
+            TaskError: one did, or from others of the same split.
+        """
+        for sheet, (name, said) in product(sheets, self._learnt.items()):
+            source, known = cast("Plain", sheet.described["source"]), frozenset(said.learnt_questions)
+            splits = {f"{one.task}/{source['split']}" for one in sheet.problems} & {*said.learnt_splits}
+            both = sum(question_digest(one.question) in known for one in sheet.problems)
+            if splits or both:
+                what = f"drawn from {', '.join(sorted(splits))}" if splits else f"{both} of {len(sheet.problems)}"
+                raise TaskError(
+                    f"task {sheet.name}: got questions that {name} learnt from ({what}); expected others: another "
+                    "split, path or task"
+                )
+
     def described(self, specs: Iterable[Spec]) -> dict[str, str]:
         """What is behind each planner, by its name."""
-        planned = [spec for spec in specs if spec.kind in (CONDUCTOR, PLANNER)]
+        planned = [spec for spec in specs if spec.kind in (CONDUCTOR, PLANNER, PLANNER_ALONE)]
         return {spec.argument or CONDUCTOR: str(getattr(self._planner(spec), "identity", "")) for spec in planned}
 
     async def aclose(self) -> None:
@@ -295,10 +320,15 @@ class Workshop:
             if close is not None:
                 await close()
 
+    def _alone(self, spec: Spec) -> Worker:
+        """The model that plans as a worker, which is sent the question and nothing else."""
+        planner = self._planner(spec)
+        return planner if isinstance(planner, Worker) else Worker(planner, name=PLANNER_ALONE)
+
     def _planner(self, spec: Spec) -> Provider | Worker:
         name, table = spec.argument, self._config.conductor
         if name not in self._planners:
-            if bool(name) != (spec.kind == PLANNER):
+            if spec.kind != PLANNER_ALONE and bool(name) != (spec.kind == PLANNER):
                 expected = "planner:PROVIDER:MODEL" if not name else "'conductor' and options"
                 raise ConfigError(f"got {name!r} behind {spec.kind}; expected {expected}")
             if not (name or table.planner) and self._config.pool != GYM:
@@ -308,6 +338,8 @@ class Workshop:
                 )
             told = {} if name else {"base_url": table.base_url, "key_env": table.api_key_env}
             found = find_planner(name or table.planner or None, self.pool, **told)
+            if isinstance(found, str) and Path(found).is_dir():
+                self._learnt[name or CONDUCTOR] = read_conductor_file(Path(found))
             self._planners[name] = found if isinstance(found, Worker) else resolve(found)
         return self._planners[name]
 
@@ -336,7 +368,7 @@ class Workshop:
 def learns(spec: Spec, config: EvalConfig, what: str = "observations") -> bool:
     """Whether a system learns from questions that are not evaluated. The gym's best fixed workflow is known."""
     known = spec.kind == "best_fixed" and config.pool == GYM
-    if known or spec.kind in (CONDUCTOR, PLANNER, WORKER, ORACLE, HINDSIGHT):
+    if known or spec.kind in (CONDUCTOR, PLANNER, PLANNER_ALONE, WORKER, ORACLE, HINDSIGHT):
         return False
     return what in baseline_options(spec.kind) and not set(_TRAINED) & set(dict(spec.options))
 
@@ -355,8 +387,8 @@ def describe_trained(specs: Iterable[Spec]) -> dict[str, object]:
 def _check_names(spec: Spec) -> None:
     """Make sure that a spec has the name and the options that its kind takes."""
     taken: Sequence[str] = ()
-    if spec.kind in (CONDUCTOR, PLANNER):
-        taken, named = ABLATIONS, spec.argument
+    if spec.kind in (CONDUCTOR, PLANNER, PLANNER_ALONE):
+        taken, named = () if spec.kind == PLANNER_ALONE else ABLATIONS, spec.argument
     else:
         named = _argument(spec)
         if spec.kind not in (WORKER, ORACLE, HINDSIGHT):

@@ -12,7 +12,7 @@ import csv
 import io
 import json
 import re
-from collections import Counter
+from collections import ChainMap, Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, astuple, dataclass, fields
 from decimal import Decimal
@@ -28,7 +28,6 @@ from openconductor.evaluation.statistics import (
     clustered_mean,
     difference,
     holm,
-    p_of_interval,
     pass_at_k,
     scores_by_problem,
 )
@@ -226,24 +225,17 @@ def _gaps(results: Results, by_row: Mapping[tuple[str, str], Sequence[Record]], 
     found: list[tuple[str, str, Difference]] = []
     for system in results.systems:
         if system not in (against, HINDSIGHT):
-            pairs = {task: (scores_by_problem(by_row[system, task]), theirs[task]) for task in results.tasks}
-            compared = {task: one for task, pair in pairs.items() if (one := difference(*pair, seed)) is not None}
+            ours = {task: scores_by_problem(by_row[system, task]) for task in results.tasks}
+            compared = {task: one for task in ours if (one := difference(ours[task], theirs[task], seed)) is not None}
             found += [(system, task, one) for task, one in compared.items()]
             if len(compared) == len(results.tasks) > 1:
-                found.append((system, AVERAGE, _averaged(list(compared.values()))))
+                overall = difference(dict(ChainMap(*ours.values())), dict(ChainMap(*theirs.values())), seed)
+                found += [(system, AVERAGE, overall)] if overall is not None else []
     adjusted = holm([apart.p for _, _, apart in found])
     return [
         Gap(system, task, one.value, (one.low, one.high), one.p, p, one.problems, one.better, one.worse)
         for (system, task, one), p in zip(found, adjusted, strict=True)
     ]
-
-
-def _averaged(by_task: Sequence[Difference]) -> Difference:
-    """The mean of the differences of all tasks, each weighing the same."""
-    value = fmean(one.value for one in by_task)
-    low, high = averaged_interval([(one.value, one.low, one.high) for one in by_task])
-    counts = (sum(getattr(one, name) for one in by_task) for name in ("problems", "better", "worse"))
-    return Difference(value, low, high, p_of_interval(value, low, high), *counts)
 
 
 # ── as files ─────────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -357,12 +349,12 @@ def cut_answers(results: Results) -> list[str]:
 
 def comparisons(table: Table) -> tuple[Cells, list[Cells]]:
     """Differences in points of percent, with what they are worth."""
-    head = ["system", "task", "difference, points", "95 %", "p", "p (Holm)", "better", "worse", "problems"]
+    head = ["system", "task", "difference, points", "95 %", "p (Holm)", "better", "worse", "problems"]
     rows: list[Cells] = [
         [
             *(gap.system, gap.task, f"{100 * gap.difference:+.1f}"),
             f"{100 * gap.ci95[0]:+.1f} to {100 * gap.ci95[1]:+.1f}",
-            *("<0.001" if p < 0.001 else f"{p:.3f}" for p in (gap.p, gap.p_holm)),
+            "<0.001" if gap.p_holm < 0.001 else f"{gap.p_holm:.3f}",
             *map(str, (gap.better, gap.worse, gap.problems)),
         ]
         for gap in table.gaps

@@ -22,15 +22,9 @@ Z = NormalDist().inv_cdf(0.975)
 
 def accuracy(records: Sequence[Record]) -> Estimate | None:
     """The share of right answers, every question and every task weighing the same; None where nothing was decided."""
-    by_task: dict[str, dict[Key, Sequence[float]]] = {}
-    for key, scores in statistics.scores_by_problem(records).items():
-        by_task.setdefault(key[0], {})[key] = scores
-    parts = [statistics.estimate(scores) for scores in by_task.values()]
-    if not parts:
-        return None
-    low, high = statistics.averaged_interval([(one.value, one.low, one.high) for one in parts])
+    scores = statistics.scores_by_problem(records)
     masked = sum(record.correct is None for record in records)
-    return Estimate(fmean(one.value for one in parts), low, high, sum(one.problems for one in parts), masked)
+    return statistics.estimate(scores, masked) if scores else None
 
 
 def share(parts: Mapping[Key, tuple[float, float]]) -> Estimate | None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass
+from hashlib import blake2b
 from pathlib import Path
 from typing import Literal, cast
 
@@ -12,6 +13,8 @@ from pydantic import PositiveInt
 from openconductor.config import validate
 from openconductor.errors import ConfigError
 from openconductor.prompt import PromptOptions
+from openconductor.serialisation import dumps
+from openconductor.types import Question
 
 NAME = "conductor.json"
 
@@ -25,12 +28,21 @@ class ConductorFile:
         max_tokens: of a completion.
         max_steps: of a workflow.
         chat: ``plain`` is the messages' contents in a row (the tiny Conductor); ``template`` the tokenizer's own.
+        learnt_splits: ``task/split`` of the problems that it learnt from.
+        learnt_questions: the ``question_digest`` of each of them; none of those that are drawn.
     """
 
     prompt: PromptOptions
     max_tokens: PositiveInt
     max_steps: PositiveInt = 5
     chat: Literal["plain", "template"] = "plain"
+    learnt_splits: tuple[str, ...] = ()
+    learnt_questions: tuple[str, ...] = ()
+
+
+def question_digest(question: Question) -> str:
+    """What tells one question from another, whatever its id and task are called."""
+    return blake2b(dumps(question).encode(), digest_size=8).hexdigest()
 
 
 def read_conductor_file(folder: Path) -> ConductorFile:

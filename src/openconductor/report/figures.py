@@ -1,15 +1,16 @@
 """The report's parts: sentences and tables of texts, the same for terminals and for the page.
 
-In: a Report. Out: Sections. Nothing is computed here, and nothing is drawn.
+In: a Report. Out: Sections. Nothing is computed here but what p-values are among so many, and nothing is drawn.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from openconductor.evaluation.eval_config import HINDSIGHT
+from openconductor.evaluation.statistics import holm
 from openconductor.report import words as say
 from openconductor.report.orchestration import Level, Orchestration
 from openconductor.report.words import NOTHING, counted, percent, points, span
@@ -77,10 +78,10 @@ def sections(report: Report) -> Iterator[Section]:
         yield _changed(found.change)
     yield _routing(found.routing)
     if found.routing.by_task:
-        yield _groups("By task", found.routing.by_task)
+        yield _groups("By task", found.routing.by_task, found.parts)
     if found.routing.by_kind:
         figures = ("worker_kind", "workflow_length", "worker_rounds")
-        yield _groups("By kind of question", found.routing.by_kind, figures)
+        yield _groups("By kind of question", found.routing.by_kind, found.parts, figures)
     if found.counterfactuals is not None:
         yield _counterfactuals(found.counterfactuals)
     if found.patterns:
@@ -125,6 +126,7 @@ def _levels(found: Orchestration) -> Section:
         (bound, None if oracle is not None and oracle.system == system else oracle),
         ("best worker of each question, without luck", found.oracle_corrected),
         (system, ours),
+        ("the planner alone, without any worker", found.planner_alone),
         (f"{best.name if best else ''} alone, the best worker on these questions", best),
         (f"best worker chosen on other questions (mostly {fitted.name if fitted else ''})", fitted),
         ("best fixed workflow", found.best_fixed),
@@ -133,27 +135,35 @@ def _levels(found: Orchestration) -> Section:
     ]
     known = [(name, level) for name, level in levels if level is not None]
     lines = _headroom_lines(found)
+    if found.told is not None and found.told.share:
+        lines.append(
+            f"Right answers that stand in the plan's own subtasks: {100 * found.told.share:.1f} % "
+            f"(other answers: {100 * found.told.by_chance:.1f} %)."
+        )
     if best is not None and best.strict is not None:
         wrong = "With what could not be decided counted as wrong on both sides, the lead"
         lines.append(f"{wrong} over {best.name} is {say.gain(best.strict)}.")
     if found.effort is not None:
         lines.append(_effort_line(found.effort, system))
-    if found.others:
-        lines.append("Each p is of its comparison alone; the evaluation's table has them adjusted for all (Holm).")
+    tested = [level.lead for _, level in known if level.lead is not None and level.system != HINDSIGHT]
+    chances = iter(holm([lead.p for lead in tested]))
     return Section(
         "Where it stands",
         lines,
-        ("", "right, %", _INTERVAL, f"lead of {system}", _INTERVAL, "p"),
-        [(name, *_share(level.accuracy), *(("", "", "") if level is ours else _lead(level))) for name, level in known],
+        ("", "right, %", _INTERVAL, f"lead of {system}", _INTERVAL, "p (Holm)"),
+        [
+            (name, *_share(level.accuracy), *(("", "", "") if level is ours else _lead(level, chances)))
+            for name, level in known
+        ],
         marked=[level for _, level in known].index(ours),
         drawn=[level.lead for _, level in known],
         figures=("accuracy_cost",),
     )
 
 
-def _lead(level: Level) -> tuple[str, str, str]:
+def _lead(level: Level, chances: Iterator[float]) -> tuple[str, str, str]:
     # Hindsight chose by the very answers that score it: a bound to look up to, and nothing to test.
-    p = NOTHING if level.lead is None or level.system == HINDSIGHT else say.chance(level.lead.p)
+    p = NOTHING if level.lead is None or level.system == HINDSIGHT else say.chance(next(chances))
     return points(level.lead), span(level.lead), p
 
 
@@ -230,17 +240,19 @@ def _routing(found: Routing) -> Section:
     return Section("Who works, and how", lines, ("", "", "share, %", _INTERVAL), rows, frozenset((0, 1)))
 
 
-def _groups(title: str, groups: Iterable[RoutingGroup], figures: Sequence[str] = ()) -> Section:
+def _groups(
+    title: str, groups: Iterable[RoutingGroup], leads: Mapping[str, Difference], figures: Sequence[str] = ()
+) -> Section:
     rows = [
         (
-            *(one.name, f"{one.questions:,}", say.share(one.accuracy).replace(" %", "")),
+            *(one.name, f"{one.questions:,}", say.share(one.accuracy).replace(" %", ""), points(leads.get(one.name))),
             *(say.number(one.steps, 1), say.number(one.entropy, 1)),
             *(say.largest(one.workers), say.largest(one.topologies, 3), say.largest(one.strategies, 3)),
         )
         for one in groups
     ]
-    head = ("", "questions", "right, %", "steps", "bits", "workers, %", "shapes, %", "strategies, %")
-    return Section(title, (), head, rows, frozenset((0, 5, 6, 7)), figures=figures)
+    head = ("", "questions", "right, %", "lead over best worker", "steps", "bits", "workers, %", "shapes, %")
+    return Section(title, (), (*head, "strategies, %"), rows, frozenset((0, 6, 7, 8)), figures=figures)
 
 
 def _patterns(patterns: Sequence[Pattern]) -> Section:
@@ -268,6 +280,9 @@ def _counterfactuals(found: Counterfactuals) -> Section:
     lines = [f"{counted(found.replays, 'replay')}{masked}{left}. Unedited plans, replayed: {right} right."]
     if found.shuffled is not None:
         lines.append(f"With another question's plan: {say.gain(found.shuffled)}.")
+    if found.strangers is not None and found.silent is not None:
+        lines.append(f"With every step done by another worker: {say.gain(found.strangers)}.")
+        lines.append(f"With every step only told to solve the question: {say.gain(found.silent)}.")
     return Section(
         "What each step is worth",
         lines,

@@ -10,28 +10,41 @@ good: it was chosen on them) and chosen on other questions (``evaluation.headroo
 
 from __future__ import annotations
 
+import re
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from statistics import fmean
 from types import MappingProxyType
-from typing import Any, get_args
+from typing import Any, NamedTuple, get_args
 
 from openconductor.errors import ConfigError
 from openconductor.evaluation import statistics
 from openconductor.evaluation.counterfactual import Counterfactuals
-from openconductor.evaluation.eval_config import ALONE, HINDSIGHT, ORACLE
+from openconductor.evaluation.eval_config import ALONE, CONDUCTOR, HINDSIGHT, ORACLE, PLANNER, PLANNER_ALONE
 from openconductor.evaluation.headroom import BestSingle, best_single, corrected_oracle, naive_oracle
 from openconductor.evaluation.records import MASKED, Record, Status
-from openconductor.evaluation.statistics import Difference, Estimate, Scores, difference, scores_by_problem
+from openconductor.evaluation.statistics import (
+    Difference,
+    Estimate,
+    Key,
+    Scores,
+    difference,
+    grouped,
+    scores_by_problem,
+)
 from openconductor.evaluation.strategies import Pattern, TimedPlan, first_patterns
-from openconductor.report.rivals import Change, Effort, change, effort, validity_by_problem
+from openconductor.report.rivals import Change, Effort, change, effort, relative_cost, validity_by_problem
 from openconductor.report.routing import Routing, routing
 
 ORACLES = (ORACLE, HINDSIGHT)
 """The oracles of an evaluation, the better known first."""
 LEVELS = ("random", "best_fixed", *ORACLES)
 """The systems that stand for a level; all others but workers alone are compared with as they are."""
+MOST_ANSWERS = 100
+"""Of a task's other answers, as many are looked for in a subtask."""
+UNSURE = 0.1
+"""The share of a worker's answers that may be undecided before its accuracy counts as not known."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,12 +57,14 @@ class Level:
         lead: the Conductor's accuracy less its; None where no question was decided by both.
         strict: the same where what could not be decided counts as wrong for both, which shows whether the lead rests on
             what was left out; None where nothing was.
+        cost: what it costs, the Conductor's cost being 1; None where a price is not known.
     """
 
     system: str
     accuracy: Estimate | None
     lead: Difference | None
     strict: Difference | None = None
+    cost: float | None = None
 
     @property
     def name(self) -> str:
@@ -74,6 +89,21 @@ class Captured:
 
 
 @dataclass(frozen=True, slots=True)
+class Told:
+    """Subtasks that say the answer which comes back: then the planner may have answered, and the workers repeated it.
+
+    Attributes:
+        share: of the right answers, those that stand in a subtask of the first round, in words of their own.
+        by_chance: how often other answers to the same task stand in these subtasks.
+        lead: the lead over the best worker where a right answer that was told counts as wrong.
+    """
+
+    share: float
+    by_chance: float
+    lead: Difference | None
+
+
+@dataclass(frozen=True, slots=True)
 class Orchestration:
     """The figures of the report.
 
@@ -92,9 +122,14 @@ class Orchestration:
         random, best_fixed, oracle: those levels, where the evaluation has them.
         oracle_corrected: the best worker of each question without luck; None where questions were asked once.
         captured: the share of the headroom that is won.
-        others: all further systems.
+        planner_alone: the Conductor's own model, asked as a worker is; None where it was not.
+        by_itself: the better of ``planner_alone`` and ``best_single`` on each kind of question, where both are there.
+        told: whether its subtasks say the answers that come back.
+        parts: its lead over the best worker by task where there are several, else by kind of question.
+        others: all further systems; ablations of this one are those of its name with other options.
         workers: every worker alone, by its name.
         unasked: the pool's workers that were not asked alone, or of whom nothing was decided.
+        unsure: workers of whose answers more than a tenth could not be decided, and which may be as good as the system.
         effort: the best worker with a vote, at about the system's cost; None where no worker was asked alone.
         routing: who gets the work, and what the plans look like.
         change: against the untrained system, where that is known.
@@ -119,9 +154,14 @@ class Orchestration:
     oracle: Level | None
     oracle_corrected: Level | None
     captured: Captured | None
+    planner_alone: Level | None
+    by_itself: Level | None
+    told: Told | None
+    parts: Mapping[str, Difference]
     others: tuple[Level, ...]
     workers: Mapping[str, Level]
     unasked: tuple[str, ...]
+    unsure: tuple[str, ...]
     effort: Effort | None
     routing: Routing
     change: Change | None
@@ -194,9 +234,15 @@ def orchestration(
         if lead is not None and any(record.correct is None for side in both for record in side):
             first, second = ([replace(one, correct=bool(one.correct)) for one in side] for side in both)
             strict = difference(scores_by_problem(first), scores_by_problem(second), seed)
-        return Level(name, _estimate(theirs), lead, strict)
+        return Level(name, _estimate(theirs), lead, strict, relative_cost(by_system[name], mine) if both else None)
 
     levels = {name: one for name, theirs in scores.items() if (one := level(name, theirs)) is not None}
+    itself = levels.get(_planner_alone(system))
+    known = {system, _planner_alone(system), *LEVELS, *alone}
+    groups = _groups(mine)
+    by_itself = None
+    if best is not None and itself is not None:
+        by_itself = _best_of_each(groups, scores[itself.system], best.naive)
     asked = Counter((record.task, record.problem) for record in mine)
     chosen = {} if best is None else dict(best.chosen)
     return Orchestration(
@@ -220,9 +266,14 @@ def orchestration(
         oracle=level(bound or HINDSIGHT, oracle),
         oracle_corrected=level("oracle_observed, corrected", corrected_oracle(alone)),
         captured=_captured(ours, best, oracle),
-        others=tuple(one for name, one in levels.items() if name not in {system, *LEVELS, *alone}),
+        planner_alone=itself,
+        by_itself=level("the better of both on each kind", by_itself),
+        told=_told(mine, lambda untold: best and difference(untold, best.naive, seed)),
+        parts={} if best is None else _parts(groups, ours, best.naive, seed),
+        others=tuple(one for name, one in levels.items() if name not in known),
         workers={name.removeprefix(ALONE): levels[name] for name in alone},
         unasked=tuple(name for name in workers.values() if f"{ALONE}{name}" not in alone),
+        unsure=tuple(name for name in alone if _is_unsure(by_system[name], ours, seed)),
         effort=None if best is None else effort(by_system, system, best.name, seed),
         routing=routing(mine, workers, seed=seed),
         change=change(before, mine, workers=len(workers), seed=seed) if before else None,
@@ -231,6 +282,87 @@ def orchestration(
         ),
         counterfactuals=counterfactuals,
     )
+
+
+def _planner_alone(system: str) -> str:
+    """The name of the system that is the planner of this one, asked alone."""
+    kind, colon, rest = system.partition("?")[0].partition(":")
+    return PLANNER_ALONE + colon + rest if kind in (CONDUCTOR, PLANNER) else ""
+
+
+# ── what a lead rests on ─────────────────────────────────────────────────────────────────────────────────────────────
+class _Said(NamedTuple):
+    """A right answer of the system, what its first subtasks say, and what was answered to the same task."""
+
+    record: Record
+    answer: str
+    subtasks: str
+
+
+def _told(mine: Sequence[Record], lead: Callable[[Scores], Difference | None]) -> Told | None:
+    """Whether subtasks say the answers that come back; None where nothing that was planned is right."""
+    answers: dict[str, set[str]] = {}
+    said: list[_Said] = []
+    for one in mine:
+        text = _plain(one.extracted if one.extracted is not None else one.answer or "")
+        answers.setdefault(one.task, set()).update([text] if text else [])
+        if one.correct and one.valid and one.workflows and text:
+            said.append(_Said(one, text, _plain(" \n".join(step.subtask for step in one.workflows[0]))))
+    if not said:
+        return None
+    told = {(one.record.task, one.record.problem, one.record.sample) for one in said if _says(one.subtasks, one.answer)}
+    chances: list[float] = []
+    for one in said:
+        others = sorted(answers[one.record.task] - {one.answer})[:MOST_ANSWERS]
+        chances.append(fmean(_says(one.subtasks, other) for other in others) if others else 0.0)
+    untold = grouped(
+        ((one.task, one.problem), one.correct and (one.task, one.problem, one.sample) not in told)
+        for one in mine
+        if one.correct is not None
+    )
+    return Told(len(told) / len(said), fmean(chances), lead(untold))
+
+
+def _plain(text: str) -> str:
+    return " ".join(text.casefold().split()).rstrip(".")
+
+
+def _says(text: str, answer: str) -> bool:
+    """Whether a text holds an answer as words of its own (42 is not in 420 or 4.42)."""
+    return re.search(rf"(?<![\w.]){re.escape(answer)}(?!\w|\.\w)", text) is not None
+
+
+def _groups(records: Sequence[Record]) -> dict[Key, str]:
+    """What each question is counted under: its task where there are several, else its kind."""
+    tasks = {one.task for one in records}
+    return {(one.task, one.problem): one.task if len(tasks) > 1 else one.kind for one in records}
+
+
+def _parts(groups: Mapping[Key, str], ours: Scores, theirs: Scores, seed: int) -> dict[str, Difference]:
+    """The lead by group, where there are several."""
+    found: dict[str, Difference] = {}
+    for group in dict.fromkeys(groups.values()):
+        lead = difference({key: ours[key] for key in ours if groups[key] == group}, theirs, seed)
+        found |= {} if lead is None else {group: lead}
+    return found if len(found) > 1 else {}
+
+
+def _best_of_each(groups: Mapping[Key, str], first: Scores, second: Scores) -> Scores:
+    """The scores of whichever of two is better on each group of questions."""
+    found: dict[Key, Sequence[float]] = {}
+    for group in dict.fromkeys(groups.values()):
+        sides = [{key: side[key] for key in side if groups.get(key) == group} for side in (first, second)]
+        found |= max(sides, key=lambda side: fmean(map(fmean, side.values())) if side else -1.0)
+    return found
+
+
+def _is_unsure(records: Sequence[Record], ours: Scores, seed: int) -> bool:
+    """Whether so much of a worker is undecided that it may be as good as the system."""
+    if fmean(one.correct is None for one in records) <= UNSURE:
+        return False
+    kindly = scores_by_problem(replace(one, correct=one.correct is not False) for one in records)
+    lead = difference(ours, kindly, seed)
+    return lead is None or lead.low <= 0
 
 
 def _estimate(scores: Scores) -> Estimate | None:

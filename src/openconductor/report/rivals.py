@@ -33,11 +33,14 @@ from openconductor.evaluation.statistics import (
     grouped,
     jackknife_interval,
     scores_by_problem,
+    task_mean,
 )
 from openconductor.report.routing import routing_entropy
 
 LIKE = 1.25
 """Costs within this factor of each other count as equal."""
+UNPRICED = "calls, for a price is not known"
+"""The unit of cost where calls are all that can be counted, which says nothing of equal cost."""
 
 
 # ── before the training ──────────────────────────────────────────────────────────────────────────────────────────────
@@ -133,16 +136,18 @@ class Effort:
 
     Attributes:
         name: what it is: a system of the evaluation, or a vote over this many repeats of a worker.
+        worker: the best worker.
         accuracy: its share of right answers.
         lead: the system's accuracy less its; None where no question was decided by both.
         cost: what it costs, the system's cost being 1.
         votes: how many answers vote where they are repeats of the worker alone (1: it alone); 0 is a system of the
             evaluation.
         wanted: how many answers of the worker alone cost as much as one of the system's.
-        unit: what cost was counted in: ``dollars``, or ``calls`` where a price is not known or nothing.
+        unit: what cost was counted in: ``dollars``; ``calls`` where nothing costs anything; else ``UNPRICED``.
     """
 
     name: str
+    worker: str
     accuracy: Estimate
     lead: Difference | None
     cost: float
@@ -176,7 +181,7 @@ class _Rival(NamedTuple):
 
     @property
     def accuracy(self) -> float:
-        return fmean(map(fmean, self.scores.values()))
+        return task_mean({key: fmean(of_one) for key, of_one in self.scores.items()})
 
 
 def effort(by_system: Mapping[str, Sequence[Record]], system: str, best: str, seed: int = 0) -> Effort | None:
@@ -195,8 +200,8 @@ def effort(by_system: Mapping[str, Sequence[Record]], system: str, best: str, se
         None where neither side's cost is known.
     """
     ours, alone = by_system[system], by_system[best]
-    unit = "dollars" if _priced(ours) and _priced(alone) else "calls"
-    base, once = _cost(ours, unit), _cost(alone, unit)
+    unit = _unit(ours, alone)
+    base, once = cost(ours, unit), cost(alone, unit)
     if base <= 0 or once <= 0:
         return None
     own = list(_rivals(by_system, best, unit, base))
@@ -207,7 +212,8 @@ def effort(by_system: Mapping[str, Sequence[Record]], system: str, best: str, se
     nearest = min(own, key=lambda rival: abs(math.log(rival.cost)))
     chosen = max(equal, key=lambda rival: rival.accuracy, default=nearest)
     lead = difference(scores_by_problem(ours), chosen.scores, seed)
-    return Effort(chosen.name, estimate(chosen.scores), lead, chosen.cost, chosen.votes, base / once, unit)
+    worker = best.removeprefix(ALONE)
+    return Effort(chosen.name, worker, estimate(chosen.scores), lead, chosen.cost, chosen.votes, base / once, unit)
 
 
 def vote(answers: Sequence[tuple[str | None, float]], times: int) -> float:
@@ -234,13 +240,13 @@ def _rivals(by_system: Mapping[str, Sequence[Record]], alone: str, unit: str, ba
     worker, records = alone.removeprefix(ALONE), by_system[alone]
     systems = {name: some for name, some in by_system.items() if name.partition("?")[0] == f"consensus:{worker}"}
     for name, some in {**systems, f"{worker} alone": records}.items():
-        scores, cost = scores_by_problem(some), _cost(some, unit) / base
-        if not scores or cost <= 0 or (unit == "dollars" and not _priced(some)):
+        scores, paid = scores_by_problem(some), cost(some, unit) / base
+        if not scores or paid <= 0 or (unit == "dollars" and not _priced(some)):
             continue
-        yield _Rival(name, int(name not in systems), scores, cost)
+        yield _Rival(name, int(name not in systems), scores, paid)
         repeats = () if name in systems else range(3, min(map(len, scores.values())) + 1)
         for times in repeats:  # a vote of two is the first one's answer
-            yield _Rival(f"{worker}, a vote of {times}", times, _votes(records, times), times * cost)
+            yield _Rival(f"{worker}, a vote of {times}", times, _votes(records, times), times * paid)
 
 
 def _votes(records: Sequence[Record], times: int) -> Scores:
@@ -253,11 +259,26 @@ def _votes(records: Sequence[Record], times: int) -> Scores:
     return {key: [vote(answers, times)] for key, answers in said.items()}
 
 
+def relative_cost(records: Sequence[Record], ours: Sequence[Record]) -> float | None:
+    """What a question costs one system, the cost of the other being 1; None where a price is not known."""
+    unit = _unit(records, ours)
+    base = cost(ours, unit)
+    return None if unit == UNPRICED or not base else cost(records, unit) / base
+
+
+def _unit(*systems: Sequence[Record]) -> str:
+    """What cost is counted in: dollars; calls where nothing costs anything, or where a price is not known."""
+    if any(one.usage.unpriced_calls for records in systems for one in records):
+        return UNPRICED
+    return "dollars" if all(map(_priced, systems)) else "calls"
+
+
 def _priced(records: Sequence[Record]) -> bool:
     """Whether all calls have a price, and not all are free."""
-    return not any(record.usage.unpriced_calls for record in records) and _cost(records, "dollars") > 0
+    return not any(record.usage.unpriced_calls for record in records) and cost(records, "dollars") > 0
 
 
-def _cost(records: Sequence[Record], unit: str) -> float:
-    """What a question costs; what was masked was paid for as well."""
-    return fmean(float(one.usage.dollars if unit == "dollars" else one.calls) for one in records)
+def cost(records: Sequence[Record], unit: str) -> float:
+    """What a question costs, every task weighing the same; what was masked was paid for as well."""
+    paid = grouped((_key(one), float(one.usage.dollars if unit == "dollars" else one.calls)) for one in records)
+    return task_mean({key: fmean(of_one) for key, of_one in paid.items()})

@@ -1,7 +1,7 @@
 """Who gets the work, and what the plans look like: over all questions, by task, and by kind of question.
 
 In: the records of one system. Out: shares, means and entropies with 95 % intervals, clustered by question. Workflows of
-all rounds count, except those that only accept.
+all rounds count, except those that only accept. Steps whose response cannot reach the answer are in no share.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from typing import get_args
 from openconductor.evaluation import statistics
 from openconductor.evaluation.records import Record
 from openconductor.evaluation.statistics import Estimate, Key
-from openconductor.evaluation.strategies import STRATEGIES, Dependence, routing_dependence, strategy
+from openconductor.evaluation.strategies import STRATEGIES, Dependence, routing_dependence, strategy, useful_part
 from openconductor.measures import Topology, entropy_bits, topology, unused_steps
 from openconductor.plots.estimates import share, shares_of
 from openconductor.plots.material import in_order
@@ -32,7 +32,7 @@ class RoutingGroup:
         questions: how many questions there are; those without a plan too.
         accuracy: the share of right answers; None where nothing was decided.
         steps: steps a workflow; None where there is none.
-        workers: each worker's share of the steps, by name in the pool's order.
+        workers: each worker's share of the steps that reach the answer, by name in the pool's order.
         topologies: each shape's share of the workflows.
         strategies: each strategy's share of the workflows.
         entropy: of the workers' shares over steps, in bits; None where there is no step.
@@ -113,7 +113,8 @@ def routing(records: Sequence[Record], workers: Mapping[int, str], *, seed: int 
 
 def routing_entropy(records: Sequence[Record], workers: int) -> Estimate | None:
     """The entropy of the workers' shares over steps in bits, with a jackknife interval; None where there is no step."""
-    steps = [Counter(step.worker for flow in flows for step in flow) for flows in _by_question(records).values()]
+    by_question = _by_question(records).values()
+    steps = [Counter(step.worker for flow in flows for step in useful_part(flow)) for flows in by_question]
     played = [counts for counts in steps if counts]
     total = sum(played, Counter[int]())
     if not total:
@@ -144,7 +145,7 @@ def _group(name: str, records: Sequence[Record], workers: Mapping[int, str]) -> 
         questions=len(flows),
         accuracy=statistics.estimate(scores, masked) if scores else None,
         steps=Estimate(fmean(means), max(1.0, low), high, len(means)) if means else None,
-        workers=shares(lambda flow: [workers[step.worker] for step in flow], workers.values()),
+        workers=shares(lambda flow: [workers[step.worker] for step in useful_part(flow)], workers.values()),
         topologies={name: one for name, one in shapes.items() if one.value},
         strategies={name: one for name, one in strategies.items() if one.value},
         entropy=routing_entropy(records, len(workers)),

@@ -11,7 +11,7 @@ from __future__ import annotations
 import json
 import shutil
 import string
-from collections.abc import Generator
+from collections.abc import Generator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, cast
@@ -38,8 +38,10 @@ from openconductor.gym.questions import JOINERS, LARGEST, OPENERS, SMUDGED
 from openconductor.gym.sampling import REMARK, WANTED, count_of
 from openconductor.gym.workers import CATEGORIES
 from openconductor.gym.world import COMPARE, OPERATIONS, WORDINGS
+from openconductor.providers.conductor_file import question_digest
 from openconductor.providers.tiny import PLAIN_CHAT, Checkpoint
 from openconductor.training.train_config import ModelConfig, TrainConfig
+from openconductor.types import Problem
 
 COMPLETE = "complete"
 """The file that marks a folder as whole; it is written last."""
@@ -332,8 +334,11 @@ def save_conductor(
     folder: Path,
     *,
     weights: dict[str, torch.Tensor] | None = None,
+    learnt: Sequence[Problem] = (),
 ) -> None:
     """Save what ``Conductor`` needs: weights, tokenizer, and how it wants to be asked (``conductor.json``).
+
+    That file also says what it learnt from, so that no evaluation takes it for held out.
 
     A tiny one is read back by the runtime and compared with torch before it takes its place.
 
@@ -342,11 +347,14 @@ def save_conductor(
         JournalError: the disk failed; a folder that was there before is unchanged.
     """
     plain = tokenizer.chat_template == PLAIN_CHAT
+    tasks = {config.data.task, *(one.task for one in learnt)}
     described = {
         "prompt": config.prompt.model_dump(),
         "max_tokens": config.rollout.max_tokens,
         "max_steps": config.rollout.max_steps,
         "chat": "plain" if plain else "template",
+        "learnt_splits": sorted({f"{task}/{config.data.split}" for task in tasks}),
+        "learnt_questions": sorted({question_digest(one.question) for one in learnt}),
     }
     with whole_folder(folder) as part:
         model.save_pretrained(part, state_dict=weights)
@@ -361,11 +369,17 @@ def save_conductor(
                 )
 
 
-def save_learnt(trainer: Trainer, tokenizer: PreTrainedTokenizerBase, config: TrainConfig, folder: Path) -> None:
-    """Save what a trainer has learnt; every process must call it."""
+def save_learnt(
+    trainer: Trainer,
+    tokenizer: PreTrainedTokenizerBase,
+    config: TrainConfig,
+    folder: Path,
+    learnt: Sequence[Problem] = (),
+) -> None:
+    """Save what a trainer has learnt, and from which problems; every process must call it."""
     model, weights = whole_weights(trainer)
     if trainer.accelerator.is_main_process:
-        save_conductor(model, tokenizer, config, folder, weights=weights)
+        save_conductor(model, tokenizer, config, folder, weights=weights, learnt=learnt)
     trainer.accelerator.wait_for_everyone()
 
 

@@ -265,9 +265,10 @@ def _learn(setup: Setup, state: PartialState) -> list[str]:
     """
     config, conductor, path = setup.config, setup.folder / "conductor", setup.folder / "curves.jsonl"
     imitated, checkpoints = setup.folder / "imitated", setup.folder / "imitate_checkpoints"
+    learnt = setup.questions.learnt
     if config.imitate.rounds and not is_complete(imitated):
         model, tokenizer = _starting_point(setup)
-        save_learnt(imitate(model, tokenizer, setup, checkpoints), tokenizer, config, imitated)
+        save_learnt(imitate(model, tokenizer, setup, checkpoints), tokenizer, config, imitated, learnt)
         del model
         gc.collect()  # the trainer and its optimiser hold each other
     shutil.rmtree(checkpoints, ignore_errors=True)
@@ -280,7 +281,7 @@ def _learn(setup: Setup, state: PartialState) -> list[str]:
         if lost:
             setup.say(f"warning: GRPO is not started: {', '.join(lost)} had been solved and no longer is")
         if state.is_main_process:
-            save_conductor(model, tokenizer, config, conductor)
+            save_conductor(model, tokenizer, config, conductor, learnt=learnt)
         state.wait_for_everyone()
         return lost
     checkpoint, done = last_checkpoint(setup.folder / "checkpoints")
@@ -290,7 +291,7 @@ def _learn(setup: Setup, state: PartialState) -> list[str]:
     rewards = Rewards(setup, training_problems(config, setup.questions), curve)
     folder = setup.folder / "checkpoints"
     trainer = run_grpo(model, tokenizer, rewards, folder, checkpoint=checkpoint, processes=state.num_processes)
-    save_learnt(trainer, tokenizer, config, conductor)
+    save_learnt(trainer, tokenizer, config, conductor, learnt)
     return lost
 
 

@@ -76,8 +76,8 @@ def test_repeats_of_one_problem_do_not_count_as_more_problems() -> None:
 
 
 def test_every_problem_of_a_task_weighs_the_same_however_many_samples_were_decided() -> None:
-    found = estimate({("t", "1"): [1.0] * 8, ("t", "2"): [0.0], ("u", "1"): [0.0]}, masked=3)
-    assert (found.value, found.problems, found.masked) == (pytest.approx(1 / 3), 3, 3)
+    found = estimate({("t", "1"): [1.0] * 8, ("t", "2"): [0.0], ("t", "3"): [0.0], ("u", "1"): [0.0]}, masked=3)
+    assert (found.value, found.problems, found.masked) == (pytest.approx((1 / 3 + 0) / 2), 4, 3)
 
 
 def test_pass_at_k_is_one_minus_the_chance_that_k_drawn_without_repetition_are_all_wrong() -> None:

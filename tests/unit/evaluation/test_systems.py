@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import json
+import re
+import shutil
 from collections.abc import Mapping
+from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
 
@@ -30,8 +33,10 @@ from openconductor.evaluation.systems import (
     load_pool,
     load_sheets,
 )
+from openconductor.gym.bundled import bundled_folder
 from openconductor.gym.workers import gym_pool
 from openconductor.pool import Worker, WorkerPool
+from openconductor.providers.conductor_file import question_digest
 from openconductor.tasks.gym import GymTask
 from openconductor.types import Budget, Completion, Problem
 
@@ -295,3 +300,30 @@ def test_what_is_learnt_from_is_there_and_is_not_evaluated(tmp_path: Path, learn
     recipe = told(tmp_path, learn=learn)
     with pytest.raises(TaskError, match=said):
         load_learning(recipe, load_sheets(recipe).values())
+
+
+def test_what_a_planner_learnt_from_is_not_evaluated_whatever_it_is_called(tmp_path: Path) -> None:
+    table = [{"name": "gym", "limit": 5}]
+    held_out = load_sheets(config(task=table))["gym"]
+    learnt = shutil.copytree(bundled_folder(), tmp_path / "conductor")
+    said = json.loads((learnt / "conductor.json").read_text())
+    told = {**said, "learnt_splits": [], "learnt_questions": [question_digest(held_out.problems[0].question)]}
+    for planner, conductor_file, split, expected in (
+        ("", said, "test", ""),
+        ("", said, "train", "learnt from (drawn from gym/train)"),
+        (str(learnt), told, "test", "learnt from (1 of 5)"),
+    ):
+        (learnt / "conductor.json").write_text(json.dumps(conductor_file))
+        made = workshop(conductor={"planner": planner}, task=[{**table[0], "split": split}])
+        made.check(read_spec("conductor"))
+        sheets = load_sheets(config(task=[{**table[0], "split": split}])).values()
+        with pytest.raises(TaskError, match=re.escape(expected)) if expected else nullcontext():
+            made.check_held_out(sheets)
+
+
+async def test_the_model_that_plans_can_be_asked_alone() -> None:
+    for planner, name in (("worker:maven", "maven"), ("", "planner_alone")):
+        system = workshop(conductor={"planner": planner}).make(read_spec("planner_alone"))
+        episode = await system.orchestrator.ask("Question: sum of 1, 2")
+        (result,) = episode.rounds[0].transcript.results
+        assert (result.calls[-1].worker, episode.answer) == (name, result.completion.text)

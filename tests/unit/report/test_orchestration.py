@@ -19,7 +19,7 @@ from openconductor.evaluation.statistics import Estimate
 from openconductor.report import Orchestration, judge, orchestration
 from openconductor.report.figures import gain, heading, pool_sections, sections
 from openconductor.report.report import Report, training
-from openconductor.report.rivals import change, effort
+from openconductor.report.rivals import UNPRICED, change, effort
 from openconductor.report.words import points
 
 PLAYERS = {
@@ -90,7 +90,7 @@ def test_without_prices_calls_are_what_costs() -> None:
     by_system = {name: [one for one in records if one.system == name] for name in PLAYERS}
     found = effort(by_system, "conductor", "worker:anna")
     assert found is not None
-    assert (found.unit, found.name) == ("calls", "anna alone")
+    assert (found.unit, found.name) == (UNPRICED, "anna alone")
     assert found.cost == pytest.approx(1 / 2.5)
     assert found.wanted == pytest.approx(2.5)
     assert not found.enough

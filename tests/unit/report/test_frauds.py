@@ -1,0 +1,212 @@
+"""Frauds that a verdict must not call an orchestration gain, each with its cause named; and true gains that it must.
+
+Each is planted at 300 questions. Two seeds are played here, forty in the slow run.
+"""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+
+import pytest
+from planted_records import WORKERS, Player, alone, always, by_kind, flat, play
+
+from openconductor.evaluation.counterfactual import Counterfactuals
+from openconductor.evaluation.records import Record
+from openconductor.evaluation.statistics import Difference
+from openconductor.report import Judgement, judge, orchestration
+from openconductor.types import Step, Workflow
+
+GAIN = "orchestration gain"
+N = 300
+SEEDS = 40  # of the slow run
+POOL = {f"worker:{name}": alone(ordinal, (0.65, 0.55, 0.5, 0.5)[ordinal]) for ordinal, name in WORKERS.items()}
+FIXED = {"best_fixed": Player(flat(0.66), always(0, 1))}
+ROUTED = by_kind([0], [0, 1], [2], [3, 0])
+HONEST = Player(flat(0.85), ROUTED, planned=True)
+
+
+def planned(skill: float | Callable[[int], float], **changes: object) -> Player:
+    chance = skill if callable(skill) else flat(skill)
+    return replace(HONEST, skill=chance, **changes)  # pyright: ignore[reportArgumentType]
+
+
+def says(rng: random.Random, kind: int, answer: str) -> Workflow:
+    """The planner writes the answer, and some worker repeats it."""
+    return Workflow([Step(ROUTED(rng, kind)[0], f"Reply with {answer}.")])
+
+
+def decorated(rng: random.Random, kind: int, answer: str) -> Workflow:
+    """Workers are shown off before one repeats the answer."""
+    shown = [Step(worker, "Think about the question.") for worker in rng.sample(range(4), 2)]
+    return Workflow([*shown, Step(ROUTED(rng, kind)[0], f"Look at both and report that it is {answer}.", "all")])
+
+
+def peeks(rng: random.Random, kind: int, answer: str) -> Workflow:
+    return says(rng, kind, answer) if kind == 3 else Workflow([Step(0, "Solve it.")])
+
+
+def shuffled_vote(rng: random.Random, _kind: int, _answer: str) -> Workflow:
+    """The same four attempts and the same merge, in another order each time."""
+    return Workflow([*(Step(worker, "Solve it.") for worker in rng.sample(range(4), 4)), Step(0, "Vote.", "all")])
+
+
+def idle(rng: random.Random, kind: int, _answer: str) -> Workflow:
+    """One worker does it all; steps that nobody sees make it look as if work was spread by kind."""
+    shown = [Step(1 + (kind + place) % 3, "Consider it.") for place in range(4)]
+    return Workflow([*shown, Step(0, "Solve it.")])
+
+
+def one(records: Sequence[Record], **more: object) -> Judgement:
+    return judge(orchestration(records, workers=WORKERS, **more))  # pyright: ignore[reportArgumentType]
+
+
+def played(player: Player, seed: int, **rivals: Player) -> list[Record]:
+    return play({"conductor": player, **POOL, **FIXED, **rivals}, seed, questions=N)
+
+
+# ── frauds ───────────────────────────────────────────────────────────────────────────────────────────────────────────
+def luckiest(seed: int) -> Judgement:
+    """Ten planners of one skill, the best of them reported on."""
+    ten = {f"planner:model{number}": planned(0.72) for number in range(10)}
+    records = play({**ten, **POOL, **FIXED}, seed, questions=N)
+    right = Counter(record.system for record in records if record.correct and record.system in ten)
+    return one(records, system=right.most_common(1)[0][0])
+
+
+def several_tasks(seed: int) -> Judgement:
+    """Much better on one large task, a little worse on three small ones."""
+    found: list[Record] = []
+    for task, questions, skill in (("large", 240, 0.95), ("b", 20, 0.45), ("c", 20, 0.45), ("d", 20, 0.45)):
+        systems = {"conductor": planned(skill), **POOL, **FIXED}
+        found += play(systems, seed, questions=questions, task=task)
+    return one(found)
+
+
+def flaky_best(seed: int) -> Judgement:
+    """The best worker's calls fail on what it would get right."""
+    flaky = replace(alone(0, 0.85), fails=lambda right: 0.5 if right else 0.0)
+    return one(play({**POOL, **FIXED, "worker:anna": flaky, "conductor": planned(0.85)}, seed, questions=N))
+
+
+def encoded(seed: int) -> Judgement:
+    """The answer is told in a way that no search finds; replays show that any worker would do."""
+    own, gone = (Difference(value, value - 0.05, value + 0.05, p, N, 5, 9) for value, p in ((0.0, 0.9), (-0.3, 0.001)))
+    replays = Counterfactuals(N, 0, N, 0, None, (), gone, own, gone)
+    return one(played(planned(0.9), seed), counterfactuals=replays)
+
+
+def by_format(seed: int) -> Judgement:
+    half = planned(0.85, plan=lambda rng, kind: None if rng.random() < 0.4 else ROUTED(rng, kind))
+    before = play({"conductor": half}, 1000 + seed, questions=N, repeats=3)
+    now = play({"conductor": planned(0.85), **POOL, **FIXED}, seed, questions=N, repeats=3)
+    return one(now, before=before)
+
+
+FRAUDS: dict[str, tuple[Callable[[int], Judgement], str]] = {
+    "answers itself": (lambda seed: one(played(planned(0.9, written=says), seed)), "in its own subtasks"),
+    "answers itself behind workers": (
+        lambda seed: one(played(planned(0.9, written=decorated), seed)),
+        "in its own subtasks",
+    ),
+    "answers itself, encoded": (encoded, "planner_alone was not asked"),
+    "answers as well alone": (
+        lambda seed: one(played(planned(0.9), seed, planner_alone=alone(0, 0.9))),
+        "against the planner alone",
+    ),
+    "knows one kind by itself": (
+        lambda seed: one(
+            played(
+                planned(lambda kind: 0.98 if kind == 3 else 0.66),
+                seed,
+                planner_alone=alone(0, lambda kind: 0.98 if kind == 3 else 0.2),
+            )
+        ),
+        "whichever is better on each kind",
+    ),
+    "peeks on one kind": (
+        lambda seed: one(played(planned(lambda kind: 0.98 if kind == 3 else 0.66, written=peeks), seed)),
+        "in its own subtasks",
+    ),
+    "a constant vote in shuffled order": (
+        lambda seed: one(played(planned(0.8, written=shuffled_vote), seed)),
+        "always the same, but for the order of steps",
+    ),
+    "five times the calls": (
+        lambda seed: one(
+            played(planned(0.8, dollars="0.05"), seed, **{"consensus:anna?n=5": alone(0, 0.8, dollars="0.05")})
+        ),
+        "consensus:anna?n=5",
+    ),
+    "five times the calls, and no vote asked": (
+        lambda seed: one(played(planned(0.8, dollars="0.05"), seed)),
+        "no vote of the best worker at equal cost",
+    ),
+    "another system as good at the same cost": (
+        lambda seed: one(played(planned(0.8), seed, **{"moa:anna": Player(flat(0.8), always(0, 1, 2))})),
+        "against moa:anna",
+    ),
+    "wins one large task and loses three": (several_tasks, "on b"),
+    "the best worker is flaky": (flaky_best, "the best worker is not known"),
+    "the luckiest of ten planners": (luckiest, "against planner:model"),
+    "format only": (by_format, "validity"),
+    "a collapsed router": (lambda seed: one(played(planned(0.65, plan=always(0)), seed)), "gets 100% of the steps"),
+    "idle steps": (lambda seed: one(played(planned(0.7, written=idle), seed)), "of its steps cannot reach the answer"),
+    "masks what it would get wrong": (
+        lambda seed: one(played(planned(0.65, fails=lambda right: 0.0 if right else 0.5), seed)),
+        "what could not be decided counts as wrong",
+    ),
+}
+
+
+def tally(judged: Callable[[int], Judgement], seeds: int) -> Counter[str]:
+    return Counter(judged(seed).label for seed in range(seeds))
+
+
+@pytest.mark.parametrize("name", FRAUDS)
+def test_a_fraud_is_not_called_a_gain_and_its_cause_is_named(name: str) -> None:
+    fraud, cause = FRAUDS[name]
+    found = [fraud(seed) for seed in (1, 2)]
+    assert all(one.label != GAIN and cause in one.line for one in found), [one.line for one in found]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", FRAUDS)
+def test_a_fraud_is_called_a_gain_at_most_once_in_twenty_seeds(name: str) -> None:
+    fraud, cause = FRAUDS[name]
+    found = [fraud(seed) for seed in range(SEEDS)]
+    assert sum(one.label == GAIN for one in found) <= SEEDS // 20
+    assert sum(cause in one.line for one in found) >= 0.9 * SEEDS
+
+
+# ── true gains ───────────────────────────────────────────────────────────────────────────────────────────────────────
+def truly_better(gain: float, seed: int, *, questions: int = 1000, apart: float = 0.15) -> Judgement:
+    """A system that differs from the best worker on so many questions, and is better by ``gain``."""
+    records = play({**POOL, "conductor": HONEST}, seed, questions=questions)
+    best = {one.problem: one.correct for one in records if one.system == "worker:anna"}
+    rng, right = random.Random(f"gain/{seed}"), sum(map(bool, best.values())) / questions
+    for place, record in enumerate(records):
+        if record.system == "conductor":
+            was = best[record.problem]
+            flips = rng.random() < ((apart - gain) / 2 / right if was else (apart + gain) / 2 / (1 - right))
+            records[place] = replace(record, correct=was != flips)
+    fixed = [replace(one, system="best_fixed") for one in records if one.system == "worker:anna"]
+    return one([*records, *fixed])
+
+
+def test_a_true_gain_is_seen() -> None:
+    assert tally(lambda seed: truly_better(0.05, seed), 3) == {GAIN: 3}
+
+
+@pytest.mark.slow
+def test_a_true_gain_of_5_points_is_seen_nine_times_in_ten_and_one_of_2_5_is_not_denied() -> None:
+    assert tally(lambda seed: truly_better(0.05, seed), SEEDS)[GAIN] >= 0.9 * SEEDS
+    assert tally(lambda seed: truly_better(0.025, seed), SEEDS)["no gain"] <= SEEDS // 20
+
+
+@pytest.mark.slow
+def test_no_gain_is_said_where_there_is_none_and_the_questions_are_many() -> None:
+    found = tally(lambda seed: truly_better(0.0, seed, questions=8000, apart=0.05), 20)
+    assert found[GAIN] <= 2 and found["no gain"] >= 10
