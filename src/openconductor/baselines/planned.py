@@ -6,11 +6,13 @@ In: a pool and how a workflow is made. Out: Episodes of one round.
 from __future__ import annotations
 
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from statistics import fmean
 
+from openconductor.baselines.consensus import answer_key, majority
 from openconductor.baselines.instructions import ALONE, in_gym
 from openconductor.baselines.observed import Observations
-from openconductor.baselines.pools import Baseline, check_count, ordinal_in
+from openconductor.baselines.pools import Baseline, check_count, forgiving_pool, ordinal_in, spoken
 from openconductor.episode import Stage
 from openconductor.errors import ConfigError
 from openconductor.gym.questions import read_question
@@ -97,8 +99,9 @@ class BestFixed(Baseline):
 
     Args:
         pool: the workers.
-        observations: their best column is played, a worker alone. They have to come from a *selection* split, never
-            from questions that are reported on: chosen on those, it would be a lucky constant.
+        observations: what would have been best there is played: a worker alone, or a vote of the best three or five.
+            They have to come from a *selection* split, never from questions that are reported on: chosen on those, it
+            would be a lucky constant.
         workflow: the constant itself; who gives it answers for where it was found.
 
     Raises:
@@ -112,11 +115,19 @@ class BestFixed(Baseline):
         if observations is not None and workflow is not None:
             raise ConfigError("BestFixed: got observations and a workflow, expected one of them at most")
         if observations is not None:
-            workflow = Workflow((Step(ordinal_in(pool, observations.best()), ALONE),))
+            workflow = Workflow(tuple(Step(ordinal_in(pool, name), ALONE) for name in _best_team(observations)))
         elif workflow is not None:
             validate_workflow(workflow, pool.ordinals)
-        super().__init__(pool, "best_fixed")
+        self._votes = observations is not None and workflow is not None and len(workflow) > 1
+        super().__init__(forgiving_pool(pool) if self._votes else pool, "best_fixed")
         self._workflow = workflow
+
+    async def play(self, stage: Stage) -> str | None:
+        """One round; of a vote the first answer that most of the workers gave."""
+        if not self._votes:
+            return await super().play(stage)
+        said = await spoken(stage, self.workflow(stage.question))
+        return None if said is None else majority(list(said.values()), answer_key)
 
     def workflow(self, question: Question, *, sample: int = 0) -> Workflow:
         """The constant; the gym's has subtasks that depend on the question."""
@@ -130,3 +141,21 @@ class BestFixed(Baseline):
         if missing := sorted({worker for worker in BEST_FIXED.workers if worker not in self.pool}):
             raise ConfigError(f"BestFixed: the gym's constant needs the workers {missing}, which the pool lacks")
         return fixed_workflow(asked)
+
+
+def _best_team(observations: Observations) -> tuple[str, ...]:
+    """The worker, or the voters, who would have been right most often; of equals the fewest."""
+    best, alone = observations.best(), {name: share or 0.0 for name, share in observations.shares().items()}
+    ranked = sorted(alone, key=lambda name: -alone[name])
+    teams = [tuple(ranked[:size]) for size in (3, 5) if size <= len(ranked) and observations.answers]
+
+    def right(team: Sequence[str]) -> float:
+        found: list[float] = []
+        for shares, answers in zip(observations.right, observations.answers, strict=True):
+            row = dict(zip(observations.workers, zip(answers, shares, strict=True), strict=True))
+            heard = [(text, share) for text, share in map(row.__getitem__, team) if text is not None]
+            said = majority([text for text, _ in heard], answer_key) if heard else None
+            found.append(next((share or 0.0 for text, share in heard if text == said), 0.0))
+        return fmean(found)
+
+    return max([(best,), *teams], key=lambda team: alone[best] if len(team) == 1 else right(team))

@@ -130,10 +130,10 @@ def complete(
 
 @lru_cache(maxsize=1)
 def _numbers(tokenizer: PreTrainedTokenizerBase, size: int) -> torch.Tensor:
-    """Which of a model's ``size`` tokens begin with a digit [V], a blank before it aside."""
+    """Which of a model's ``size`` tokens begin with a digit [V]."""
     numbers = torch.zeros(size, dtype=torch.bool)
     for token in range(min(size, len(tokenizer))):
-        numbers[token] = cast("str", tokenizer.decode([token])).lstrip()[:1].isdigit()
+        numbers[token] = cast("str", tokenizer.decode([token]))[:1].isdigit()
     return numbers
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from itertools import product
 
 import numpy as np
@@ -72,6 +73,20 @@ def test_the_observed_oracle_of_two_fair_coins_is_three_quarters() -> None:
 async def test_the_best_worker_of_the_selection_split_answers_everything() -> None:
     pool = planted_pool(y=lambda *_: "from y", x=lambda *_: "from x")
     assert await answers(BestFixed(pool, observations=SEEN), ["e", "f"]) == ["from x", "from x"]
+
+
+async def test_a_vote_of_the_best_is_the_best_fixed_workflow_where_it_would_have_been() -> None:
+    """Each of three is wrong on one question of its own, so that a vote of them is never wrong."""
+    wrong = [(0, 1, 1), (1, 0, 1), (1, 1, 0)]
+    said = tuple(
+        tuple("Answer: 4" if right else f"Answer: {place}" for place, right in enumerate(row)) for row in wrong
+    )
+    seen = Observations(("a", "b", "c"), ("x", "y", "z"), tuple(tuple(map(float, row)) for row in wrong), said)
+    pool = planted_pool(x=lambda *_: "Answer: 1", y=lambda *_: "Answer: 2", z=lambda *_: "Answer: 2")
+    episode = await BestFixed(pool, observations=seen).ask("e")
+    assert (episode.answer, len(episode.rounds[0].workflow or ())) == ("Answer: 2", 3)
+    alone = replace(seen, right=((1.0, 0.0, 0.0),) * 3)
+    assert len((await BestFixed(pool, observations=alone).ask("e")).rounds[0].workflow or ()) == 1
 
 
 async def test_a_given_workflow_is_played_and_must_be_valid() -> None:
