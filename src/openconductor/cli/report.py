@@ -20,7 +20,7 @@ from openconductor.cli import console
 from openconductor.cli.options import AsJson, Dollars
 from openconductor.cli.runs import evaluated, interruptible, own_folder
 from openconductor.errors import ConfigError
-from openconductor.evaluation.eval_config import GYM, load_eval_config
+from openconductor.evaluation.eval_config import load_eval_config
 from openconductor.evaluation.records import JOURNAL, Results
 from openconductor.report.figures import Section, heading, sections
 from openconductor.report.page import write_report
@@ -69,8 +69,7 @@ def report(
     named = chosen(results, system)
     found, limit = None, counterfactual
     if limit is None:
-        free = results.config.pool == GYM and all(table.name == GYM for table in results.config.task)
-        limit = FREE if free else 0
+        limit = FREE if results.config.in_gym else 0
     if limit:
         most = None if dollars is None else Decimal(dollars)
         again = AGAIN if source == folder else f"{AGAIN} and --out {shlex.quote(str(folder))}"
