@@ -99,8 +99,7 @@ def load_registered(shelf: Mapping[str, str], name: str, *, what: str) -> object
         said = f"{type(error).__name__}: {error}"
         raise ConfigError(f"{what} {name!r}: importing {module!r} (also from {here}): {said}; {expected}") from error
     if not hasattr(found, attribute):
-        near = nearest(attribute, vars(found))
-        raise ConfigError(f"{what} {name!r}: {module!r} has no {attribute!r}; nearest: {near!r}")
+        raise ConfigError(f"{what} {name!r}: no such attribute; nearest: {nearest(attribute, vars(found))!r}")
     return getattr(found, attribute)
 
 

@@ -36,9 +36,7 @@ Table = dict[str, object]
 
 def eval(  # noqa: A001, PLR0913, PLR0917 - the options of a command
     systems: Annotated[list[str] | None, typer.Argument(help=SYSTEMS, show_default=False)] = None,
-    task: Annotated[
-        list[str] | None, typer.Option("--task", help="A task, or NAME=TASK; repeatable (default: gym).")
-    ] = None,
+    task: Annotated[list[str] | None, typer.Option("--task", help="Each a TASK or NAME=TASK (default: gym).")] = None,
     task_path: Annotated[list[str] | None, typer.Option("--task-path", help="NAME=FILE: local data of a task.")] = None,
     pool: PoolFile = None,
     conductor: PlannerName = None,

@@ -357,14 +357,14 @@ def find_planner(
         ConfigError: there is no such thing, or it does not take a URL or a key.
     """
     from openconductor.gym.bundled import bundled_folder
-    from openconductor.providers import create
+    from openconductor.providers import PROVIDERS, create
 
     options = {name: value for name, value in (("base_url", base_url), ("api_key_env", key_env)) if value is not None}
     if named is None:
         if options:
             raise ConfigError("--conductor-base-url, --conductor-key-env: expected --conductor provider:model beside")
         return str(bundled_folder())
-    kind, colon, name = named.partition(":")
+    kind, colon, name = split_name(named, {WORKER, *PROVIDERS}, "provider")
     if kind == WORKER and colon:
         if options:
             raise ConfigError(f"--conductor {named}: takes its URL and key from the pool file, got them as options too")

@@ -126,11 +126,14 @@ def _from_folder(folder: Path) -> Provider:
 def _factory(name: str) -> Callable[..., object]:
     """What makes the provider: a class or a function."""
     try:
-        return cast("Callable[..., object]", load_registered(PROVIDERS, name, what="provider"))
+        found = load_registered(PROVIDERS, name, what="provider")
     except ImportError as error:
         if (error.name or "").startswith("openconductor"):
             raise  # a fault of ours, not an extra that the user lacks
         raise _missing(name, error) from error
+    if not callable(found):
+        raise ConfigError(f"provider {name!r}: got {found!r}, expected what makes a provider of a model")
+    return found
 
 
 def _missing(name: str, error: ImportError) -> ConfigError:

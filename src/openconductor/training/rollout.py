@@ -287,18 +287,17 @@ class Scorer:
 
 
 def check_masked(scored: Sequence[Scored]) -> None:
-    """Stop where too little of an iteration could be decided.
+    """Stop where too little of an iteration could be decided; what a recipe's own reward masks does not count.
 
     Raises:
         TrainingStopped: more than ``MASKED`` of the rewards are masked; the message says why.
     """
-    masked = [one for one in scored if one.reward is None]
+    masked = [one for one in scored if one.correct is None]
     if len(masked) <= MASKED * len(scored):
         return
     reasons: dict[str, int] = {}
     for one in masked:
         why = str(one.episode.error or (one.grade.note if one.grade else "")) or "no reason was given"
-        why = why if one.correct is None else "reward.function says so"
         reasons[why] = reasons.get(why, 0) + 1
     most = max(reasons, key=lambda why: reasons[why])
     raise TrainingStopped(

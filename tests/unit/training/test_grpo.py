@@ -172,10 +172,9 @@ def test_the_controls_break_the_rewards_and_nothing_else(control: str, expected:
 def test_imitation_learns_from_what_was_graded_right_whatever_else_it_is_worth(tmp_path: Path) -> None:
     scored = [replace(scored_as(right), reward=own) for right, own in ((1.0, 0.2), (0.5, 9.0), (1.0, None))]
     rewards = Rewards(setup_of(tmp_path), [], Curve(tmp_path / "curves.jsonl"))
-    assert rewards.finish(scored[:2], ["a", "b"], 0, group=1, phase="imitate") == [1.0, 0.5]
-    with pytest.raises(TrainingStopped, match=r"1 of 3 rewards are masked, .*: reward\.function says so"):
-        rewards.finish(scored, ["a", "b", "c"], 0, group=1)
-    assert [(one["accuracy"], one["masked"]) for one in rewards.curve.records] == [(0.5, 0), (pytest.approx(2 / 3), 1)]
+    assert rewards.finish(scored, ["a", "b", "c"], 0, group=1, phase="imitate") == [1.0, 0.5, None]
+    assert rewards.finish(scored, ["a", "b", "c"], 0, group=1) == [0.2, 9.0, None]
+    assert [(one["accuracy"], one["masked"]) for one in rewards.curve.records] == [(pytest.approx(2 / 3), 1)] * 2
 
 
 def scored_as(reward: float | None, note: str = "") -> Scored:
