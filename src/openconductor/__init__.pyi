@@ -1,5 +1,8 @@
 """The public names, and where each is defined; ``__init__.py`` imports one when it is first asked for."""
 
+from .baselines.pools import (
+    Baseline as Baseline,
+)
 from .conductor import (
     Conductor as Conductor,
 )
@@ -164,6 +167,21 @@ from .sandboxes import (
 )
 from .sandboxes import (
     run_untrusted as run_untrusted,
+)
+from .tasks.dataset import (
+    Dataset as Dataset,
+)
+from .tasks.dataset import (
+    Shape as Shape,
+)
+from .tasks.items import (
+    Benchmark as Benchmark,
+)
+from .tasks.items import (
+    Item as Item,
+)
+from .tasks.rows import (
+    Row as Row,
 )
 from .training import (
     train as train,

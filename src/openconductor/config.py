@@ -9,8 +9,9 @@ from __future__ import annotations
 import importlib
 import json
 import re
+import sys
 import tomllib
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from difflib import SequenceMatcher
 from pathlib import Path
 from types import MappingProxyType
@@ -59,18 +60,71 @@ def nearest(name: str, known: Iterable[str]) -> str | None:
     return max(sorted(known), key=likeness, default=None)
 
 
+def registered(shelf: Mapping[str, str], what: str) -> dict[str, str]:
+    """What has a name: all on a shelf, and the entry points of other packages (group ``openconductor.<what>s``)."""
+    from importlib.metadata import entry_points
+
+    return {**{one.name: one.value for one in entry_points(group=f"openconductor.{what}s")}, **shelf}
+
+
 def load_registered(shelf: Mapping[str, str], name: str, *, what: str) -> object:
-    """Import what a shelf (``name -> module:attribute``) registers under a name.
+    """Import what a name stands for: on a shelf, an entry point of another package, or ``module:attribute`` itself.
+
+    A module that is named is looked for on the import path, and last in the current directory, which stays on the path.
+
+    Args:
+        shelf: by name, ``module:attribute``; it goes before the entry points.
+        name: what was asked for.
+        what: what it is, in the singular (``task``, ``baseline`` …).
 
     Raises:
-        ConfigError: the shelf has no such name; ``what`` says what was looked for.
+        ConfigError: there is no such name, module or attribute (names the nearest), or a module that is not on the
+            shelf raised an error when it was imported.
+        ImportError: one on the shelf cannot be imported.
     """
-    if name not in shelf:
-        raise ConfigError(
-            f"{what}: got {name!r}, expected one of {', '.join(sorted(shelf))}; nearest: {nearest(name, shelf)!r}"
-        )
-    module, _, attribute = shelf[name].partition(":")
-    return getattr(importlib.import_module(module), attribute)
+    if name in shelf:
+        module, _, attribute = shelf[name].partition(":")
+        return getattr(importlib.import_module(module), attribute)
+    known, here = registered(shelf, what), str(Path.cwd())
+    near = f"; nearest: {nearest(name.partition(':')[0], known)!r}" if known else ""
+    expected = f"expected one of {', '.join([*sorted(known), 'module:attribute'])}{near}"
+    module, colon, attribute = known.get(name, name).partition(":")
+    if not colon:
+        raise ConfigError(f"{what}: got {name!r}, {expected}")
+    if name not in known and here not in sys.path:
+        sys.path.append(here)
+    try:
+        found = importlib.import_module(module)
+    except Exception as error:  # what others wrote may raise anything
+        said = f"{type(error).__name__}: {error}"
+        raise ConfigError(f"{what} {name!r}: importing {module!r} (also from {here}): {said}; {expected}") from error
+    if not hasattr(found, attribute):
+        raise ConfigError(f"{what} {name!r}: no such attribute; nearest: {nearest(attribute, vars(found))!r}")
+    return getattr(found, attribute)
+
+
+def check_option(option: str, known: Iterable[str], where: str) -> None:
+    """Make sure that an option is one of those that are known.
+
+    Raises:
+        ConfigError: it is not; names the nearest.
+    """
+    if option not in (names := list(known)):
+        near = f"; nearest: {nearest(option, names)!r}" if names else ""
+        raise ConfigError(f"{where}: got the option {option!r}, expected one of {', '.join(names) or 'none'}{near}")
+
+
+def split_name(text: str, shelf: Container[str], what: str) -> tuple[str, str, str]:
+    """A name, a colon and what is behind it. Where the name is not known, it goes on to the second colon.
+
+    >>> split_name("moa:gpt-5", {"moa"}, "baseline"), split_name("mine:Vote:gpt-5", {"moa"}, "baseline")
+    (('moa', ':', 'gpt-5'), ('mine:Vote', ':', 'gpt-5'))
+    """
+    name, colon, rest = text.partition(":")
+    if colon and name.strip() not in shelf and name.strip() not in registered({}, what):
+        attribute, colon, rest = rest.partition(":")
+        name = f"{name.strip()}:{attribute.strip()}"
+    return name, colon, rest
 
 
 def load_toml(

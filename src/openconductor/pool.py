@@ -200,9 +200,9 @@ class WorkerTable:
 
     def build(self) -> Worker:
         """The worker; raises ConfigError with its name."""
-        seconds = tuple(key for key in ("timeout_s", "read_timeout_s") if takes(self.provider, key))
-        options = {key: getattr(self, key) for key in (*_PROVIDER_KEYS, *seconds)}
         try:
+            seconds = tuple(key for key in ("timeout_s", "read_timeout_s") if takes(self.provider, key))
+            options = {key: getattr(self, key) for key in (*_PROVIDER_KEYS, *seconds)}
             given = {key: value for key, value in options.items() if value is not None}
             provider = create(self.provider, self.model, **given)
         except ConfigError as error:

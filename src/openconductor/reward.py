@@ -8,9 +8,10 @@ In: a Problem and what a Conductor wrote about it; or an Episode and its Grade. 
 - 1: an answer, graded right.
 - None, masked: any other failure (transport, provider, time, sandbox, grader), and an undecided grade.
 
-Cost and latency are no part of it, as in the paper; ``priced_rewards`` is what a recipe may add. Not covered: whether
-the grader is right, what a Conductor was thinking, and errors whose fate is *stop*, which are raised because no later
-reward could be earned either.
+Cost and latency are no part of it, as in the paper; ``priced_rewards`` is what a recipe may add, a ``RewardValue`` what
+it may put in its place. Right is only what the grader calls right. Not covered: whether the grader is right, what a
+Conductor was thinking, and errors whose fate is *stop*, which are raised because no later reward could be earned
+either.
 """
 
 from __future__ import annotations
@@ -18,17 +19,23 @@ from __future__ import annotations
 import asyncio
 import math
 import statistics
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import KW_ONLY, dataclass, field
 from decimal import Decimal
+from typing import cast
 
+from openconductor.config import shorten
 from openconductor.episode import Stage
-from openconductor.errors import GradingError, OpenConductorError, WorkflowError, caused_by_plan, stops
+from openconductor.errors import ConfigError, GradingError, OpenConductorError, WorkflowError, caused_by_plan, stops
 from openconductor.pool import WorkerPool
 from openconductor.prompt import PromptOptions
 from openconductor.protocols import Grader, OnEvent
 from openconductor.types import Budget, Completion, Episode, Grade, Problem, Round
 
+RewardValue = Callable[[Problem, Episode, Grade | None], float | Awaitable[float | None] | None]
+"""What an episode is worth where the paper's reward is not masked; there is no Grade where there was no answer."""
+LARGEST = 1e18
+"""The largest size of a reward: its square is still a float32."""
 GRADE_SECONDS = 600.0
 """After so long a verdict counts as undecided, if nothing else is said; graders have limits of their own, far below."""
 
@@ -104,7 +111,7 @@ class Scored:
     """One completion, played and judged.
 
     Attributes:
-        reward: 0.0, 0.5 or 1.0; None is masked.
+        reward: 0.0, 0.5 or 1.0, or what a RewardValue says; None is masked.
         episode: what happened; its ``usage`` and ``seconds`` leave out the round that was played before.
         grade: the verdict on the answer; undecided, with a note, where the grader failed; None where there was no
             answer to grade.
@@ -132,6 +139,7 @@ class RewardFunction:
         budget: what one completion's steps may cost.
         grade_timeout_s: the longest that one answer is graded; after that the reward is masked.
         on_event: gets every event of every episode; a journal makes an episode durable before its reward is known.
+        value: what an episode is worth in place of 0, 0.5 and 1; None is these.
     """
 
     pool: WorkerPool
@@ -142,6 +150,7 @@ class RewardFunction:
     budget: Budget | None = None
     grade_timeout_s: float | None = 60.0
     on_event: OnEvent | None = None
+    value: RewardValue | None = None
 
     async def __call__(
         self,
@@ -162,8 +171,8 @@ class RewardFunction:
             previous: the round before, in recursion: three empty lists then accept its answer, where it has one.
 
         Raises:
-            ConfigError, AuthFailed, TaskError, JournalError: nothing that follows can succeed. Every other failure is
-                in the result, and a cancellation cancels what runs.
+            ConfigError, AuthFailed, TaskError, JournalError: nothing that follows can succeed, or ``value`` failed.
+                Every other failure is in the result, and a cancellation cancels what runs.
         """
         said = Completion(completion) if isinstance(completion, str) else completion
 
@@ -184,7 +193,22 @@ class RewardFunction:
         grade = None
         if episode.answer is not None:
             grade = await grade_answer(self.grader, problem, episode.answer, timeout_s=self.grade_timeout_s)
-        return Scored(episode_reward(episode, grade), episode, grade)
+        reward = episode_reward(episode, grade)
+        if reward is not None and self.value is not None:
+            reward = await _asked(self.value, problem, episode, grade)
+        return Scored(reward, episode, grade)
+
+
+async def _asked(value: RewardValue, problem: Problem, episode: Episode, grade: Grade | None) -> float | None:
+    """What a function of the user's says that an episode is worth."""
+    try:
+        found = value(problem, episode, grade)
+        worth = await found if isinstance(found, Awaitable) else found
+    except Exception as error:
+        raise ConfigError(f"reward: problem {problem.id}: {type(error).__name__}: {error}") from error
+    if worth is not None and not (isinstance(cast(object, worth), int | float) and abs(worth) <= LARGEST):  # or NaN
+        raise ConfigError(f"reward: problem {problem.id}: got {shorten(worth)}, expected a finite float or None")
+    return worth
 
 
 def priced_rewards(group: Sequence[Scored], *, dollars: float, seconds: float) -> list[float | None]:

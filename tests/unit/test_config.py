@@ -152,7 +152,9 @@ def test_what_is_written_as_toml_reads_as_the_same(tmp_path: Path) -> None:
 def test_a_shelf_loads_what_it_names_and_only_that() -> None:
     shelf = {"decimal": "decimal:Decimal", "gone": "no_such_module:Thing"}
     assert load_registered(shelf, "decimal", what="thing") is Decimal
-    with pytest.raises(ConfigError, match=r"thing: got 'decimel', expected one of decimal, gone; nearest: 'decimal'"):
+    with pytest.raises(
+        ConfigError, match="got 'decimel', expected one of decimal, gone, module:attribute; nearest: 'decimal'"
+    ):
         load_registered(shelf, "decimel", what="thing")
     with pytest.raises(ModuleNotFoundError, match="no_such_module"):
         load_registered(shelf, "gone", what="thing")

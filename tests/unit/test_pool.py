@@ -266,7 +266,7 @@ def test_a_worker_gives_its_timeouts_to_a_provider_that_it_makes(monkeypatch: py
     def made(model: str, *, timeout_s: float = 600, read_timeout_s: float | None = None) -> Distant:
         return Distant(f"{model} {timeout_s} {read_timeout_s}")
 
-    monkeypatch.setattr("openconductor.providers._load", lambda name: made)
+    monkeypatch.setattr("openconductor.providers._factory", lambda name: made)
     assert Worker("openai:gpt-5", name="w", timeout_s=70, read_timeout_s=7).identity == "gpt-5 70 7"
 
 

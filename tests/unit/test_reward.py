@@ -6,6 +6,7 @@ import asyncio
 import math
 import statistics
 from collections.abc import Callable
+from contextlib import nullcontext
 from decimal import Decimal
 
 import pytest
@@ -220,6 +221,29 @@ async def test_a_grader_that_fails_masks_the_reward_and_says_why(failure: BaseEx
     scored = await score(grader=Exact(failure))
     assert scored.reward is None and scored.episode.answer == "42"
     assert scored.grade is not None and scored.grade.correct is None and scored.grade.note
+
+
+@pytest.mark.parametrize(
+    ("value", "answer", "expected"),
+    [
+        (0.25, "41", (0.25, False)),
+        (None, "42", (None, True)),
+        (math.nan, "42", "got nan, expected a finite float or None"),
+        (1e19, "42", r"got 1e\+19"),
+        ("much", "42", "problem p1: got 'much'"),
+        (KeyError("bug"), "42", "problem p1: KeyError: 'bug'"),
+        (KeyError("never asked"), RateLimited("slow"), (None, None)),
+    ],
+)
+async def test_a_value_of_ones_own_is_the_reward_and_right_stays_what_the_grader_says(value, answer, expected) -> None:
+    def own(problem: Problem, episode: Episode, grade: Grade | None) -> object:
+        if isinstance(value, Exception):
+            raise value
+        return asyncio.sleep(0, value) if answer == "41" else value
+
+    with pytest.raises(ConfigError, match=expected) if isinstance(expected, str) else nullcontext():
+        scored = await score(answer, value=own)
+        assert (scored.reward, scored.correct) == expected
 
 
 def test_a_grader_that_hangs_masks_the_reward(in_virtual_time: Callable) -> None:

@@ -2,7 +2,8 @@
 
 ``BASELINES`` names them lazily as ``module:attribute``; each attribute makes an ``Orchestrator`` (its first argument is
 the pool), so whatever can be evaluated takes a baseline as it takes the Conductor. A worker that is an option
-is given by its name or its ordinal.
+is given by its name or its ordinal. Packages outside this one add theirs with the entry-point group
+``openconductor.baselines``, or are named as ``module:attribute``.
 
 Not here: ``rewired.ablated``, which makes an ablation of a Conductor, and ``oracle_observed``, which only looks back.
 """
@@ -14,7 +15,7 @@ from collections.abc import Callable, Generator, Mapping
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, cast
 
-from openconductor.config import load_registered, nearest
+from openconductor.config import check_option, load_registered, shorten
 from openconductor.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -41,25 +42,25 @@ def make_baseline(name: str, pool: WorkerPool, **options: object) -> Orchestrato
     """Make a baseline by its name.
 
     Args:
-        name: one of ``BASELINES``.
+        name: one of ``BASELINES``, an entry point, or ``module:attribute``.
         pool: the workers.
         options: what the baseline takes beside the pool (``baseline_options`` lists it).
 
     Raises:
         ConfigError: there is no such baseline or option (the message names the nearest), one is missing or out of its
-            range, or the extra that the baseline needs is not installed.
+            range, or the extra that the baseline needs is not installed. Or what was made has no ``ask``.
     """
     known = baseline_options(name)
     for option in options:
-        if option not in known:
-            near = f"; nearest: {nearest(option, known)!r}" if known else ""
-            taken = ", ".join(known) or "nothing but the pool"
-            raise ConfigError(f"baseline {name!r}: got the option {option!r}, expected one of {taken}{near}")
+        check_option(option, known, f"baseline {name!r}")
     missing = [option for option, one in known.items() if one.default is one.empty and option not in options]
     if missing:
         raise ConfigError(f"baseline {name!r}: missing {', '.join(missing)}; expected a value")
     with _extra_of(name):
-        return _factory(name)(pool, **options)
+        made = _factory(name)(pool, **options)
+    if not hasattr(made, "ask"):
+        raise ConfigError(f"baseline {name!r}: made {shorten(made)}, expected an object with `ask`")
+    return made
 
 
 def baseline_options(name: str) -> Mapping[str, inspect.Parameter]:
@@ -72,8 +73,11 @@ def baseline_options(name: str) -> Mapping[str, inspect.Parameter]:
     ['worker', 'n', 'key']
     """
     with _extra_of(name):
-        _, *options = inspect.signature(_factory(name)).parameters.items()
-    return dict(options)
+        made = _factory(name)
+    taken = list(inspect.signature(made).parameters.items()) if callable(made) else []
+    if not taken:
+        raise ConfigError(f"baseline {name!r}: got {shorten(made)}, expected what makes a baseline of a pool")
+    return dict(taken[1:])
 
 
 def _factory(name: str) -> Callable[..., Orchestrator]:
@@ -88,6 +92,5 @@ def _extra_of(name: str) -> Generator[None]:
     except ImportError as error:
         if (error.name or "").startswith("openconductor"):
             raise  # a fault of ours, not an extra that the user lacks
-        raise ConfigError(
-            f"baseline {name!r}: {error}; expected its extra: pip install 'openconductor[baselines]'"
-        ) from error
+        extra = "; expected its extra: pip install 'openconductor[baselines]'" if name in BASELINES else ""
+        raise ConfigError(f"baseline {name!r}: {error}{extra}") from error

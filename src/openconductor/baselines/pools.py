@@ -28,12 +28,19 @@ DECLINED = "(This worker declined to answer.)"
 class Baseline:
     """An Orchestrator that plays a question without a Conductor: in the same events, transcripts, bills and budgets.
 
+    A baseline defines ``workflow``, or ``play`` where one workflow is not all.
+
     Attributes:
-        name: what tables call it.
+        name: what it is, for people.
         pool: the workers.
+
+    Raises:
+        ConfigError: a class defines neither.
     """
 
     def __init__(self, pool: WorkerPool, name: str) -> None:
+        if (type(self).play, type(self).workflow) == (Baseline.play, Baseline.workflow):
+            raise ConfigError(f"{type(self).__name__}: has neither `workflow` nor `play`, expected one of them")
         self.pool = pool
         self.name = name
 

@@ -26,8 +26,8 @@ from openconductor.evaluation.records import JOURNAL, Results
 from openconductor.evaluation.tables import accuracy_grid, briefly, comparisons, cut_answers, latency, make_table
 from openconductor.journal import JournalReader
 
-SYSTEMS = """What to ask: conductor, workers, worker:NAME, a baseline (consensus:NAME?n=5), an ablation
-(conductor?subtasks=false). With --config also key=value."""
+SYSTEMS = """What to ask: conductor, workers, worker:NAME, a baseline (consensus:NAME?n=5, or module:attribute), an
+ablation (conductor?subtasks=false). With --config also key=value."""
 _OVERRIDE = re.compile(r"[a-z_][a-z0-9_.]*=")
 SHOWN_MOVES = 20
 
@@ -36,7 +36,7 @@ Table = dict[str, object]
 
 def eval(  # noqa: A001, PLR0913, PLR0917 - the options of a command
     systems: Annotated[list[str] | None, typer.Argument(help=SYSTEMS, show_default=False)] = None,
-    task: Annotated[list[str] | None, typer.Option("--task", help="A task; may be repeated (default: gym).")] = None,
+    task: Annotated[list[str] | None, typer.Option("--task", help="Each a TASK or NAME=TASK (default: gym).")] = None,
     task_path: Annotated[list[str] | None, typer.Option("--task-path", help="NAME=FILE: local data of a task.")] = None,
     pool: PoolFile = None,
     conductor: PlannerName = None,
@@ -75,7 +75,7 @@ def eval(  # noqa: A001, PLR0913, PLR0917 - the options of a command
     given = _laid_over({}, said)
     overrides = [word for word in systems or () if _OVERRIDE.match(word)]
     paths = dict(_name_and_path(text) for text in task_path or ())
-    asked = [{"name": name} for name in task or paths]
+    asked: list[Table] = [dict(zip(("name", "task"), text.split("=", 1), strict=False)) for text in task or paths]
     if regraded is not None:
         if given or overrides or asked or limit or config or out or retry_failed:
             raise ConfigError("--regrade: grades what a folder holds; expected nothing beside it but --json")

@@ -20,7 +20,7 @@ from openconductor.cli import console
 from openconductor.cli.options import AsJson, Dollars
 from openconductor.cli.runs import evaluated, interruptible, own_folder
 from openconductor.errors import ConfigError
-from openconductor.evaluation.eval_config import GYM, load_eval_config
+from openconductor.evaluation.eval_config import load_eval_config
 from openconductor.evaluation.records import JOURNAL, Results
 from openconductor.report.figures import Section, heading, sections
 from openconductor.report.page import write_report
@@ -66,8 +66,7 @@ def report(
     earlier = None if before is None else same_questions(folder, before)  # before anything is replayed
     named = chosen(results, system)
     found, limit = None, counterfactual
-    free = results.config.pool == GYM and all(table.name == GYM for table in results.config.task)
-    if limit or (limit is None and (free or dollars is not None)):
+    if limit or (limit is None and (results.config.in_gym or dollars is not None)):
         most = None if dollars is None else Decimal(dollars)
         again = AGAIN if source == folder else f"{AGAIN} and --out {shlex.quote(str(folder))}"
         with (

@@ -16,6 +16,7 @@ import typer
 from openconductor.cli import console
 from openconductor.cli.console import counted
 from openconductor.cli.options import AsJson
+from openconductor.config import registered
 from openconductor.errors import ConfigError
 from openconductor.graders import GRADERS
 from openconductor.graders.code_tests import CodeTests, IoTest
@@ -24,6 +25,7 @@ from openconductor.tasks import TASKS, load_task
 from openconductor.tasks.check import CheckReport, check_task
 from openconductor.tasks.dataset import UnpinnedData
 from openconductor.tasks.items import Benchmark, Loaded, Source
+from openconductor.tasks.paper_mix import MixGrader
 
 task = typer.Typer(help="List benchmarks, look at their problems, check their graders.")
 
@@ -49,14 +51,14 @@ SHOWN_TESTS = 3
 @task.command("list")
 def list_tasks(as_json: AsJson = False) -> None:
     """List the benchmarks with their data, licences and judges."""
-    tasks = [load_task(name) for name in sorted(TASKS)]
+    tasks = {name: load_task(name) for name in sorted(registered(TASKS, "task"))}
     if as_json:
-        console.show_json([_described(one) for one in tasks])
+        console.show_json([{**_described(one), "name": name} for name, one in tasks.items()])
         return
     rows: list[list[str]] = []
-    for one in tasks:
+    for name, one in tasks.items():
         splits = ", ".join(f"{split} {count:,}" if count else split for split, count in _splits(one).items())
-        rows.append([one.name, splits, _judge(one), one.about])
+        rows.append([name, splits, _judge(one), one.about])
     console.show_table(("task", "splits", "judged by", "what it is"), rows, words=range(4), names=4)
     console.say("data sets, commits and licences: --json")
 
@@ -171,7 +173,8 @@ def _described(made: Benchmark) -> Json:
 
 def _judge(made: Benchmark) -> str:
     kind = type(made.grader)
-    return {target: name for name, target in GRADERS.items()}.get(f"{kind.__module__}:{kind.__qualname__}", "by part")
+    other = "by part" if kind is MixGrader else kind.__qualname__
+    return {target: name for name, target in GRADERS.items()}.get(f"{kind.__module__}:{kind.__qualname__}", other)
 
 
 def _splits(made: Benchmark) -> dict[str, int | None]:

@@ -7,7 +7,8 @@ Systems are named ``kind``, ``kind:name``, ``kind:name?option=value&…``: ``con
 (``conductor?subtasks=false``) · ``planner:PROVIDER:MODEL`` (a prompted model as the Conductor) · ``planner_alone`` (the
 model that plans, asked as a worker is) · ``worker:NAME`` · ``workers`` (every worker alone) · baselines
 (``consensus:NAME?n=5``, ``moa:NAME``, ``random``, ``best_fixed`` …) · ``oracle_observed`` (hindsight) · ``oracle`` (in
-the gym).
+the gym). What is not on this list and has a colon is a baseline from elsewhere, ``module:attribute`` or
+``module:attribute:NAME``.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ from typing import TYPE_CHECKING, Annotated, Literal, cast
 from pydantic import Field
 
 from openconductor.baselines import BASELINES
-from openconductor.config import dump_toml, load_toml, nearest, read_toml, validate
+from openconductor.config import dump_toml, load_toml, nearest, read_toml, registered, split_name, validate
 from openconductor.errors import ConfigError
 from openconductor.serialisation import plain
 from openconductor.types import Budget
@@ -49,13 +50,14 @@ Seed = Annotated[int, Field(ge=0)]
 
 @dataclass(frozen=True, slots=True)
 class TaskTable:
-    """One ``[[task]]``: a name of the registry, and the options that it takes.
+    """One ``[[task]]``: what tables call it, a task of the registry (None: the one of that name), and its options.
 
     ``path`` is a local file or folder, ``revision`` a commit of the data set, ``sha256`` what its bytes must hash to,
     ``limit`` the most problems, ``seed`` what draws them and the order of choices.
     """
 
     name: str
+    task: str | None = None
     path: str | None = None
     split: str | None = None
     revision: str | None = None
@@ -94,7 +96,8 @@ class ConstrainedTable:
 class LearnTable:
     """What the trained baselines learn from: questions that every worker is asked before, none of them evaluated.
 
-    ``task`` "" is the first task that is evaluated; ``trials`` is how many collaborations are tried on each question.
+    ``task`` is one that is evaluated, by its name ("": the first), or another one of the registry; ``trials`` is how
+    many collaborations are tried on each question.
     """
 
     task: str = ""
@@ -152,6 +155,11 @@ class EvalConfig:
     concurrency: Positive = 32
     budget: SpendingTable = SpendingTable()
 
+    @property
+    def in_gym(self) -> bool:
+        """Whether the gym's workers are asked the gym's own questions, so that everything about them is known."""
+        return self.pool == GYM and all((one.task or one.name) == GYM for one in self.task)
+
 
 def load_eval_config(
     path: Path, overrides: Sequence[str] = (), values: Mapping[str, object] = MappingProxyType({})
@@ -180,9 +188,10 @@ def make_eval_config(values: Mapping[str, object], *, where: str) -> EvalConfig:
 
 
 def _distinct(config: EvalConfig, where: str) -> EvalConfig:
-    (name, count), *_ = Counter(task.name for task in config.task).most_common(1)
+    taken = ("average", f"learn:{config.learn.task or config.task[0].name}")  # what tables and records also hold
+    (name, count), *_ = Counter((*taken, *(task.name for task in config.task))).most_common(1)
     if count > 1:
-        raise ConfigError(f"{where}: task: got {name!r} twice, expected each once")
+        raise ConfigError(f"{where}: task: got {name!r} twice, expected each name once, and none of {', '.join(taken)}")
     return config
 
 
@@ -262,7 +271,7 @@ Value = bool | int | float | str
 
 @dataclass(frozen=True, slots=True)
 class Spec:
-    """One system: one of ``KINDS``, what is behind the first colon ("" for nothing), options by name, in order."""
+    """One system: one of ``KINDS`` or a baseline from elsewhere, what is behind it ("" for nothing), its options."""
 
     kind: str
     argument: str = ""
@@ -284,13 +293,16 @@ def read_spec(text: str) -> Spec:
 
     >>> read_spec(" consensus:gpt-5?n=5 ").name, read_spec("conductor?subtasks=False&access=index").name
     ('consensus:gpt-5?n=5', 'conductor?access=index&subtasks=false')
+    >>> read_spec("mine:Vote:gpt-5?n=5")
+    Spec(kind='mine:Vote', argument='gpt-5', options=(('n', 5),))
     """
     text = text.strip()
     head, *tail = _OPTIONS.split(text, maxsplit=1)
-    kind, colon, argument = (part.strip() for part in head.partition(":"))
-    if kind not in KINDS:
+    kind, colon, argument = (part.strip() for part in split_name(head, {*KINDS, *_HIDDEN}, "baseline"))
+    known = KINDS if kind in KINDS or ":" in kind else (*KINDS, *registered({}, "baseline"), "module:attribute")
+    if kind not in known and ":" not in kind:
         raise ConfigError(
-            f"system {text!r}: no {kind!r}, expected one of {', '.join(KINDS)}; nearest: {nearest(kind, KINDS)!r}"
+            f"system {text!r}: no {kind!r}, expected one of {', '.join(known)}; nearest: {nearest(kind, known)!r}"
         )
     if colon and not argument:
         raise ConfigError(f"system {text!r}: nothing behind the colon; expected a name")
@@ -357,14 +369,14 @@ def find_planner(
         ConfigError: there is no such thing, or it does not take a URL or a key.
     """
     from openconductor.gym.bundled import bundled_folder
-    from openconductor.providers import create
+    from openconductor.providers import PROVIDERS, create
 
     options = {name: value for name, value in (("base_url", base_url), ("api_key_env", key_env)) if value is not None}
     if named is None:
         if options:
             raise ConfigError("--conductor-base-url, --conductor-key-env: expected --conductor provider:model beside")
         return str(bundled_folder())
-    kind, colon, name = named.partition(":")
+    kind, colon, name = split_name(named, {WORKER, *PROVIDERS}, "provider")
     if kind == WORKER and colon:
         if options:
             raise ConfigError(f"--conductor {named}: takes its URL and key from the pool file, got them as options too")

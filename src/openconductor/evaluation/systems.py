@@ -21,7 +21,7 @@ from openconductor.baselines.observed import Observations, text_of
 from openconductor.baselines.pools import changed_pool
 from openconductor.baselines.rewired import ablated
 from openconductor.conductor import Conductor
-from openconductor.config import nearest
+from openconductor.config import check_option
 from openconductor.errors import ConfigError, TaskError
 from openconductor.evaluation.eval_config import (
     CONDUCTOR,
@@ -39,6 +39,7 @@ from openconductor.evaluation.eval_config import (
     find_planner,
 )
 from openconductor.evaluation.records import Plain, Record, observations
+from openconductor.gym.questions import read_question
 from openconductor.gym.workers import gym_pool
 from openconductor.journal import Journal
 from openconductor.pool import WorkerPool
@@ -97,11 +98,12 @@ def load_learning(config: EvalConfig, evaluated: Iterable[Sheet]) -> Sheet:
         ConfigError: there is no such task or option.
         TaskError: the data are absent, or one of the questions is evaluated, too.
     """
-    learn, first = config.learn, config.task[0]
-    path = learn.path
-    if path is None and first.path is not None and learn.task in ("", first.name) and Path(first.path).is_dir():
-        path = first.path  # the splits lie side by side
-    table = TaskTable(learn.task or first.name, path, learn.split, learn.revision, learn.limit, config.seed)
+    learn, path = config.learn, config.learn.path
+    name = learn.task or config.task[0].name
+    same = next((one for one in config.task if one.name == name), TaskTable(name))
+    if path is None and same.path is not None and Path(same.path).is_dir():
+        path = same.path  # the splits lie side by side
+    table = TaskTable(name, same.task, path, learn.split, learn.revision, learn.limit, config.seed)
     try:
         sheet = _sheet(f"learn:{table.name}", table, config)
     except TaskError as error:
@@ -136,9 +138,11 @@ def open_for(sheets: Iterable[Sheet], config: EvalConfig) -> tuple[Sandbox | Non
 
 
 def _sheet(name: str, table: TaskTable, config: EvalConfig) -> Sheet:
-    options = {option: value for option, value in asdict(table).items() if option != "name"}
-    task = load_task(table.name, **{**options, "seed": config.seed if table.seed is None else table.seed})
+    options = {option: value for option, value in asdict(table).items() if option not in ("name", "task")}
+    task = load_task(table.task or table.name, **{**options, "seed": config.seed if table.seed is None else table.seed})
     problems = task.load()
+    if config.pool == GYM and not all(read_question(one.question.split("\n\n", 1)[0]) for one in problems):
+        raise _unreadable(name)
     (most, count), *_ = Counter(problem.id for problem in problems).most_common(1) or [("", 0)]
     if count != 1:
         got = f"{count} problems of the id {most!r}" if count else "no problem"
@@ -158,14 +162,10 @@ def load_pool(config: EvalConfig) -> WorkerPool:
         ConfigError: the pool file is wrong, the recipe limits a worker that is not there, or the gym's workers were to
             answer another task.
     """
-    asked = (*(one.name for one in config.task), config.learn.task)
-    strangers = [name for name in asked if name in TASKS and name != GYM]
-    # Simulations that can read no other question: what they answered to one would be scored as wrong.
+    asked = (*(one.task or one.name for one in config.task), config.learn.task)
+    strangers = [name for name in asked if name in TASKS and name != GYM]  # of others the questions are looked at
     if config.pool == GYM and strangers:
-        raise ConfigError(
-            f"task {strangers[0]}: got the gym's simulated workers, which can read only the gym's questions; expected "
-            "a pool file: --pool FILE"
-        )
+        raise _unreadable(strangers[0])
     pool = gym_pool(config.seed or 0) if config.pool == GYM else WorkerPool.from_toml(Path(config.pool))
     for name in config.constrained:
         pool.ordinal_of(name)  # raises where there is none
@@ -177,6 +177,14 @@ def load_pool(config: EvalConfig) -> WorkerPool:
         return replace(worker, sampling=replace(worker.sampling, max_tokens=tokens, body=body))
 
     return pool if config.setting == "unconstrained" else changed_pool(pool, constrained)
+
+
+def _unreadable(task: str) -> ConfigError:
+    """Of simulations that can read no other question: what they answered to one would be scored as wrong."""
+    return ConfigError(
+        f"task {task}: got the gym's simulated workers, which can read only the gym's questions; expected a pool file: "
+        "--pool FILE"
+    )
 
 
 def describe_pool(pool: WorkerPool, *, cards: bool = True) -> list[Plain]:
@@ -399,9 +407,7 @@ def _check_names(spec: Spec) -> None:
     if spec.argument and not named:
         raise ConfigError(f"takes no name, got {spec.argument!r}; expected {spec.kind}")
     for name, _ in spec.options:
-        if name not in taken:
-            near = f"; nearest: {nearest(name, taken)!r}" if taken else ""
-            raise ConfigError(f"no option {name!r}, expected one of {', '.join(taken) or 'none'}{near}")
+        check_option(name, taken, spec.kind)
 
 
 def _argument(spec: Spec) -> str:

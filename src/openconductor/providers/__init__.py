@@ -1,20 +1,18 @@
 """The shelf of providers. In: whatever a user may call a worker's provider. Out: a Provider.
 
 ``PROVIDERS`` maps a name to ``module:attribute``; nothing is imported before it is asked for. Packages outside this one
-add theirs with the entry-point group ``openconductor.providers``.
+add theirs with the entry-point group ``openconductor.providers``, or are named as ``module:attribute``.
 """
 
 from __future__ import annotations
 
-import importlib
 import inspect
 import os
 from collections.abc import Awaitable, Callable, Mapping
-from importlib.metadata import entry_points
 from pathlib import Path
 from typing import cast
 
-from openconductor.config import nearest
+from openconductor.config import load_registered, nearest, registered, split_name
 from openconductor.errors import ConfigError
 from openconductor.protocols import Orchestrator, Provider
 from openconductor.types import Message
@@ -33,7 +31,6 @@ PROVIDERS: dict[str, str] = {
     "transformers": "openconductor.providers.transformers_lm:TransformersProvider",
     "vllm": "openconductor.providers.openai_compatible:vllm",
 }
-ENTRY_POINTS = "openconductor.providers"
 
 _EXTRAS = {"pydantic_ai": "providers", "mcp_tool": "mcp", "tiny": "gym", "transformers_lm": "local"}
 """What each module needs installed."""
@@ -46,8 +43,8 @@ def resolve(provider: ProviderLike, *, timeout_s: float | None = None, read_time
     """Make a Provider of what a user named.
 
     Args:
-        provider: a Provider (returned as it is), ``"provider:model"``, a checkpoint folder, an Orchestrator, or a plain
-            or async function ``(list[Message]) -> str``.
+        provider: a Provider (returned as it is), ``"provider:model"`` or ``"module:attribute:model"``, a checkpoint
+            folder, an Orchestrator, or a plain or async function ``(list[Message]) -> str``.
         timeout_s: total deadline of a call, in seconds, for a provider that is made here and takes one.
         read_timeout_s: the longest silence of its server, in seconds, likewise.
 
@@ -78,7 +75,8 @@ def create(name: str, model: str, **options: object) -> Provider:
     """Make the provider that is registered under ``name``.
 
     Args:
-        name: a key of ``PROVIDERS`` or an entry point.
+        name: a key of ``PROVIDERS``, an entry point, or ``module:attribute``: what makes a Provider, or anything that
+            ``resolve`` makes one of, of the model and options.
         model: the model's name, or the folder for a provider that reads one.
         options: what the provider takes by keyword (``base_url``, ``api_key_env``, ``timeout_s`` …).
 
@@ -95,9 +93,7 @@ def create(name: str, model: str, **options: object) -> Provider:
         made = factory(model, **options)
     except ImportError as error:
         raise _missing(name, error) from error
-    if not isinstance(made, Provider):
-        raise ConfigError(f"provider {name!r}: made {made!r}, expected an object with `complete`")
-    return made
+    return resolve(cast("ProviderLike", made))
 
 
 def takes(name: str, option: str) -> bool:
@@ -108,10 +104,10 @@ def takes(name: str, option: str) -> bool:
 def _from_text(text: str | Path, seconds: Mapping[str, float | None]) -> Provider:
     if str(text).strip() and Path(text).is_dir():
         return _from_folder(Path(text))
-    name, colon, model = str(text).partition(":")
+    name, colon, model = split_name(str(text), PROVIDERS, "provider")
     looks_like_path = isinstance(text, Path) or os.sep in name or name in ("", ".", "..")
     if looks_like_path or not colon:
-        near = nearest(name, _names())
+        near = nearest(name.partition(":")[0], registered(PROVIDERS, "provider"))
         hint = "" if looks_like_path else f" (the nearest provider is {near!r}, as in '{near}:model')"
         raise ConfigError(f"provider {str(text)!r}: no such folder; expected 'provider:model' or a folder{hint}")
     if not model.strip():
@@ -127,27 +123,17 @@ def _from_folder(folder: Path) -> Provider:
     return create("tiny" if read_conductor_file(folder).chat == "plain" else "transformers", str(folder))
 
 
-def _names() -> list[str]:
-    return sorted({*PROVIDERS, *(point.name for point in entry_points(group=ENTRY_POINTS))})
-
-
 def _factory(name: str) -> Callable[..., object]:
     """What makes the provider: a class or a function."""
     try:
-        return cast("Callable[..., object]", _load(name))
+        found = load_registered(PROVIDERS, name, what="provider")
     except ImportError as error:
         if (error.name or "").startswith("openconductor"):
             raise  # a fault of ours, not an extra that the user lacks
         raise _missing(name, error) from error
-
-
-def _load(name: str) -> object:
-    if name in PROVIDERS:
-        module, _, attribute = PROVIDERS[name].partition(":")
-        return getattr(importlib.import_module(module), attribute)
-    for point in entry_points(group=ENTRY_POINTS, name=name):
-        return cast(object, point.load())
-    raise ConfigError(f"provider {name!r} is not known; the nearest known is {nearest(name, _names())!r}")
+    if not callable(found):
+        raise ConfigError(f"provider {name!r}: got {found!r}, expected what makes a provider of a model")
+    return found
 
 
 def _missing(name: str, error: ImportError) -> ConfigError:

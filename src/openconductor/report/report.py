@@ -26,7 +26,7 @@ from openconductor.evaluation.counterfactual import (
     exact_replay,
     pool_replay,
 )
-from openconductor.evaluation.eval_config import CONDUCTOR, GYM
+from openconductor.evaluation.eval_config import CONDUCTOR
 from openconductor.evaluation.grid import open_purse
 from openconductor.evaluation.headroom import Headroom, headroom
 from openconductor.evaluation.records import JOURNAL, Record, Results, read_folder, sample_number
@@ -239,7 +239,8 @@ def completions(folder: Path, *, iterations: range) -> Completions:
     for one in of_these:
         reason = one["invalid"]
         invalid.update([reason] if reason else [])
-        last[reason or {1.0: "right", 0.5: "wrong"}.get(one["reward"], "masked")] = one
+        right = one.get("correct", {1.0: True, 0.5: False}.get(one["reward"]))  # older journals have the reward alone
+        last[reason or {True: "right", False: "wrong"}.get(right, "masked")] = one
     return Completions(len(of_these), tuple(invalid.most_common()), tuple(last.values()))
 
 
@@ -328,7 +329,7 @@ async def replayed(
         concurrency=config.concurrency,
         on_progress=on_progress,
     )
-    if config.pool == GYM and all(one.task == GYM for one in records):
+    if config.in_gym:
         return await asked(exact_replay)
     named = {id(problem): name for (name, _), problem in problems.items()}
     with JournalReader(folder / JOURNAL) as run, Journal(folder / REPLAYS) as journal:

@@ -24,7 +24,7 @@ import re
 import warnings
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -34,6 +34,7 @@ from openconductor.tasks.items import Benchmark, DataFile, Item, LeftOut, Loaded
 from openconductor.tasks.rows import Row, Unusable, needs, read_rows, sha256_of
 
 COMMIT = re.compile(r"[0-9a-f]{40}")
+_LOCAL = "a local file of JSON Lines: path=FILE (`task`: --path FILE, `eval`: --task-path NAME=FILE)"
 
 
 class UnpinnedData(UserWarning):
@@ -67,7 +68,7 @@ class Dataset:
     Attributes:
         name: the task's name in the registry.
         about: what it is, in a line.
-        id: the name of the data set on the hub.
+        id: the name of the data set on the hub; "" is published nowhere, and needs the option ``path``.
         revision: the commit; None where none is known for certain.
         licence: of the data.
         splits: the files of each split, the default split first; digests and rows are those at the commit.
@@ -78,13 +79,13 @@ class Dataset:
     """
 
     name: str
-    about: str
-    id: str
-    revision: str | None
-    licence: str
-    splits: Mapping[str, tuple[DataFile, ...]]
-    shapes: tuple[Shape, ...]
-    grader: Callable[[], Grader]
+    about: str = ""
+    id: str = ""
+    revision: str | None = None
+    licence: str = "unknown"
+    splits: Mapping[str, tuple[DataFile, ...]] = field(default_factory=lambda: {"test": ()})
+    shapes: tuple[Shape, ...] = field(kw_only=True)
+    grader: Callable[[], Grader] = field(kw_only=True)
     notes: tuple[str, ...] = ()
     gated: bool = False
 
@@ -217,6 +218,8 @@ def fetch(dataset: Dataset, split: str, *, revision: str | None) -> tuple[dict[P
         TaskError: they cannot be had. Says how to continue with a local file.
         ConfigError: the extra is not installed.
     """
+    if not dataset.id:
+        raise TaskError(f"task {dataset.name}: is published nowhere; expected {_LOCAL}")
     commit = revision or dataset.revision or ""
     pinned = COMMIT.fullmatch(commit) is not None
     files: dict[Path, DataFile] = {}
@@ -242,8 +245,7 @@ def _download(dataset: Dataset, file: str, revision: str | None) -> tuple[Path, 
         reason = (str(error).strip() or type(error).__name__).splitlines()[0]
         raise TaskError(
             f"task {dataset.name}: {dataset.id}/{file} at {revision or 'its newest commit'}{gate} could not be "
-            f"fetched: {reason}; expected a network, or a local file of JSON Lines: path=FILE (`task`: --path FILE, "
-            "`eval`: --task-path NAME=FILE)"
+            f"fetched: {reason}; expected a network, or {_LOCAL}"
         ) from error
     # The cache keeps a file as .../snapshots/<commit>/<its path>.
     return path, path.parts[-len(Path(file).parts) - 1]

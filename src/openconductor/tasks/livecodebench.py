@@ -157,9 +157,9 @@ LIVECODEBENCH_V1 = Dataset(
     "0fe84c3912ea0c4d4a78037083943e8f0c4dd505",
     "cc (no variant is named); problems of LeetCode, AtCoder and Codeforces",
     {"test": _RELEASE[:1]},
-    SHAPES,
-    partial(CodeGrader, "lcb-compat"),
-    (
+    shapes=SHAPES,
+    grader=partial(CodeGrader, "lcb-compat"),
+    notes=(
         "judged in the mode lcb-compat",
         "17 problems of the whole set are known to be faulty: their items carry a tag",
         "no reference solutions are published",

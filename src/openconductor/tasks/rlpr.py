@@ -70,9 +70,9 @@ RLPR = Dataset(
     None,  # no two independent records of a commit could be had
     "CC BY-NC 4.0",
     {"train": (DataFile("rlpr_train.parquet"),)},
-    SHAPES,
-    FreeFormGrader,
-    (
+    shapes=SHAPES,
+    grader=FreeFormGrader,
+    notes=(
         "free-form answers in other words than the reference's are undecided, not wrong",
         "there is no published test split of this data set: hold some out, or give a local file",
     ),

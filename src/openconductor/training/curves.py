@@ -43,7 +43,8 @@ def measure(kinds: Sequence[str], scored: Sequence[Scored], pool: WorkerPool, *,
     With imitation in recursion, ``group`` second rounds may be of several questions: ``groups_without_spread`` is then
     about first rounds only in part.
     """
-    played = [(kind, one) for kind, one in zip(kinds, scored, strict=True) if one.reward is not None]
+    played = [(kind, one) for kind, one in zip(kinds, scored, strict=True) if one.correct is not None]
+    rewards = [one.reward for one in scored if one.reward is not None]
     workflows = [
         (kind, workflow)
         for kind, one in played
@@ -62,8 +63,8 @@ def measure(kinds: Sequence[str], scored: Sequence[Scored], pool: WorkerPool, *,
         by_kind[kind] += workflow
     return {
         "rollouts": len(scored),
-        "masked": len(scored) - len(played),
-        "reward": sum(one.reward or 0.0 for _, one in played) / count,
+        "masked": len(scored) - len(rewards),
+        "reward": sum(rewards) / max(1, len(rewards)),
         "validity": valid / count,
         "accuracy": right / count,
         "accuracy_given_valid": right / valid if valid else None,

@@ -13,13 +13,13 @@ from dataclasses import dataclass
 from itertools import zip_longest
 from pathlib import Path
 
-from openconductor.errors import TaskError
+from openconductor.errors import ConfigError, TaskError
 from openconductor.gym.questions import KINDS, Kind, draw_questions
 from openconductor.pool import WorkerPool
 from openconductor.protocols import Grader, Task
 from openconductor.tasks import load_task
 from openconductor.tasks.paper_mix import MixGrader
-from openconductor.training.rollout import Scorer
+from openconductor.training.rollout import Scorer, reward_value
 from openconductor.training.train_config import TrainConfig
 from openconductor.types import Problem
 
@@ -57,10 +57,11 @@ def load_questions(config: TrainConfig) -> Questions:
     """Load a recipe's problems, before anything is paid for.
 
     Raises:
-        ConfigError: there is no such task.
+        ConfigError: there is no such task, two of them have one name, or there is no such function for the reward.
         TaskError: data are absent, or a question is both learnt from and held out.
     """
     data, held_out = config.data, config.held_out
+    reward_value(config)
     learning = load_task(data.task, path=data.path or None)
     if data.task == "gym":
         return Questions(learning.grader)
@@ -79,7 +80,10 @@ def load_questions(config: TrainConfig) -> Questions:
             )
     graders: dict[str, Grader] = {}
     for task in (learning, *measuring):
-        graders |= task.grader.graders if isinstance(task.grader, MixGrader) else {task.name: task.grader}
+        own = task.grader.graders if isinstance(task.grader, MixGrader) else {task.name: task.grader}
+        if two := [name for name in own if type(own[name]) is not type(graders.get(name, own[name]))]:
+            raise ConfigError(f"held_out.task: got two tasks that call themselves {two[0]!r}, expected different names")
+        graders |= own
     return Questions(MixGrader(graders), learnt, tested)
 
 

@@ -30,7 +30,7 @@ from transformers.trainer_callback import PrinterCallback
 from trl import GRPOConfig, GRPOTrainer
 
 from openconductor.errors import ConfigError, TrainingStopped
-from openconductor.reward import Scored, priced_rewards
+from openconductor.reward import Scored, episode_reward, priced_rewards
 from openconductor.training.checkpoint import WholeCheckpoints, adapters, end_ids
 from openconductor.training.curves import Curve, kind_of, measure
 from openconductor.training.examples import Setup
@@ -142,6 +142,8 @@ class Rewards:
     ) -> list[float | None]:
         """Record an iteration or a round, and return its rewards: the true ones, but for the two controls.
 
+        To imitate is to learn from what was graded right, so there a recipe's own reward can only mask.
+
         ``kinds`` says of which kind each completion's question is.
 
         Raises:
@@ -166,6 +168,8 @@ class Rewards:
             )
         check_masked(scored)
         rewards = [one.reward for one in scored]
+        if phase == "imitate":
+            rewards = [None if one.reward is None else episode_reward(one.episode, one.grade) for one in scored]
         weights = {"dollars": config.reward.dollars, "seconds": config.reward.seconds}
         if phase == "grpo" and any(weights.values()):
             groups = [scored[start : start + group] for start in range(0, len(scored), group)]

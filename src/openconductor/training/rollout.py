@@ -8,6 +8,7 @@ holds the journal, the budget and the workers' limits, so nothing is paid for tw
 from __future__ import annotations
 
 import asyncio
+import inspect
 import random
 from collections.abc import Awaitable, Coroutine, Iterable, Sequence
 from contextlib import nullcontext
@@ -20,6 +21,7 @@ from transformers import GenerationConfig, LogitsProcessorList, PreTrainedModel,
 
 from openconductor.baselines.single import SingleWorker
 from openconductor.budget import PaidCall, check_price
+from openconductor.config import load_registered
 from openconductor.errors import ConfigError, GradingError, TrainingStopped, WorkflowError
 from openconductor.evaluation.grid import open_purse
 from openconductor.graders.code import CodeGrader
@@ -30,7 +32,7 @@ from openconductor.parser import parse_workflow
 from openconductor.pool import WorkerPool
 from openconductor.prompt import render_prompt
 from openconductor.protocols import CallContext, Grader, OnEvent
-from openconductor.reward import RewardFunction, Scored
+from openconductor.reward import RewardFunction, RewardValue, Scored
 from openconductor.tasks.paper_mix import MixGrader
 from openconductor.training.checkpoint import end_ids
 from openconductor.training.train_config import TrainConfig
@@ -235,6 +237,7 @@ class Scorer:
             max_steps=config.rollout.max_steps,
             grade_timeout_s=config.reward.grade_timeout_s,
             on_event=journal if paid else None,
+            value=reward_value(config),
         )
         self._runner = asyncio.Runner()  # one loop for the whole run: connections stay open between iterations
 
@@ -278,17 +281,18 @@ class Scorer:
             "error": None if error is None else str(error),
             "answer": worth.episode.answer,
             "undecided": is_undecided(worth),
+            "correct": worth.correct,
             "reward": worth.reward,
         }
 
 
 def check_masked(scored: Sequence[Scored]) -> None:
-    """Stop where too little of an iteration could be decided.
+    """Stop where too little of an iteration could be decided; what a recipe's own reward masks does not count.
 
     Raises:
         TrainingStopped: more than ``MASKED`` of the rewards are masked; the message says why.
     """
-    masked = [one for one in scored if one.reward is None]
+    masked = [one for one in scored if one.correct is None]
     if len(masked) <= MASKED * len(scored):
         return
     reasons: dict[str, int] = {}
@@ -300,6 +304,22 @@ def check_masked(scored: Sequence[Scored]) -> None:
         f"{len(masked)} of {len(scored)} rewards are masked, expected at most {MASKED:.0%}; the most "
         f"frequent reason ({reasons[most]} times): {most}. Mend it, then go on with --resume"
     )
+
+
+def reward_value(config: TrainConfig) -> RewardValue | None:
+    """What a recipe's ``reward.function`` names; None where it names none.
+
+    Raises:
+        ConfigError: there is no such thing, or it does not take a problem, an episode and a grade.
+    """
+    if not config.reward.function:
+        return None
+    found: Any = load_registered({}, config.reward.function, what="reward")
+    try:
+        inspect.signature(found).bind(None, None, None)
+    except TypeError as error:
+        raise ConfigError(f"reward.function: {error}; expected one of (problem, episode, grade)") from error
+    return found
 
 
 class _Deciding:

@@ -34,7 +34,7 @@ class DataConfig(_Section):
     """Which questions, in which order.
 
     Attributes:
-        task: the task's name in the registry.
+        task: the task's name in the registry, or ``module:attribute``.
         path: a local file or folder with its problems; "" is where the task is published.
         split: what is learnt from.
         seed: draws the questions.
@@ -211,6 +211,8 @@ class RewardConfig(_Section):
         dollars, seconds: how much of its reward a right answer may lose in GRPO for what it cost and how long it took
             (``priced_rewards``); less than a half together, so that right is worth more than cheap.
         judge: the name of a worker of the pool that decides free-form answers which the rules cannot; "" is none.
+        function: what GRPO learns from instead, ``module:attribute`` of a function (problem, episode, grade) -> a
+            number, or None to mask; "" is none. What counts as right, and is imitated, stays what the grader says.
     """
 
     control: Literal["none", "shuffled", "flipped"] = "none"
@@ -219,6 +221,7 @@ class RewardConfig(_Section):
     dollars: Annotated[float, Field(ge=0.0, lt=0.5)] = 0.0
     seconds: Annotated[float, Field(ge=0.0, lt=0.5)] = 0.0
     judge: str = ""
+    function: str = ""
 
 
 class BudgetConfig(_Section):
@@ -314,6 +317,7 @@ class TrainConfig(_Section):
         learnt_gym = data.task == "gym"
         gym = learnt_gym or "gym" in held_out.tasks
         unfit = len(data.mix) != len(KINDS) or not sum(data.mix)
+        priced = self.reward.dollars or self.reward.seconds
         drawn = "none: the gym's questions are drawn"
         too_long = fresh and rollout.max_tokens >= model.positions
         wrong = (
@@ -371,13 +375,14 @@ class TrainConfig(_Section):
             (
                 "optim.scale",
                 "'none' with priced rewards: else their smallest difference weighs as much as right against wrong",
-                (self.reward.dollars or self.reward.seconds) and self.optim.scale != "none",
+                priced and self.optim.scale != "none",
             ),
             (
                 "reward.seconds",
                 f"less than half together with dollars = {self.reward.dollars}",
                 self.reward.dollars + self.reward.seconds >= 0.5,
             ),
+            ("reward.function", "none with priced rewards: it can price them itself", priced and self.reward.function),
             ("held_out.split", "'test' for the gym", gym and held_out.split != "test"),
         )
         for key, expected, is_wrong in wrong:

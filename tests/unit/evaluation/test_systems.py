@@ -156,7 +156,7 @@ def test_who_learns_from_what(spec: str, pool: str, does_learn: bool, does_explo
 @pytest.mark.parametrize(
     ("spec", "said"),
     [
-        ("conductor?subtask=false", "no option 'subtask'.*nearest: 'subtasks'"),
+        ("conductor?subtask=false", "got the option 'subtask'.*nearest: 'subtasks'"),
         ("conductor?subtasks=maybe", "subtasks 'maybe', expected true or false"),
         ("conductor?rounds=0", "rounds 0, expected a whole number from 1"),
         ("conductor?rounds=unlimited", "expected calls=N beside"),
@@ -168,13 +168,13 @@ def test_who_learns_from_what(spec: str, pool: str, does_learn: bool, does_explo
         ("worker:jac", "nearest is 'jack'"),
         ("oracle:jack", "takes no name, got 'jack'; expected oracle"),
         ("consensus", "no worker, expected consensus:NAME"),
-        ("consensus:jack?observations=3", "no option 'observations'"),
+        ("consensus:jack?observations=3", "got the option 'observations'"),
         ("moa:jack?layer=1", "nearest: 'layers'"),
         ("moa:jack?layers=0", "expected a whole number from 1"),
         ("smoothie?mode=both", "expected 'independent' or 'dependent'"),
         ("routerdc?router=nowhere.json", "nowhere.json"),
-        ("best_fixed?workflow=abc", "no option 'workflow', expected one of none"),
-        ("consensus:jack?key=len", "no option 'key', expected one of n"),
+        ("best_fixed?workflow=abc", "got the option 'workflow', expected one of none"),
+        ("consensus:jack?key=len", "got the option 'key', expected one of n"),
     ],
 )
 def test_what_cannot_be_made_is_refused_with_its_name_and_the_reason(spec: str, said: str) -> None:
@@ -253,7 +253,7 @@ def test_a_digest_moves_with_everything_that_is_asked_or_right(monkeypatch: pyte
 
     def digest(*problems: Problem) -> object:
         monkeypatch.setattr(GymTask, "load", lambda self: problems)
-        return load_sheets(make_eval_config({}, where="test"))["gym"].described["digest"]
+        return load_sheets(make_eval_config({"pool": "pool.toml"}, where="test"))["gym"].described["digest"]
 
     digests = [digest(one) for one in (problem, *others)] + [digest(problem, others[0]), digest(others[0], problem)]
     assert len(set(digests)) == 7

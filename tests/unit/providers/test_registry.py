@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import builtins
 import sys
-from importlib.metadata import EntryPoint
 from pathlib import Path
 
 import pytest
 
-import openconductor.providers as shelf
 from openconductor.errors import ConfigError
 from openconductor.providers import PROVIDERS, create, resolve
 from openconductor.providers.function import FunctionProvider
@@ -103,18 +101,6 @@ def test_a_missing_extra_says_what_installs_it(tmp_path: Path, monkeypatch: pyte
 def test_an_option_that_a_provider_does_not_take_is_a_config_error() -> None:
     with pytest.raises(ConfigError, match="expected options among: base_url, api_key_env"):
         create("ollama", "m", colour="red")
-
-
-def test_another_package_adds_its_provider_by_an_entry_point(monkeypatch: pytest.MonkeyPatch) -> None:
-    point = EntryPoint("outside", "openconductor.providers.openai_compatible:ollama", shelf.ENTRY_POINTS)
-
-    def points(*, group: str, name: str | None = None) -> list[EntryPoint]:
-        return [point] if group == shelf.ENTRY_POINTS and name in (None, "outside") else []
-
-    monkeypatch.setattr(shelf, "entry_points", points)
-    assert isinstance(resolve("outside:m"), OpenAICompatibleProvider)
-    with pytest.raises(ConfigError, match="'outside'"):
-        resolve("outsid:m")
 
 
 def test_all_that_is_on_the_shelf_is_loaded_by_its_name() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pickle
 import re
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from decimal import Decimal
 from pathlib import Path
 from types import SimpleNamespace
@@ -166,6 +167,14 @@ def test_the_controls_break_the_rewards_and_nothing_else(control: str, expected:
     (record,) = rewards.curve.records
     assert (record["iteration"], record["accuracy"], set(record["accuracy_by_kind"])) == (10, 0.25, {"math500", "mmlu"})
     assert said[0].startswith("iteration 10 of 210: accuracy 0.250")
+
+
+def test_imitation_learns_from_what_was_graded_right_whatever_else_it_is_worth(tmp_path: Path) -> None:
+    scored = [replace(scored_as(right), reward=own) for right, own in ((1.0, 0.2), (0.5, 9.0), (1.0, None))]
+    rewards = Rewards(setup_of(tmp_path), [], Curve(tmp_path / "curves.jsonl"))
+    assert rewards.finish(scored, ["a", "b", "c"], 0, group=1, phase="imitate") == [1.0, 0.5, None]
+    assert rewards.finish(scored, ["a", "b", "c"], 0, group=1) == [0.2, 9.0, None]
+    assert [(one["accuracy"], one["masked"]) for one in rewards.curve.records] == [(pytest.approx(2 / 3), 1)] * 2
 
 
 def scored_as(reward: float | None, note: str = "") -> Scored:
