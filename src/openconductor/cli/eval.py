@@ -22,8 +22,8 @@ from openconductor.cli.runs import evaluated, interruptible, missing, own_folder
 from openconductor.errors import BudgetExceeded, ConfigError
 from openconductor.evaluation.eval_config import EvalConfig, load_eval_config, make_eval_config, plain_config
 from openconductor.evaluation.grid import Regraded, regrade
-from openconductor.evaluation.records import JOURNAL, Results
-from openconductor.evaluation.tables import accuracy_grid, briefly, comparisons, cut_answers, latency, make_table
+from openconductor.evaluation.records import JOURNAL, Results, latency
+from openconductor.evaluation.tables import accuracy_grid, briefly, comparisons, cut_answers, make_table
 from openconductor.journal import JournalReader
 
 SYSTEMS = """What to ask: conductor, workers, worker:NAME, a baseline (consensus:NAME?n=5, or module:attribute), an

@@ -250,6 +250,8 @@ WORKER = "worker"
 WORKERS = "workers"
 ORACLE = "oracle"
 HINDSIGHT = "oracle_observed"
+LEVELS = ("random", "best_fixed", "heuristic", ORACLE, HINDSIGHT)
+"""The systems that stand for a level."""
 ALONE = f"{WORKER}:"
 """How the name of a system begins that is one worker alone."""
 _HIDDEN = ("planned", "single", "explorer")  # made from Python, not from a name
@@ -334,6 +336,19 @@ def expand(texts: Sequence[str], workers: Iterable[str]) -> list[Spec]:
         else:
             specs.append(spec)
     return specs
+
+
+GROUPS = ("Orchestrators", "Ablations", "Baselines", "Workers alone", "Levels")
+LEVEL = GROUPS[-1]
+"""The group of bounds, and of what was chosen by the answers: nothing of it is the best of a table."""
+
+
+def group_of(system: str) -> str:
+    """The group of a table that a system belongs to, by its name."""
+    kind, changed = re.split(r"[:?]", system, maxsplit=1)[0], "?" in system
+    if kind in (CONDUCTOR, PLANNER):
+        return GROUPS[1 if changed else 0]
+    return GROUPS[3] if kind in (WORKER, PLANNER_ALONE) else LEVEL if kind in LEVELS else GROUPS[2]
 
 
 def against_in(systems: Sequence[str], named: str) -> str:

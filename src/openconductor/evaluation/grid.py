@@ -109,7 +109,7 @@ def write_tables(results: Results, folder: Path) -> None:
     """Write the table in all its forms, and the latencies, into a run's folder."""
     for name, text in tables.table_files(tables.make_table(results)).items():
         write_whole(folder / name, text)
-    write_whole(folder / "latency.json", json.dumps(tables.latency(results), indent=2) + "\n")
+    write_whole(folder / "latency.json", json.dumps(records.latency(results), indent=2) + "\n")
 
 
 # ── what is going to be asked ────────────────────────────────────────────────────────────────────────────────────────

@@ -19,7 +19,7 @@ from dataclasses import dataclass, replace
 from hashlib import blake2b
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from statistics import fmean
+from statistics import fmean, quantiles
 from typing import TYPE_CHECKING, Any, Literal, Self, cast
 
 from openconductor.baselines.observed import Observations, oracle_observed
@@ -398,3 +398,28 @@ def hindsight(records: Sequence[Record], workers: Sequence[str]) -> list[Record]
         chosen = {(problem, ALONE + (one or workers[0])) for problem, (_, one) in zip(problems, best, strict=True)}
         found += [replace(one, system=HINDSIGHT) for one in alone if (one.problem, one.system) in chosen]
     return found
+
+
+# ── latency ──────────────────────────────────────────────────────────────────────────────────────────────────────────
+def latency(results: Results) -> list[dict[str, object]]:
+    """One object a system and task: quantiles of its episodes' wall time, and seconds of its workers' work.
+
+    An episode's seconds run from asking to answer, waits for limits among them. What was answered from a journal took
+    next to nothing: a run that was cut off and resumed says less about latency than one that was not.
+    """
+    rows: list[dict[str, object]] = []
+    for (system, task), records in results.by_row().items():
+        seconds = [record.seconds for record in records]
+        cuts = quantiles(seconds, n=20, method="inclusive") if len(seconds) > 1 else seconds * 19 or [None] * 19
+        rows.append(
+            {
+                "system": system,
+                "task": task,
+                "episodes": len(records),
+                "p50_seconds": cuts[9],
+                "p95_seconds": cuts[18],
+                "mean_seconds": fmean(seconds) if seconds else None,
+                "work_seconds": fmean(record.usage.seconds for record in records) if records else None,
+            }
+        )
+    return rows

@@ -17,10 +17,16 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, astuple, dataclass, fields
 from decimal import Decimal
 from math import fsum, sqrt
-from statistics import fmean, quantiles
+from statistics import fmean
 from typing import Any
 
-from openconductor.evaluation.eval_config import HINDSIGHT, against_in
+from openconductor.evaluation.eval_config import (
+    GROUPS,
+    HINDSIGHT,
+    LEVEL,
+    against_in,
+    group_of,
+)
 from openconductor.evaluation.records import MASKED, Record, Results
 from openconductor.evaluation.statistics import (
     Difference,
@@ -280,15 +286,37 @@ def _csv(table: Table) -> str:
 
 
 def _latex(table: Table) -> str:
-    """The tables of ``_markdown`` as ``tabular`` environments; needs the package booktabs."""
-    lines = [f"% {_tex(_about(table))}"]
-    for head, rows in (accuracy_grid(table), details(table), comparisons(table)):
-        if rows:
-            named = sum(name in ("system", "task") for name in head)
-            lines += [f"\\begin{{tabular}}{{{'l' * named + 'r' * (len(head) - named)}}}", "\\toprule"]
-            body = [" & ".join(map(_tex, cells)) + " \\\\" for cells in (head, *rows)]
-            lines += [body[0], "\\midrule", *body[1:], "\\bottomrule", "\\end{tabular}", ""]
+    """The tables of ``_markdown`` as ``tabular`` environments; needs the package booktabs.
+
+    Systems are grouped, and the best of each task is bold, levels aside: they are bounds, or chosen by the answers.
+    """
+    about, grid, narrow = f"% {_tex(_about(table))}", accuracy_grid(table), briefly(table)
+    groups = [group_of(cells[0]) for cells in grid[1]]
+    accuracy: dict[str, dict[str, float]] = {}
+    for row in table.rows:
+        accuracy.setdefault(row.task, {})[row.system] = -1.0 if row.accuracy is None else row.accuracy
+    best = [max((one[name] for name in one if group_of(name) != LEVEL), default=1.0) for one in accuracy.values()]
+    lines = [about, *_tabular(grid[0])]
+    for group in dict.fromkeys((GROUPS[0], *sorted(groups, key=GROUPS.index))):
+        inside = [cells for cells, of in zip(grid[1], groups, strict=True) if of == group]
+        lines += ["\\midrule", f"\\multicolumn{{{len(grid[0])}}}{{l}}{{\\textit{{{group}}}}} \\\\"] if inside else []
+        for name, *cells in inside:
+            marked = [
+                f"\\textbf{{{_tex(cell)}}}" if group != LEVEL and of[name] == top else _tex(cell)
+                for cell, of, top in zip(cells, accuracy.values(), best, strict=True)
+            ]
+            lines.append(" & ".join([_tex(name), *marked]) + " \\\\")
+    lines += ["\\bottomrule", "\\end{tabular}", ""]
+    for head, rows in (narrow, comparisons(table)):
+        body = [" & ".join(map(_tex, cells)) + " \\\\" for cells in rows]
+        lines += [*_tabular(head), "\\midrule", *body, "\\bottomrule", "\\end{tabular}", ""] if rows else []
     return "\n".join(lines)
+
+
+def _tabular(head: Cells) -> list[str]:
+    named = sum(name in ("system", "task") for name in head)
+    columns = "l" * named + "r" * (len(head) - named)
+    return [f"\\begin{{tabular}}{{{columns}}}", "\\toprule", " & ".join(map(_tex, head)) + " \\\\"]
 
 
 _COLUMNS = {
@@ -414,28 +442,3 @@ _TEX = str.maketrans(
 
 def _tex(text: str) -> str:
     return " ".join(text.splitlines()).translate(_TEX)
-
-
-# ── latency ──────────────────────────────────────────────────────────────────────────────────────────────────────────
-def latency(results: Results) -> list[dict[str, object]]:
-    """One object a system and task: quantiles of its episodes' wall time, and seconds of its workers' work.
-
-    An episode's seconds run from asking to answer, waits for limits among them. What was answered from a journal took
-    next to nothing: a run that was cut off and resumed says less about latency than one that was not.
-    """
-    rows: list[dict[str, object]] = []
-    for (system, task), records in results.by_row().items():
-        seconds = [record.seconds for record in records]
-        cuts = quantiles(seconds, n=20, method="inclusive") if len(seconds) > 1 else seconds * 19 or [None] * 19
-        rows.append(
-            {
-                "system": system,
-                "task": task,
-                "episodes": len(records),
-                "p50_seconds": cuts[9],
-                "p95_seconds": cuts[18],
-                "mean_seconds": fmean(seconds) if seconds else None,
-                "work_seconds": fmean(record.usage.seconds for record in records) if records else None,
-            }
-        )
-    return rows

@@ -21,7 +21,7 @@ from typing import Any, NamedTuple, get_args
 from openconductor.errors import ConfigError
 from openconductor.evaluation import statistics
 from openconductor.evaluation.counterfactual import Counterfactuals
-from openconductor.evaluation.eval_config import ALONE, CONDUCTOR, HINDSIGHT, ORACLE, PLANNER, PLANNER_ALONE
+from openconductor.evaluation.eval_config import ALONE, CONDUCTOR, HINDSIGHT, LEVELS, ORACLE, PLANNER, PLANNER_ALONE
 from openconductor.evaluation.headroom import BestSingle, best_single, corrected_oracle, naive_oracle
 from openconductor.evaluation.records import MASKED, Record, Status
 from openconductor.evaluation.statistics import (
@@ -39,8 +39,6 @@ from openconductor.report.routing import Routing, routing
 
 ORACLES = (ORACLE, HINDSIGHT)
 """The oracles of an evaluation, the better known first."""
-LEVELS = ("random", "best_fixed", *ORACLES)
-"""The systems that stand for a level; all others but workers alone are compared with as they are."""
 MOST_ANSWERS = 100
 """Of a task's other answers, as many are looked for in a subtask."""
 UNSURE = 0.1

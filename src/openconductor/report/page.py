@@ -22,9 +22,9 @@ from typing import TYPE_CHECKING, Any
 
 from openconductor.errors import ConfigError
 from openconductor.evaluation.eval_config import dump_eval_config
-from openconductor.evaluation.records import MASKED, Results, read_folder
+from openconductor.evaluation.records import MASKED, Results, latency, read_folder
 from openconductor.evaluation.statistics import Difference
-from openconductor.evaluation.tables import latency, make_table
+from openconductor.evaluation.tables import make_table
 from openconductor.report import words
 from openconductor.report.figures import heading, sections
 from openconductor.report.orchestration import Orchestration

@@ -12,14 +12,13 @@ import pytest
 from rows_of import ONE, TWO, planned, record, records, results_of
 
 from openconductor.errors import ConfigError
-from openconductor.evaluation.records import Record, RoundRecord
+from openconductor.evaluation.records import Record, RoundRecord, latency
 from openconductor.evaluation.statistics import wilson_interval
 from openconductor.evaluation.tables import (
     AVERAGE,
     Table,
     cut_answers,
     details,
-    latency,
     make_row,
     make_table,
     table_files,
@@ -244,11 +243,11 @@ def test_a_name_breaks_neither_a_column_nor_a_line_of_markdown_and_latex() -> No
     )
     assert (
         r"a\textbar{}b \& c\_d 100\% {[}x] \{y\} \#1 \$2 \textasciitilde{}\textasciicircum{} $<$i$>$ "
-        r"\textbackslash{} *s* \_e\_ \&amp; é & 75.0 $\pm$ 25.0 \\" in form("tex", table).splitlines()
+        r"\textbackslash{} *s* \_e\_ \&amp; é & \textbf{75.0 $\pm$ 25.0} \\" in form("tex", table).splitlines()
     )
     table = small("two\r\nlines\u2028more")
     assert "| two lines more | 75.0" in form("md", table)
-    assert "two lines more & 75.0" in form("tex", table)
+    assert r"two lines more & \textbf{75.0" in form("tex", table)
 
 
 def test_latex_has_balanced_environments_and_as_many_cells_as_columns() -> None:
@@ -257,8 +256,18 @@ def test_latex_has_balanced_environments_and_as_many_cells_as_columns() -> None:
     assert text.count("\\begin{tabular}") == text.count("\\end{tabular}") == 3
     for block in text.split("\\begin{tabular}{")[1:]:
         columns = block[: block.index("}")]
-        cells = [line for line in block.splitlines() if line.endswith("\\\\")]
+        cells = [line for line in block.splitlines() if line.endswith("\\\\") and "\\multicolumn" not in line]
         assert cells and all(line.replace("\\&", "").count("&") == len(columns) - 1 for line in cells)
+
+
+def test_latex_groups_the_systems_and_marks_the_best_that_is_no_level() -> None:
+    found = {"random": "+++-", "moa:a": "++--", "conductor": "+++-", "oracle": "++++", "conductor?rounds=2": "+---"}
+    several = [replace(one, system=name) for name, said in found.items() for one in records(list(said))]
+    lines = form("tex", make_table(results_of(several, list(found)))).splitlines()
+    (best,) = [line for line in lines if "textbf" in line]
+    assert best.startswith("conductor & \\textbf{75.0")
+    groups = [line.split("textit{")[1].split("}")[0] for line in lines if "textit{" in line]
+    assert groups == ["Orchestrators", "Ablations", "Baselines", "Levels"]
 
 
 @pytest.mark.parametrize(
