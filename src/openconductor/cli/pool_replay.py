@@ -55,7 +55,7 @@ def replay(
             for model in models:
                 rows[-1] |= cells_of(model, said[model])
     if not rows:
-        raise ConfigError(f"{source}: got no question that every worker answered, expected some")
+        raise ConfigError(f"{source}: got no question that all answered; expected an `eval` of workers, or JSON files")
     write_table(out, rows, source=source.name, licence="unknown", date=date.today().isoformat())
     made = {"questions": len(rows), "left_out": len(recorded) - len(rows), "models": models, "samples": most}
     if as_json:

@@ -73,7 +73,7 @@ def test_a_table_is_made_of_mmlu_pros_outputs_by_their_own_extraction(
         ([ENTRY], "a.json, entry 0: KeyError('model_outputs'); expected objects of question_id"),
         ([ENTRY | {"answer": "Z", "response": "?"}], "a.json, entry 0: ValueError"),
         ({"a": 1}, "a.json, entry 0: TypeError"),
-        ([], "got no question that every worker answered"),
+        ([], "got no question that all answered; expected an `eval` of workers"),
     ],
 )
 def test_outputs_of_another_form_are_refused(
