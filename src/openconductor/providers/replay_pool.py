@@ -21,14 +21,13 @@ import math
 import re
 import zlib
 from collections import defaultdict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
 from functools import lru_cache
 from hashlib import blake2b, sha256
 from pathlib import Path
 from statistics import fmean
-from typing import Any
 
 from openconductor.config import dump_toml, nearest, read_toml, shorten
 from openconductor.errors import ConfigError, Rejected
@@ -38,14 +37,8 @@ from openconductor.types import Completion, Message, Sampling, Usage
 
 COLUMNS = ["id", "category", "split", "answer"]
 SPLITS = ("test", "train", "validation")
-_COUNT, _AMOUNT = r"\d*", r"(\d+(\.\d+)?(e-\d+)?)?"
-FACTS: Mapping[str, tuple[Callable[[str], Any], str]] = {
-    "output_tokens": (int, _COUNT),
-    "input_tokens": (int, _COUNT),
-    "dollars": (Decimal, _AMOUNT),
-    "seconds": (float, _AMOUNT),
-}
-"""Fields of Usage that may be known of an answer: what makes each of a text, and the form of that."""
+FACTS: Mapping[str, type] = {"output_tokens": int, "input_tokens": int, "dollars": Decimal, "seconds": float}
+"""Fields of Usage that may be known of an answer."""
 AGGREGATORS = ("vote", "weighted_vote", "pick")
 """Workers that every table has: the plurality, the same weighted by who is good at what, and who is best at it."""
 SHRUNK = 10
@@ -91,8 +84,7 @@ def read_table(path: Path) -> ReplayTable:
 def _read(path: Path, _changed: int) -> ReplayTable:
     content, beside = path.read_bytes(), path.with_name(path.name.replace(".csv.gz", ".toml"))
     note = {"source": path.name, "licence": "unknown", "sha256": (digest := sha256(content).hexdigest())}
-    if beside.is_file():
-        note |= {name: str(value) for name, value in read_toml(beside).items()}
+    note |= {name: str(value) for name, value in (read_toml(beside) if beside.is_file() else {}).items()}
     if note["sha256"] != digest:
         raise ConfigError(f"replay table {path}: got the SHA-256 {digest}, expected {note['sha256']} ({beside.name})")
     lines = csv.reader(io.StringIO(gzip.decompress(content).decode("utf-8-sig"), newline=""), strict=True)
@@ -118,7 +110,7 @@ def _check(row: Cells, of_model: Mapping[str, str]) -> None:
     """Raise a ValueError where a cell is not of its column's form; ``of_model`` says whose columns there are."""
     forms = {"id": r"[^\]\n]+", "split": "|".join(SPLITS), "answer": "[A-J]"}
     for column, model in of_model.items():
-        one = "[A-J]?" if column == model else FACTS[column.rpartition(":")[2]][1]
+        one = "[A-J]?" if column == model else r"\d*" if column.endswith("_tokens") else r"(\d+(\.\d+)?(e-\d+)?)?"
         forms[column] = rf"{one}(\|{one}){{{row.get(model, '').count('|')}}}"  # as many as there are samples
     for column, form in forms.items():
         if not re.fullmatch(form, row[column], re.ASCII):
@@ -204,15 +196,14 @@ class ReplayPoolProvider:
         found = _QUESTION.search(opening)
         row = self._table.rows.get(found[1]) if found else None
         if row is None:
-            got = shorten(found[1] if found else opening)
-            raise Rejected(f"{self.identity}: got {got}, expected a question of its table, which begins with '[ID]'")
+            raise Rejected(f"{self.identity}: got {shorten(opening)}, expected a question of its table: [ID] first")
         if self.prices_itself:
             letter, usage = self._aggregated(row, messages, sampling.seed or 0), Usage()
         else:
             letters = row[self._name].split("|")
             place = call.sample % len(letters)
             used = {fact: row[at].split("|")[place] for fact in FACTS if (at := f"{self._name}:{fact}") in row}
-            letter, usage = letters[place], Usage(**{fact: FACTS[fact][0](one or "0") for fact, one in used.items()})
+            letter, usage = letters[place], Usage(**{fact: FACTS[fact](one or "0") for fact, one in used.items()})
         text = f"{self._name}: Answer: {letter}" if letter else f"No answer by {self._name}."
         if on_text is not None:
             on_text(text)

@@ -129,8 +129,8 @@ def reading_row(tokenizer: PreTrainedTokenizerBase, setup: Setup, key: str) -> R
 def random_plan(rng: random.Random, ordinals: Sequence[int], *, max_steps: int, config: TrainConfig) -> Workflow:
     """A valid workflow for any question: its length, workers, accesses and wordings are drawn uniformly.
 
-    The last of several steps always sees some: else they were for nothing, and a worker that puts answers together would
-    look bad before access is learnt.
+    The last of several steps always sees some: else they were for nothing, and a worker that puts answers together
+    would look bad before access is learnt.
     """
     steps: list[Step] = []
     size = rng.randint(1, max_steps)

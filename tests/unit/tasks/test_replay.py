@@ -1,4 +1,4 @@
-"""The questions of replay tables, with and without their texts, and a whole evaluation over recorded workers."""
+"""The questions of replay tables, with and without their texts."""
 
 from __future__ import annotations
 
@@ -6,21 +6,18 @@ import json
 from pathlib import Path
 
 import pytest
-from replay_rows import write, write_pool
+from replay_rows import write
 
-from openconductor.errors import TaskError
-from openconductor.evaluation.eval_config import make_eval_config
-from openconductor.evaluation.grid import run_grid
+from openconductor.errors import ConfigError, TaskError
 from openconductor.tasks import load_task
 
 
-def questions(folder: Path, skipped: str = "", **changed: object) -> None:
-    rows = [
-        {"question_id": number, "question": "Which?", "options": ["w", "x", "y", "z"], "answer": letter, **changed}
-        for number, letter in ((16, "A"), (17, "D"))
-        if str(number) != skipped
-    ]
+def questions(folder: Path, **letters: str) -> None:
+    """The texts of the test split beside its table, each with what is called right."""
+    row = {"question": "Which?", "options": ["w", "x", "y", "z"]}
+    rows = [row | {"question_id": int(number[1:]), "answer": letter} for number, letter in letters.items()]
     (folder / "questions.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    write(folder)
 
 
 def test_a_problem_is_the_line_of_its_id_and_category_judged_by_its_letter(tmp_path: Path) -> None:
@@ -35,48 +32,17 @@ def test_a_problem_is_the_line_of_its_id_and_category_judged_by_its_letter(tmp_p
 
 
 def test_texts_are_shown_with_their_choices_in_order_whatever_the_seed(tmp_path: Path) -> None:
-    write(tmp_path)
-    questions(tmp_path)
-    for seed in range(3):
-        problem = load_task("replay", path=tmp_path, seed=seed).load()[1]
-        assert problem.question.startswith("[mine/17] math\n\nWhich?\n\nA) w\nB) x\nC) y\nD) z\n")
+    questions(tmp_path, q16="A", q17="D")
+    problem = load_task("replay", path=tmp_path, seed=3).load()[1]
+    assert problem.question.startswith("[mine/17] math\n\nWhich?\n\nA) w\nB) x\nC) y\nD) z\n")
 
 
-@pytest.mark.parametrize(
-    ("changed", "message"),
-    [
-        ({"answer": "B"}, "mine/16: got the right answer B, expected its text, with A"),
-        ({"skipped": "16"}, "mine/16: got None, expected its text"),
-    ],
-)
-def test_texts_of_other_questions_are_refused(tmp_path: Path, changed: dict[str, str], message: str) -> None:
-    write(tmp_path)
-    questions(tmp_path, **changed)
-    with pytest.raises(TaskError, match=message):
+def test_texts_of_other_questions_and_absent_tables_are_refused(tmp_path: Path) -> None:
+    questions(tmp_path, q16="B", q17="D")
+    with pytest.raises(TaskError, match="mine/16: got the right answer B, expected its text, with A as right"):
         load_task("replay", path=tmp_path).load()
-
-
-def test_a_table_that_cannot_be_read_is_a_task_error(tmp_path: Path) -> None:
-    with pytest.raises(TaskError, match=r"task replay: replay table .*none.csv.gz: .*; expected gzipped CSV"):
+    questions(tmp_path, q17="D")
+    with pytest.raises(TaskError, match="mine/16: got None, expected its text, with A as right"):
+        load_task("replay", path=tmp_path).load()
+    with pytest.raises(ConfigError, match=r"replay table .*none.csv.gz: .*; expected gzipped CSV"):
         load_task("replay", path=tmp_path / "none.csv.gz").load()
-
-
-async def test_an_evaluation_of_recorded_workers_repeats_their_records_and_masks_strangers(tmp_path: Path) -> None:
-    table = write(tmp_path)
-    pool = write_pool(tmp_path, f"{table}:a", f"{table}:b", f"{table}:c", "mmlu_pro:vote")
-    config = make_eval_config(
-        {
-            "systems": ["workers", "consensus:a?n=3"],
-            "pool": str(pool),
-            "task": [{"name": "replay", "path": str(table)}],
-            "repeats": 2,
-        },
-        where="test",
-    )
-    results = await run_grid(config, tmp_path / "run")
-    got = {name: [one.correct for one in results.of(f"worker:{name}")] for name in ("a", "b", "c", "vote")}
-    assert got["b"] == [False] * 4
-    assert got["c"] == [False, False, True, True]
-    assert sorted(map(str, got["a"])) == ["False", "False", "False", "True"]  # the two samples of the first question
-    assert {one.status for one in results.of("worker:vote")} == {"failed"}
-    assert {one.status for one in results.of("worker:b")} == {"graded", "unparsed"}
