@@ -27,6 +27,7 @@ PROVIDERS: dict[str, str] = {
     "openai_compatible": "openconductor.providers.openai_compatible:OpenAICompatibleProvider",
     "openrouter": "openconductor.providers.openai_compatible:openrouter",
     "pydantic_ai": "openconductor.providers.pydantic_ai:PydanticAIProvider",
+    "replay_pool": "openconductor.providers.replay_pool:ReplayPoolProvider",
     "tiny": "openconductor.providers.tiny:TinyProvider",
     "transformers": "openconductor.providers.transformers_lm:TransformersProvider",
     "vllm": "openconductor.providers.openai_compatible:vllm",

@@ -30,6 +30,7 @@ TASKS: dict[str, str] = {
     "mbpp": "openconductor.tasks.code:MBPP",
     "mmlu": "openconductor.tasks.choice:MMLU",
     "paper_mix": "openconductor.tasks.paper_mix:PaperMix",
+    "replay": "openconductor.tasks.replay:ReplayTask",
     "rlpr": "openconductor.tasks.rlpr:RLPR",
 }
 

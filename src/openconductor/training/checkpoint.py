@@ -66,10 +66,11 @@ _CARDS = (
 
 
 # ── models and tokenizers ────────────────────────────────────────────────────────────────────────────────────────────
-def build_tokenizer(*, cards: bool = False) -> PreTrainedTokenizerFast:
+def build_tokenizer(*, cards: bool = False, recurring: Sequence[str] = ()) -> PreTrainedTokenizerFast:
     """The tiny Conductor's tokenizer, the same on every machine; it loses nothing on printable ASCII.
 
-    With ``cards`` it also has a token for what the cards of the gym's workers are made of.
+    With ``cards`` it also has a token for what the cards of the gym's workers are made of, and it has one for each of
+    the ``recurring`` texts.
     """
     characters = sorted(set(string.printable))
     vocabulary = {token: index for index, token in enumerate((PAD, END, UNKNOWN, *characters))}
@@ -89,6 +90,7 @@ def build_tokenizer(*, cards: bool = False) -> PreTrainedTokenizerFast:
         *COMPARE,
         *numbers,
         *(_CARDS if cards else ()),
+        *recurring,
     ]
     backend.add_tokens([AddedToken(text, normalized=False) for text in dict.fromkeys(texts) if len(text) > 1])
     backend.add_special_tokens([AddedToken(token, special=True) for token in (PAD, END, UNKNOWN)])

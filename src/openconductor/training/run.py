@@ -56,7 +56,7 @@ from openconductor.training.examples import Setup, held_out_problems, load_quest
 from openconductor.training.grpo import PATIENCE_S, Rewards, run_grpo
 from openconductor.training.imitation import imitate, lost_kinds
 from openconductor.training.rollout import Sampled, Scorer, check_masked, complete, draw_pool, unreadable, write_prompt
-from openconductor.training.supervised import cold_start
+from openconductor.training.supervised import cold_start, phrases_of
 from openconductor.training.train_config import TrainConfig, differences, dump_train_config, load_train_config
 from openconductor.types import Problem
 
@@ -249,7 +249,7 @@ def _starting_point(setup: Setup) -> tuple[PreTrainedModel, PreTrainedTokenizerB
         if config.model.base:
             model, tokenizer = load_model(config.model.base)
         else:
-            tokenizer = build_tokenizer(cards=config.prompt.cards)
+            tokenizer = build_tokenizer(cards=config.prompt.cards, recurring=phrases_of(setup.questions.learnt))
             model = build_model(config.model, tokenizer, seed=config.seed)
         trainer = cold_start(model, tokenizer, setup, setup.folder / "cold_start_checkpoints")
         save_learnt(trainer, tokenizer, config, folder)

@@ -7,6 +7,8 @@ cold start are valid and ignorant of who is good at what: they teach the form an
 from __future__ import annotations
 
 import random
+import re
+from collections import Counter
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, TypeVar, cast
@@ -25,6 +27,7 @@ from transformers import (
 )
 from transformers.trainer_callback import PrinterCallback
 
+from openconductor.baselines.observed import text_of
 from openconductor.errors import ConfigError
 from openconductor.gym.questions import KINDS, draw_question
 from openconductor.gym.sampling import count_of, draw_said, random_round, random_workflow, write_index, write_thought
@@ -37,7 +40,7 @@ from openconductor.training.checkpoint import (
 from openconductor.training.examples import Setup, training_problems
 from openconductor.training.rollout import draw_pool, write_prompt
 from openconductor.training.train_config import SupervisedConfig, TrainConfig
-from openconductor.types import Access, Step, Workflow
+from openconductor.types import Access, Problem, Step, Workflow
 
 T = TypeVar("T")
 Row = tuple[list[int], list[int]]
@@ -107,6 +110,16 @@ def cold_start(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, setup
     )
 
 
+def phrases_of(problems: Sequence[Problem]) -> list[str]:
+    """What a fresh model is to read and write as one token: random plans, and words of one question in a hundred.
+
+    Without problems, in the gym, there are none: it has its own.
+    """
+    words = Counter(word for one in problems for word in {*re.findall(" [A-Za-z]+", text_of(one.question))})
+    often = sorted(word for word, count in words.items() if count * 100 >= len(problems))
+    return [*FIRST, *LATER, *(thought.format("") for thought in THOUGHTS), *often] if problems else []
+
+
 def reading_row(tokenizer: PreTrainedTokenizerBase, setup: Setup, key: str) -> Row:
     """An exercise in reading cards: the workers that the key draws, and who of them is listed for what."""
     pool = draw_pool(setup.config, setup.pool, key)
@@ -114,11 +127,16 @@ def reading_row(tokenizer: PreTrainedTokenizerBase, setup: Setup, key: str) -> R
 
 
 def random_plan(rng: random.Random, ordinals: Sequence[int], *, max_steps: int, config: TrainConfig) -> Workflow:
-    """A valid workflow for any question: its length, workers, accesses and wordings are drawn uniformly."""
+    """A valid workflow for any question: its length, workers, accesses and wordings are drawn uniformly.
+
+    The last of several steps always sees some: else they were for nothing, and a worker that puts answers together
+    would look bad before access is learnt.
+    """
     steps: list[Step] = []
-    for index in range(rng.randint(1, max_steps)):
+    size = rng.randint(1, max_steps)
+    for index in range(size):
         access: Access = ()
-        if index and rng.random() < 0.7:
+        if index and (index == size - 1 or rng.random() < 0.7):
             seen = sorted(rng.sample(range(index), rng.randint(1, index)))
             access = "all" if config.prompt.access == "binary" else tuple(seen)
         steps.append(Step(rng.choice(list(ordinals)), rng.choice(LATER if access else FIRST), access))

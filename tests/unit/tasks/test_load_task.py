@@ -12,14 +12,14 @@ from openconductor.tasks.dataset import COMMIT
 
 NAMES = {
     *("math", "math500", "mmlu", "rlpr", "livecodebench_v1", "livecodebench_v6", "gpqa_diamond", "aime25"),
-    *("bigcodebench_hard", "gsm8k", "humaneval", "mbpp", "gym", "paper_mix"),
+    *("bigcodebench_hard", "gsm8k", "humaneval", "mbpp", "gym", "paper_mix", "replay"),
 }
 
 
 def test_the_shelf_holds_the_papers_tasks_and_only_rlpr_is_not_pinned() -> None:
     assert set(TASKS) == NAMES
     datasets = {name: load_task(name).dataset for name in NAMES}
-    assert {name for name, one in datasets.items() if one is None} == {"gym", "paper_mix"}
+    assert {name for name, one in datasets.items() if one is None} == {"gym", "paper_mix", "replay"}
     assert {name for name, one in datasets.items() if one is not None and one.revision is None} == {"rlpr"}
     for dataset in filter(None, datasets.values()):
         assert dataset.revision is None or COMMIT.fullmatch(dataset.revision)
