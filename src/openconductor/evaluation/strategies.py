@@ -234,7 +234,8 @@ def routing_dependence(records: Sequence[Record], *, seed: int = 0) -> Dependenc
     """Whether the first workflow of each record depends on the question; None where that cannot be told.
 
     It is looked for by the question's kind (its task included) where there are several, with two questions each on
-    average at least; else by the question itself, where questions were asked repeatedly.
+    average at least, and by the question itself, where questions were asked repeatedly. Of both the clearer one is
+    given, its p-value doubled.
     """
     plans: dict[Key, list[Hashable]] = {}
     kinds: dict[Key, str] = {}
@@ -244,14 +245,16 @@ def routing_dependence(records: Sequence[Record], *, seed: int = 0) -> Dependenc
             flow, key = record.workflows[0], (record.task, record.problem)
             plans.setdefault(key, []).append(_plan(flow, numbers))
             kinds.setdefault(key, f"{record.task}\0{record.kind}")
+    found: list[Dependence] = []
     if 1 < len(set(kinds.values())) <= len(kinds) / 2:
-        return dependence(list(kinds.values()), list(plans.values()), seed=seed)
+        found.append(dependence(list(kinds.values()), list(plans.values()), seed=seed))
     repeated = [group for group in plans.values() if len(group) > 1]
-    if len(repeated) < 2:
-        return None
-    each = [(str(index), [one]) for index, group in enumerate(repeated) for one in group]
-    found = dependence([name for name, _ in each], [group for _, group in each], seed=seed)
-    return replace(found, on="question", problems=len(repeated), labels=len(repeated))
+    if len(repeated) > 1:
+        each = [(str(index), [one]) for index, group in enumerate(repeated) for one in group]
+        one = dependence([name for name, _ in each], [group for _, group in each], seed=seed)
+        found.append(replace(one, on="question", problems=len(repeated), labels=len(repeated)))
+    clearest = min(found, key=lambda one: (one.p, -one.excess), default=None)
+    return None if clearest is None else replace(clearest, p=min(1.0, len(found) * clearest.p))
 
 
 def _plan(workflow: Workflow, numbers: dict[Hashable, int]) -> int:

@@ -10,13 +10,12 @@ good: it was chosen on them) and chosen on other questions (``evaluation.headroo
 
 from __future__ import annotations
 
-import re
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from statistics import fmean
 from types import MappingProxyType
-from typing import Any, NamedTuple, get_args
+from typing import Any, get_args
 
 from openconductor.errors import ConfigError
 from openconductor.evaluation import statistics
@@ -30,19 +29,30 @@ from openconductor.evaluation.statistics import (
     Key,
     Scores,
     difference,
-    grouped,
     scores_by_problem,
 )
 from openconductor.evaluation.strategies import Pattern, TimedPlan, first_patterns
-from openconductor.report.rivals import Change, Effort, change, effort, relative_cost, validity_by_problem
+from openconductor.report.rivals import (
+    Change,
+    Effort,
+    Told,
+    change,
+    effort,
+    relative_cost,
+    said_by,
+    told,
+    validity_by_problem,
+)
 from openconductor.report.routing import Routing, routing
 
 ORACLES = (ORACLE, HINDSIGHT)
 """The oracles of an evaluation, the better known first."""
-MOST_ANSWERS = 100
-"""Of a task's other answers, as many are looked for in a subtask."""
 UNSURE = 0.1
-"""The share of a worker's answers that may be undecided before its accuracy counts as not known."""
+"""The share of a system's answers that may be undecided before its accuracy counts as not known."""
+NEGLIGIBLE = 0.03
+"""The share of a system's answers that may be undecided before a lead is looked at with these as wrong."""
+SMALL = 30
+"""Kinds with fewer questions are counted together."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,9 +63,10 @@ class Level:
         system: its name.
         accuracy: its share of right answers; None where nothing was decided.
         lead: the Conductor's accuracy less its; None where no question was decided by both.
-        strict: the same where what could not be decided counts as wrong for both, which shows whether the lead rests on
-            what was left out; None where nothing was.
+        strict: the same where what could not be decided, or was not asked, counts as wrong for both: it shows whether
+            the lead rests on what was left out; None where next to nothing was.
         cost: what it costs, the Conductor's cost being 1; None where a price is not known.
+        unsure: whether more than a tenth of its answers could not be decided, and it may be as good as the Conductor.
     """
 
     system: str
@@ -63,6 +74,7 @@ class Level:
     lead: Difference | None
     strict: Difference | None = None
     cost: float | None = None
+    unsure: bool = False
 
     @property
     def name(self) -> str:
@@ -87,21 +99,6 @@ class Captured:
 
 
 @dataclass(frozen=True, slots=True)
-class Told:
-    """Subtasks that say the answer which comes back: then the planner may have answered, and the workers repeated it.
-
-    Attributes:
-        share: of the right answers, those that stand in a subtask of the first round, in words of their own.
-        by_chance: how often other answers to the same task stand in these subtasks.
-        lead: the lead over the best worker where a right answer that was told counts as wrong.
-    """
-
-    share: float
-    by_chance: float
-    lead: Difference | None
-
-
-@dataclass(frozen=True, slots=True)
 class Orchestration:
     """The figures of the report.
 
@@ -122,7 +119,8 @@ class Orchestration:
         captured: the share of the headroom that is won.
         planner_alone: the Conductor's own model, asked as a worker is; None where it was not.
         by_itself: the better of ``planner_alone`` and ``best_single`` on each kind of question, where both are there.
-        told: whether its subtasks say the answers that come back.
+        told: whether the subtasks of its first round say the answers that come back.
+        told_later: the same of later rounds, which may repeat what was answered before.
         parts: its lead over the best worker by task where there are several, else by kind of question.
         others: all further systems; ablations of this one are those of its name with other options.
         workers: every worker alone, by its name.
@@ -155,6 +153,7 @@ class Orchestration:
     planner_alone: Level | None
     by_itself: Level | None
     told: Told | None
+    told_later: Told | None
     parts: Mapping[str, Difference]
     others: tuple[Level, ...]
     workers: Mapping[str, Level]
@@ -224,15 +223,16 @@ def orchestration(
     oracle = scores[bound] if bound is not None else naive_oracle(alone) or None
 
     def level(name: str, theirs: Scores | None) -> Level | None:
-        """A level, where it has scores; of a system of the evaluation also with what was masked as wrong."""
+        """A level, where it has scores; of a system of the evaluation also with what was left out as wrong."""
         if theirs is None:
             return None
-        lead, strict = difference(ours, theirs, seed), None
-        both = [mine, by_system[name]] if name in by_system and theirs is scores[name] else []
-        if lead is not None and any(record.correct is None for side in both for record in side):
-            first, second = ([replace(one, correct=bool(one.correct)) for one in side] for side in both)
-            strict = difference(scores_by_problem(first), scores_by_problem(second), seed)
-        return Level(name, _estimate(theirs), lead, strict, relative_cost(by_system[name], mine) if both else None)
+        lead = difference(ours, theirs, seed)
+        if name not in by_system or theirs is not scores[name]:
+            return Level(name, _estimate(theirs), lead)
+        both = by_system[name]
+        unsure = _is_unsure(both, ours, seed)
+        strict = None if lead is None else _strict(mine, both, seed)
+        return Level(name, _estimate(theirs), lead, strict, relative_cost(both, mine), unsure)
 
     levels = {name: one for name, theirs in scores.items() if (one := level(name, theirs)) is not None}
     itself = levels.get(_planner_alone(system))
@@ -266,12 +266,13 @@ def orchestration(
         captured=_captured(ours, best, oracle),
         planner_alone=itself,
         by_itself=level("the better of both on each kind", by_itself),
-        told=_told(mine, lambda untold: best and difference(untold, best.naive, seed)),
+        told=None if best is None else told(mine, _wrong_answers(by_system), best.naive, seed),
+        told_later=None if best is None else told(mine, _wrong_answers(by_system), best.naive, seed, later=True),
         parts={} if best is None else _parts(groups, ours, best.naive, seed),
         others=tuple(one for name, one in levels.items() if name not in known),
         workers={name.removeprefix(ALONE): levels[name] for name in alone},
         unasked=tuple(name for name in workers.values() if f"{ALONE}{name}" not in alone),
-        unsure=tuple(name for name in alone if _is_unsure(by_system[name], ours, seed)),
+        unsure=tuple(name for name in alone if levels[name].unsure),
         effort=None if best is None else effort(by_system, system, best.name, seed),
         routing=routing(mine, workers, seed=seed),
         change=change(before, mine, workers=len(workers), seed=seed) if before else None,
@@ -289,51 +290,14 @@ def _planner_alone(system: str) -> str:
 
 
 # ── what a lead rests on ─────────────────────────────────────────────────────────────────────────────────────────────
-class _Said(NamedTuple):
-    """A right answer of the system, what its first subtasks say, and what was answered to the same task."""
-
-    record: Record
-    answer: str
-    subtasks: str
-
-
-def _told(mine: Sequence[Record], lead: Callable[[Scores], Difference | None]) -> Told | None:
-    """Whether subtasks say the answers that come back; None where nothing that was planned is right."""
-    answers: dict[str, set[str]] = {}
-    said: list[_Said] = []
-    for one in mine:
-        text = _plain(one.extracted if one.extracted is not None else one.answer or "")
-        answers.setdefault(one.task, set()).update([text] if text else [])
-        if one.correct and one.valid and one.workflows and text:
-            said.append(_Said(one, text, _plain(" \n".join(step.subtask for step in one.workflows[0]))))
-    if not said:
-        return None
-    told = {(one.record.task, one.record.problem, one.record.sample) for one in said if _says(one.subtasks, one.answer)}
-    chances: list[float] = []
-    for one in said:
-        others = sorted(answers[one.record.task] - {one.answer})[:MOST_ANSWERS]
-        chances.append(fmean(_says(one.subtasks, other) for other in others) if others else 0.0)
-    untold = grouped(
-        ((one.task, one.problem), one.correct and (one.task, one.problem, one.sample) not in told)
-        for one in mine
-        if one.correct is not None
-    )
-    return Told(len(told) / len(said), fmean(chances), lead(untold))
-
-
-def _plain(text: str) -> str:
-    return " ".join(text.casefold().split()).rstrip(".")
-
-
-def _says(text: str, answer: str) -> bool:
-    """Whether a text holds an answer as words of its own (42 is not in 420 or 4.42)."""
-    return re.search(rf"(?<![\w.]){re.escape(answer)}(?!\w|\.\w)", text) is not None
-
-
 def _groups(records: Sequence[Record]) -> dict[Key, str]:
-    """What each question is counted under: its task where there are several, else its kind."""
+    """What each question is counted under: its task where there are several, else its kind, the small ones together."""
     tasks = {one.task for one in records}
-    return {(one.task, one.problem): one.task if len(tasks) > 1 else one.kind for one in records}
+    kinds = {(one.task, one.problem): one.kind for one in records}
+    sizes = Counter(kinds.values())
+    if len(tasks) > 1:
+        return {key: key[0] for key in kinds}
+    return {key: kind if sizes[kind] >= SMALL else "other kinds" for key, kind in kinds.items()}
 
 
 def _parts(groups: Mapping[Key, str], ours: Scores, theirs: Scores, seed: int) -> dict[str, Difference]:
@@ -346,16 +310,38 @@ def _parts(groups: Mapping[Key, str], ours: Scores, theirs: Scores, seed: int) -
 
 
 def _best_of_each(groups: Mapping[Key, str], first: Scores, second: Scores) -> Scores:
-    """The scores of whichever of two is better on each group of questions."""
+    """The scores of whichever of two is better on each group of questions, chosen on the other half of the group."""
     found: dict[Key, Sequence[float]] = {}
     for group in dict.fromkeys(groups.values()):
-        sides = [{key: side[key] for key in side if groups.get(key) == group} for side in (first, second)]
-        found |= max(sides, key=lambda side: fmean(map(fmean, side.values())) if side else -1.0)
+        keys = [key for key in groups if groups[key] == group and key in first and key in second]
+        for scored, chosen in ((keys[::2], keys[1::2]), (keys[1::2], keys[::2])):
+            better = max((first, second), key=lambda side: fmean([fmean(side[key]) for key in chosen] or [0.0]))
+            found |= {key: better[key] for key in scored}
+    return found
+
+
+def _strict(mine: Sequence[Record], theirs: Sequence[Record], seed: int) -> Difference | None:
+    """The lead where what was left out counts as wrong; None where next to nothing was."""
+    sides = [scores_by_problem(replace(one, correct=bool(one.correct)) for one in side) for side in (mine, theirs)]
+    asked = sides[0].keys() | sides[1].keys()
+    masked = max(fmean(one.correct is None for one in side) for side in (mine, theirs))
+    if masked <= NEGLIGIBLE and all(asked == side.keys() for side in sides):
+        return None
+    first, second = ({key: side.get(key, [0.0]) for key in asked} for side in sides)
+    return difference(first, second, seed)
+
+
+def _wrong_answers(by_system: Mapping[str, Sequence[Record]]) -> dict[Key, set[str]]:
+    """What workers alone wrongly answered to each question."""
+    found: dict[Key, set[str]] = {}
+    for one in (one for name, some in by_system.items() if name.startswith(ALONE) for one in some):
+        if one.correct is False:
+            found.setdefault((one.task, one.problem), set()).add(said_by(one))
     return found
 
 
 def _is_unsure(records: Sequence[Record], ours: Scores, seed: int) -> bool:
-    """Whether so much of a worker is undecided that it may be as good as the system."""
+    """Whether so much of a system is undecided that it may be as good as the one that is reported on."""
     if fmean(one.correct is None for one in records) <= UNSURE:
         return False
     kindly = scores_by_problem(replace(one, correct=one.correct is not False) for one in records)

@@ -1,6 +1,6 @@
 """What a system is fairly compared with: itself before its training, and the best worker asked as often.
 
-In: records. Out: a Change and an Effort, differences with 95 % intervals.
+In: records. Out: a Change, an Effort and a Told, differences with 95 % intervals.
 
 Accuracy is validity times accuracy given valid, so a gain splits into two parts without a rest (E. M. Kitagawa, 1955):
 what more valid plans bring at the mean accuracy, and what better plans bring at the mean validity. The skill that the
@@ -15,12 +15,14 @@ it is read off the repeats that the worker was asked anyway, and costs nothing m
 from __future__ import annotations
 
 import math
+import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import fmean
 from typing import Any, NamedTuple
 
+from openconductor.baselines.consensus import answer_key
 from openconductor.evaluation.eval_config import ALONE
 from openconductor.evaluation.records import MASKED, Record
 from openconductor.evaluation.statistics import (
@@ -32,6 +34,7 @@ from openconductor.evaluation.statistics import (
     estimate,
     grouped,
     jackknife_interval,
+    mean_interval,
     scores_by_problem,
     task_mean,
 )
@@ -282,3 +285,101 @@ def cost(records: Sequence[Record], unit: str) -> float:
     """What a question costs, every task weighing the same; what was masked was paid for as well."""
     paid = grouped((_key(one), float(one.usage.dollars if unit == "dollars" else one.calls)) for one in records)
     return task_mean({key: fmean(of_one) for key, of_one in paid.items()})
+
+
+# ── answers that the plan itself tells ───────────────────────────────────────────────────────────────────────────────
+@dataclass(frozen=True, slots=True)
+class Told:
+    """Subtasks that say the answer which comes back: then the planner may have answered, and the workers repeated it.
+
+    Attributes:
+        share: of the right answers, those that a subtask says, more often than any other answer.
+        by_chance: how often the right answers to other questions are said in these subtasks.
+        beyond: the one less the other.
+        lead: the lead over the best worker where an answer that was told counts as little as chance would have it.
+    """
+
+    share: float
+    by_chance: float
+    beyond: Estimate
+    lead: Difference | None
+
+
+MOST_ANSWERS = 40
+"""Of the right answers to other questions, as many are looked for in a plan."""
+FEW_ANSWERS = 12
+"""A task with no more different answers offers them as choices, so that all of them may be named in a subtask."""
+
+
+def told(
+    mine: Sequence[Record], wrong: Mapping[Key, set[str]], best: Scores, seed: int, *, later: bool = False
+) -> Told | None:
+    """Whether a system's subtasks say the answers that come back; None where nothing that was planned is right.
+
+    Args:
+        mine: its records.
+        wrong: what others wrongly answered to each question.
+        best: the scores of the best worker.
+        seed: of the bootstrap.
+        later: whether to look at the rounds after the first one.
+    """
+    answers: dict[str, set[str]] = {}
+    right: dict[tuple[str, str], dict[Key, str]] = {}
+    for one in mine:
+        answers.setdefault(one.task, set()).add(said_by(one))
+        if one.correct:
+            right.setdefault((one.task, one.kind), {})[_key(one)] = said_by(one)
+    scores: list[tuple[Key, float]] = []
+    found: list[tuple[Key, float, float]] = []  # whether an answer was told, and how often others were
+    for one in mine:
+        said, flows = said_by(one), one.workflows[1:] if later else one.workflows[:1]
+        credit = float(bool(one.correct))
+        if one.correct and one.valid and flows and said:
+            plan = plain_words(" \n".join(step.subtask for flow in flows for step in flow))
+            choices = wrong.get(_key(one), set()) | (
+                answers[one.task] if len(answers[one.task]) <= FEW_ANSWERS else set()
+            )
+            others = [text for key, text in right[one.task, one.kind].items() if key != _key(one)]
+            some = others[:: max(1, len(others) // MOST_ANSWERS)]
+            tells, chance = _tells(plan, said, choices), fmean([_tells(plan, text, choices) for text in some] or [0.0])
+            found.append((_key(one), float(tells), chance))
+            credit = chance if tells else credit
+        if one.correct is not None:
+            scores.append((_key(one), credit))
+    if not found:
+        return None
+    beyond = [fmean(of_one) for of_one in grouped((key, tells - chance) for key, tells, chance in found).values()]
+    return Told(
+        fmean(tells for _, tells, _ in found),
+        fmean(chance for *_, chance in found),
+        Estimate(fmean(beyond), *mean_interval(beyond), len(beyond)),
+        difference(grouped(scores), best, seed),
+    )
+
+
+def said_by(record: Record) -> str:
+    """What a record's answer says, in plain words."""
+    if record.extracted is not None:
+        return plain_words(record.extracted)
+    return plain_words((record.answer and (answer_key(record.answer) or record.answer)) or "")
+
+
+def plain_words(text: str) -> str:
+    r"""A text's words in one case, between blanks, without what only marks or parts them.
+
+    >>> plain_words("It is **\\boxed{1,234.0}**, (B)."), plain_words("_7_ or 4.42")
+    ('it is 1234 b', '7 or 4.42')
+    """
+    text = re.sub(r"\\(boxed|text\w*|mathrm|mathbf)\b", " ", text.casefold())
+    text = re.sub(r"[^\w.+\-/^<>%\\]|_", " ", re.sub(r"(?<=\d),(?=\d{3})", "", text))
+    return " ".join(re.sub(r"^(-?\d+)\.0+$", r"\1", bare) for word in text.split() if (bare := word.strip(".")))
+
+
+def _tells(text: str, answer: str, choices: set[str]) -> bool:
+    """Whether a text names an answer, and more often than any other choice."""
+    named = _count(text, answer)
+    return named > 0 and all(_count(text, other) < named for other in choices if other and other != answer)
+
+
+def _count(text: str, answer: str) -> int:
+    return f" {text} ".replace(" ", "  ").count(f" {answer.replace(' ', '  ')} ") if answer else 0

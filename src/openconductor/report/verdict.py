@@ -32,10 +32,9 @@ from typing import Literal, NamedTuple
 
 from openconductor.evaluation.eval_config import ALONE
 from openconductor.evaluation.headroom import questions_needed
-from openconductor.evaluation.records import MASKED
 from openconductor.evaluation.statistics import Difference, Estimate, averaged_interval
 from openconductor.report.orchestration import Level, Orchestration
-from openconductor.report.rivals import LIKE, UNPRICED, Change
+from openconductor.report.rivals import LIKE, UNPRICED, Change, Told
 from openconductor.report.words import about, points, span
 
 Label = Literal[
@@ -150,8 +149,8 @@ def _conclude(asked: dict[str, _Finding], found: Orchestration) -> tuple[Label, 
         return "collapse", collapsed.reason
     if gain[WORKERS].answer == "no":
         return "answers itself", gain[WORKERS].reason
-    if form.answer == "open":
-        return "undecided (n too small)", form.reason
+    if form.answer in ("open", "unknown"):
+        return FAILED[form.answer], form.reason
     # Plans may differ from question to question and win by what they have in common: one of two must exclude that.
     if gain[FIXED].answer == "unknown" and _needs_own(found):
         gain[FIXED] = _Finding("yes", gain[FIXED].reason)
@@ -187,7 +186,9 @@ def _beside(found: Orchestration) -> str:
         ("lost on", [name for name, one in found.parts.items() if one.high < 0]),
         ("not ahead on", [name for name, one in found.parts.items() if one.value <= 0 <= one.high]),
     ):
-        said += f"; {word} {', '.join(f'{name} ({points(found.parts[name])})' for name in names)}" if names else ""
+        shown = [f"{name} ({points(found.parts[name])})" for name in names[:4]]
+        shown += [f"{len(names) - 4} more"] if len(names) > 4 else []
+        said += f"; {word} {', '.join(shown)}" if shown else ""
     return said
 
 
@@ -231,7 +232,7 @@ def _collapsed(found: Orchestration) -> _Finding:
     said += f", and the system is {_points(lead)} against that worker alone"
     if _better(lead):
         return _Finding("no", said)
-    if _no_gain(lead, FORM_MARGIN):
+    if _no_gain(lead, MARGIN if depends == "yes" else FORM_MARGIN):
         return _Finding("yes", said)
     return _Finding("yes", f"{said}; {why}") if depends == "no" else _open(said, lead)
 
@@ -246,9 +247,11 @@ def _over_best(found: Orchestration) -> _Finding:
     if found.unasked and _better(seeming.lead):
         return _Finding("unknown", f"{said}; but of the pool {', '.join(found.unasked)} were not asked alone")
     if found.unsure and not _no_gain(seeming.lead):
-        failed = ", ".join(f"{name.removeprefix(ALONE)} ({_undecided(found, name)})" for name in found.unsure)
+        failed = ", ".join(name.removeprefix(ALONE) for name in found.unsure)
         why = f"the best worker is not known: too many answers of {failed} could not be decided"
         return _Finding("unknown", f"{said}; but {why}")
+    if len(found.tasks) > 1 and (lacking := [task for task in found.tasks if task not in found.parts]):
+        return _Finding("unknown", f"{said}; but no worker was decided on {', '.join(lacking)}")
     if _better(seeming.lead):
         return _compared(seeming, said)
     lenient = found.best_fitted.lead if found.best_fitted is not None else None
@@ -261,11 +264,6 @@ def _over_best(found: Orchestration) -> _Finding:
     return _open(said, seeming.lead)
 
 
-def _undecided(found: Orchestration, name: str) -> str:
-    counts = found.counts[name]
-    return f"{sum(counts[status] for status in MASKED) / counts['records']:.0%}"
-
-
 def _at_equal_cost(found: Orchestration) -> _Finding:
     rival = found.effort
     if rival is None or rival.lead is None:
@@ -274,7 +272,8 @@ def _at_equal_cost(found: Orchestration) -> _Finding:
     if rival.unit == UNPRICED:
         return _Finding("unknown", f"{said}: whether that is equal cost cannot be told")
     if rival.enough if _better(rival.lead) else rival.fair:
-        return _compared(Level(rival.name, rival.accuracy, rival.lead), said)
+        known = next((one for one in found.others if one.system == rival.name), None)
+        return _compared(replace(known, lead=rival.lead) if known else Level(rival.name, None, rival.lead), said)
     vote = f"consensus:{rival.worker}?n={round(rival.wanted)}"
     why = f"no vote of the best worker at equal cost was evaluated ({vote} would cost as much)"
     return _Finding("unknown", why if rival.wanted > 1 else f"{said}: it costs more, and nothing cheaper was evaluated")
@@ -284,14 +283,15 @@ def _over_others(found: Orchestration) -> _Finding:
     """Every other system that costs as much or less must be beaten; what costs more is only named."""
     own = found.system.partition("?")[0]
     rivals = [one for one in found.others if one.system.partition("?")[0] != own and one.lead is not None]
-    fair = [one for one in rivals if one.cost is None or one.cost <= LIKE]
+    chance = [found.random] if found.random is not None and found.random.lead is not None else []
+    fair = [*(one for one in rivals if one.cost is None or one.cost <= LIKE), *chance]  # chance at any cost
     dearer = [one for one in rivals if one not in fair and one.lead is not None and not _better(one.lead)]
     findings = [_compared(one, f"{_points(one.lead)} against {one.name}") for one in fair if one.lead is not None]
     noted = f"not shown to be better than {', '.join(one.name for one in dearer)}, which cost more" if dearer else ""
     for answer in FAILED:
         if failed := [finding.reason for finding in findings if finding.answer == answer]:
             return _Finding(answer, "; ".join(failed))
-    closest = min(fair, key=lambda one: one.lead.low if one.lead else 0.0, default=None)
+    closest = min((one for one in fair if one not in chance), key=_low, default=None)
     if closest is None:
         return _Finding("yes", noted)
     beaten = f"better than {len(fair)} other systems" if len(fair) > 1 else "better than the other system"
@@ -310,18 +310,25 @@ def _over_fixed(found: Orchestration) -> _Finding:
 
 def _by_workers(found: Orchestration) -> _Finding:
     """Whether the workers answer, and not the model that plans."""
-    told, itself, replays = found.told, found.planner_alone, found.counterfactuals
-    if told is not None and told.share - told.by_chance >= TOLD:
+    told, later, itself, replays = found.told, found.told_later, found.planner_alone, found.counterfactuals
+    if found.routing.top is None:
+        return _Finding("unknown", "no step was planned, so nothing shows that a worker answers")
+    if told is not None and _tells(told) and told.lead is not None and not _better(told.lead):
         said = f"of its right answers {told.share:.0%} stand in its own subtasks (by chance {told.by_chance:.0%})"
-        if told.lead is not None and not _better(told.lead):
-            return _Finding("no", f"{said}; without these {_points(told.lead)} against the best worker alone")
-    if itself is not None and itself.lead is not None:
+        return _Finding("no", f"{said}; without these {_points(told.lead)} against the best worker alone")
+    if itself is not None and itself.lead is None:
+        return _Finding("unknown", "the planner alone has no decided answer to these questions")
+    if itself is not None:
         either = "the planner alone or the best worker, whichever is better on each kind"
         for level, name in ((itself, "the planner alone"), (found.by_itself, either)):
-            if level is not None and level.lead is not None and not _better(level.lead):
-                said = f"{_points(level.lead)} against {name}"
-                return _Finding("no", said) if _no_gain(level.lead) else _open(said, level.lead)
+            if level is not None and level.lead is not None:
+                finding = _compared(level, f"{_points(level.lead)} against {name}")
+                if finding.answer != "yes":
+                    return finding
         return _Finding("yes", f"{_points(itself.lead)} against the planner alone")
+    if later is not None and _tells(later):
+        said = f"of its right answers {later.share:.0%} stand in the subtasks of later rounds"
+        return _Finding("unknown", f"{said}, maybe from the round before; planner_alone was not asked")
     if replays is not None and replays.strangers is not None and replays.silent is not None:
         swapped, silent = replays.strangers, replays.silent
         said = f"with other workers {_points(swapped)}, with subtasks that say nothing {_points(silent)}"
@@ -340,10 +347,9 @@ def _depends(found: Orchestration) -> _Finding:
         own = _turned(shuffled)
         if _no_gain(own):
             return _Finding("no", f"the system does not need its own workflow for each question{replayed}")
-        if not _better(own):
-            replayed += ", which is too wide to tell" if own.problems >= FEWEST else f" ({own.problems} questions)"
-        elif one is None:
+        if _better(own):
             return _Finding("yes", f"the workflow is needed by its question{replayed}")
+        replayed += ", which is too wide to tell" if own.problems >= FEWEST else f" ({own.problems} questions)"
     if one is None:
         why = "no replays, no repeats, and one kind of question, or too many"
         return _Finding("unknown", f"whether the workflow depends on the question cannot be told: {why}{replayed}")
@@ -355,7 +361,8 @@ def _depends(found: Orchestration) -> _Finding:
         always = "the workflow is always the same, but for the order of steps"
         return _Finding("no" if one.problems >= FEWEST else "open", f"{always}: {said}")
     if one.problems >= DEPENDENCE_QUESTIONS:
-        return _Finding("no", f"the workflow does not depend on the question: {said}")
+        asked = "the question" if one.on == "question" else "the kind of question; replays or repeats would tell more"
+        return _Finding("no" if one.on == "question" else "unknown", f"nothing ties the workflow to {asked}: {said}")
     few = f"too few questions ({one.problems}) to tell whether the workflow depends on the question"
     return _Finding("open", f"{few}: {said}")
 
@@ -374,6 +381,15 @@ def _excluded(one: Difference | Estimate, margin: float) -> bool:
     return one.value + OF_90 * (one.high - one.value) <= margin
 
 
+def _tells(told: Told) -> bool:
+    """Whether subtasks say the answers for certain more often than by chance."""
+    return told.beyond.value >= TOLD and told.beyond.low > 0
+
+
+def _low(level: Level) -> float:
+    return -1.0 if level.lead is None else level.lead.low
+
+
 def _turned(one: Difference) -> Difference:
     return replace(one, value=-one.value, low=-one.high, high=-one.low)
 
@@ -381,6 +397,8 @@ def _turned(one: Difference) -> Difference:
 def _compared(level: Level, said: str) -> _Finding:
     """Whether the lead over a level is a gain; counted as wrong on both sides, what was left out must not undo it."""
     lead, strict = level.lead, level.strict
+    if level.unsure:
+        return _Finding("unknown", f"{said}; but too many of its answers could not be decided")
     if lead is None or not _better(lead):
         return _Finding("no", said) if lead is None or _no_gain(lead) else _open(said, lead)
     if strict is None or _better(strict):

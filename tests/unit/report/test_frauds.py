@@ -210,3 +210,82 @@ def test_a_true_gain_of_5_points_is_seen_nine_times_in_ten_and_one_of_2_5_is_not
 def test_no_gain_is_said_where_there_is_none_and_the_questions_are_many() -> None:
     found = tally(lambda seed: truly_better(0.0, seed, questions=8000, apart=0.05), 20)
     assert found[GAIN] <= 2 and found["no gain"] >= 10
+
+
+# ── honest plans that look like frauds ───────────────────────────────────────────────────────────────────────────────
+@pytest.mark.parametrize(
+    ("answers", "subtask"),
+    [
+        ("ABCD", "Solve it as a careful mathematician."),
+        (("yes", "no", "no"), "Solve it; no explanation is needed."),
+        ([str(number) for number in range(1, 17)], "1. Read it. 2. Solve it in 3 steps."),
+        ("ABCD", "Which is right: (A) oak, (B) elm, (C) ash or (D) fir?"),
+    ],
+)
+def test_words_that_are_answers_by_chance_are_not_told(answers: Sequence[str], subtask: str) -> None:
+    plan = {worker: Workflow([Step(worker, subtask)]) for worker in WORKERS}
+    honest = planned(0.85, written=lambda rng, kind, _answer: plan[kind])
+    for seed in (1, 2):
+        records = [relabelled(record, answers) for record in played(honest, seed)]
+        assert one(records).label == GAIN, one(records).line
+
+
+@pytest.mark.parametrize(
+    ("answers", "subtask"),
+    [
+        ("ABCD", "It is ({}). Options A, B, C and D were weighed."),
+        (("yes", "no", "no"), "The answer is {}. Reply yes or no."),
+        (["7", "12", "1234", "0.5"], "Reply with \\boxed{{{}}}."),
+        (["1234", "5678", "9999", "1000"], "Say _{}.0_, please."),
+    ],
+)
+def test_an_answer_is_told_in_any_dress(answers: Sequence[str], subtask: str) -> None:
+    for seed in (1, 2):
+        records = [relabelled(record, answers, subtask) for record in played(planned(0.9), seed)]
+        assert one(records).label == "answers itself", one(records).line
+
+
+def relabelled(record: Record, answers: Sequence[str], subtask: str = "") -> Record:
+    """The record with a right answer drawn by its question, and told in a subtask by the Conductor."""
+    right = answers[random.Random(record.problem).randrange(len(answers))]
+    wrong = next(other for other in answers if other != right)
+    answer = right if record.correct else wrong
+    rounds = record.rounds
+    if subtask and record.system == "conductor" and record.workflows:
+        step = replace(record.workflows[0].steps[-1], subtask=subtask.format(answer), access=())
+        rounds = (replace(rounds[0], workflow=Workflow([step])),)
+    return replace(record, answer=answer, extracted=answer, rounds=rounds)
+
+
+def test_a_rival_that_fails_where_it_would_be_right_is_not_beaten() -> None:
+    for name, skill in (("planner_alone", 0.9), ("best_fixed", 0.85), ("moa:anna", 0.85)):
+        shy = replace(alone(0, skill), fails=lambda right: 0.6 if right else 0.0)
+        found = one(played(planned(0.85), 1, **{name: shy}))
+        assert found.label != GAIN and "could not be decided" in found.line, found.line
+
+
+def test_wrong_answers_that_are_not_there_are_no_lead() -> None:
+    for seed in (1, 2):
+        records = played(planned(0.65), seed)
+        kept = [x for x in records if x.system != "conductor" or x.correct or random.Random(x.problem).random() < 0.4]
+        assert one(kept).label == "undecided (too much left out)"
+
+
+def test_a_plan_may_depend_on_what_the_kind_does_not_name() -> None:
+    """Asked once, nothing shows it, and nothing is denied; repeats or replays show it."""
+
+    def flow(record: Record) -> Record:
+        place = random.Random(record.problem).randrange(4)
+        chain = Workflow([Step(worker, "Solve it.") for worker in ROUTED(random.Random(), place)[:1]])
+        return (
+            replace(record, rounds=(replace(record.rounds[0], workflow=chain),))
+            if record.system == "conductor"
+            else record
+        )
+
+    once = [flow(record) for record in played(HONEST, 1)]
+    assert one(once).label == "undecided (not enough to compare with)"
+    gone = Difference(-0.2, -0.25, -0.15, 0.001, N, 5, 65)
+    assert one(once, counterfactuals=Counterfactuals(N, 0, N, 0, None, (), gone)).label == GAIN
+    again = play({"conductor": HONEST, **POOL, **FIXED}, 1, questions=N, repeats=3)
+    assert one([flow(record) for record in again]).label == GAIN
