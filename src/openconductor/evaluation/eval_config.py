@@ -264,8 +264,17 @@ class Spec:
         return head + ("?" + "&".join(said) if said else "")
 
 
+def renamed(system: str) -> str:
+    """A system's name of today: baselines that are lite were called by the name of the published ones.
+
+    >>> renamed("smoothie?mode=dependent"), renamed("routerdc-lite")
+    ('smoothie-lite?mode=dependent', 'routerdc-lite')
+    """
+    return re.sub(r"^(masrouter|routerdc|smoothie)(?=\?|$)", r"\1-lite", system)
+
+
 def read_spec(text: str) -> Spec:
-    """Read one spec.
+    """Read one spec, an old name too (``renamed``).
 
     Raises:
         ConfigError: it is not one; the message names the nearest kind.
@@ -273,7 +282,7 @@ def read_spec(text: str) -> Spec:
     >>> read_spec(" consensus:gpt-5?n=5 ").name, read_spec("conductor?subtasks=False&access=index").name
     ('consensus:gpt-5?n=5', 'conductor?access=index&subtasks=false')
     """
-    text = text.strip()
+    text = renamed(text.strip())
     head, *tail = _OPTIONS.split(text, maxsplit=1)
     kind, colon, argument = (part.strip() for part in head.partition(":"))
     if kind not in KINDS:
