@@ -150,8 +150,8 @@ class Heuristic(Baseline):
 
     def __init__(self, pool: WorkerPool) -> None:
         super().__init__(pool, "heuristic")
-        simulated = {ordinal: worker.provider for ordinal, worker in pool}
-        self._profiles = {place: one.profile for place, one in simulated.items() if isinstance(one, SimulatedWorker)}
+        providers = {ordinal: worker.provider for ordinal, worker in pool}
+        self._profiles = {place: one.profile for place, one in providers.items() if isinstance(one, SimulatedWorker)}
         if len(self._profiles) < len(pool):
             raise ConfigError("Heuristic: got workers whose skills nobody can look up, expected those of the gym alone")
 
