@@ -72,6 +72,7 @@ class Stage:
     Attributes:
         rounds: those that have ended.
         answer: the answer until now.
+        opening: the turns that open every step's context: the question, and the chat before it.
         meter: the budget; None is no limit.
         failure: what the sink raised.
 
@@ -97,6 +98,7 @@ class Stage:
         self.fallback = fallback
         self.rounds: list[Round] = [] if previous is None else [previous]
         self.answer: str | None = None if previous is None else previous.answer
+        self.opening: tuple[Message, ...] = ()
         self.meter: BudgetMeter | None = None
         self.failure: BaseException | None = None
         self._on_event = on_event
@@ -132,7 +134,7 @@ class Stage:
             try:
                 self.tell(Asked, self.question, self.sample)
                 check_question(self.question)
-                self._opening = open_context(self.question)
+                self.opening = open_context(self.question)
                 self.meter = open_meter(budget, now=self._context.origin)
                 if self.meter is not None:
                     self._context = replace(self._context, deadline=self.meter.deadline)
@@ -208,13 +210,13 @@ class Stage:
             self.end()
 
     async def run(
-        self, workflow: Workflow, *, after: Sequence[Message] = (), previous: str | None = None
+        self, workflow: Workflow, *, opening: Sequence[Message] | None = None, previous: str | None = None
     ) -> Transcript:
         """Execute a workflow, as the round that is open or a new one, and end the round.
 
         Args:
             workflow: it is executed as it is, so it must be valid over the pool (``validate_workflow``).
-            after: turns that every step sees behind the question: attempts of earlier rounds.
+            opening: turns that open every step's context in place of ``opening``: with attempts of earlier rounds, say.
             previous: the previous round's final response, shown to steps whose access is ``"all"``.
 
         Returns:
@@ -230,7 +232,8 @@ class Stage:
             for ordinal in self.pool.ordinals if self.fallback else {step.worker for step in workflow}:
                 check_price(self.meter, self.pool[ordinal])
         self._round.workflow = workflow
-        self._round.execution = execution = Execution(workflow, self, (*self._opening, *after), previous)
+        opened = self.opening if opening is None else tuple(opening)
+        self._round.execution = execution = Execution(workflow, self, opened, previous)
         transcript = await execution.run()
         self.end()
         return transcript

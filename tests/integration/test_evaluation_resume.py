@@ -39,7 +39,7 @@ AT_ONCE = 4
 QUESTIONS, LEARNT = 14, 12
 SIDE_BY_SIDE = 5  # the most calls that one question has in flight
 TABLES = ("table.json", "table.md", "table.csv", "table.tex")
-SYSTEMS = ("worker:ada", "consensus:ada?n=5", "reflection:bob?n=2", "conductor", "routerdc", "smoothie")
+SYSTEMS = ("worker:ada", "consensus:ada?n=5", "reflection:bob?n=2", "conductor", "routerdc-lite", "smoothie-lite")
 PLAN = "model_id = [1, 2, 1]\nsubtasks = ['Add.', 'Add.', 'Decide.']\naccess_list = [[], [], 'all']"
 _SUM = re.compile(r"What is (\d+) plus (\d+)\?")
 

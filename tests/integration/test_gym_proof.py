@@ -47,6 +47,6 @@ async def test_every_system_of_it_answers_whatever_the_question(
     assert table.missing == 0
     assert {row.validity for row in table.rows if row.system.startswith("planner:")} == {1.0}
     assert [row.system for row in table.rows if row.dollars_per_question is None] == []
-    assert table.row("conductor?one_worker=maven", "gym").routing_entropy_bits == 0.0
+    assert table.row("conductor?one_worker=jack", "gym").routing_entropy_bits == 0.0
     assert table.row("planner:scripted:imitator?examples=none", "gym").mean_steps == 1.0
     assert table.row("planner:scripted:imitator?subtasks=false", "gym").accuracy == 0.0, "told nothing, they do nothing"

@@ -27,14 +27,15 @@ BASELINES: dict[str, str] = {
     "consensus": "openconductor.baselines.consensus:Consensus",
     "context": "openconductor.baselines.single:LongContext",
     "explorer": "openconductor.baselines.collaboration:Explorer",
-    "masrouter": "openconductor.baselines.routers:MASRouter",
+    "heuristic": "openconductor.baselines.planned:Heuristic",
+    "masrouter-lite": "openconductor.baselines.routers:MASRouter",
     "moa": "openconductor.baselines.consensus:MixtureOfAgents",
     "planned": "openconductor.baselines.planned:PlannedOrchestrator",
     "random": "openconductor.baselines.planned:RandomWorkflows",
     "reflection": "openconductor.baselines.single:Reflection",
-    "routerdc": "openconductor.baselines.routers:RouterDC",
+    "routerdc-lite": "openconductor.baselines.routers:RouterDC",
     "single": "openconductor.baselines.single:SingleWorker",
-    "smoothie": "openconductor.baselines.smoothie:Smoothie",
+    "smoothie-lite": "openconductor.baselines.smoothie:Smoothie",
 }
 
 

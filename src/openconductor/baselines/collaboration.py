@@ -105,7 +105,8 @@ _LIST = (
     Collaboration("chain-2", _CHAIN, ((), (0,), (0, 1))),
     Collaboration("reflection", ("drafter", "critic", "reviser"), ((), (0,), (0, 1))),
     Collaboration("debate-2", ("debater", "debater", "judge"), ((), (), (0, 1))),
-    Collaboration("debate-3", ("debater", "debater", "debater", "judge"), ((), (), (), (0, 1, 2))),
+    Collaboration("debate-3", ("debater",) * 3 + ("judge",), ((), (), (), (0, 1, 2))),
+    Collaboration("debate-4", ("debater",) * 4 + ("judge",), ((), (), (), (), (0, 1, 2, 3))),
 )
 COLLABORATIONS = {one.name: one for one in _LIST}
 

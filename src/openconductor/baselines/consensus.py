@@ -1,24 +1,25 @@
 """Several answers to one question, of which one is made: by a vote, or by a worker that merges them.
 
-In: a pool and a worker. Out: Episodes of one round. Consensus is self-consistency (Wang et al. 2022, arXiv 2203.11171);
+In: a pool and a worker. Out: Episodes. Consensus is self-consistency (Wang et al. 2022, arXiv 2203.11171);
 Mixture-of-Agents is that of Wang et al. 2024 (arXiv 2406.04692).
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
-from openconductor.baselines.instructions import ALONE, in_gym, merge, solve
+from openconductor.baselines.instructions import ALONE, MERGE, in_gym, merge, solve
 from openconductor.baselines.pools import Baseline, check_count, forgiving_pool, ordinal_in, spoken
 from openconductor.episode import Stage
-from openconductor.errors import ConfigError, Refused
+from openconductor.errors import ConfigError
+from openconductor.execution import join_turns
 from openconductor.graders.extraction import find_answer
 from openconductor.graders.math_text import normalise, words_of
 from openconductor.graders.numerals import read_numeral
 from openconductor.gym.world import read_value
 from openconductor.pool import WorkerPool
-from openconductor.types import Question, Step, Workflow
+from openconductor.types import Message, Step, Workflow
 
 Key = Callable[[str], str | None]
 """What a response says, in a form in which equal answers are equal texts; None where it says nothing."""
@@ -109,8 +110,8 @@ class MixtureOfAgents(Baseline):
         pool: the workers, all of which propose, the aggregator too.
         aggregator: the name or ordinal of the worker that merges.
         layers: layers of proposals before the merge: in each but the first, every worker sees all proposals of the one
-            before. The original counts the merge as one more: its default of 3 layers is ``layers=2`` here; the
-            Conductor paper's 8 calls for 7 workers are ``layers=1``.
+            before, in its system prompt. The original counts the merge as one more: its default of 3 layers is
+            ``layers=2`` here; the Conductor paper's 8 calls for 7 workers are ``layers=1``.
 
     Raises:
         ConfigError: the pool has no such worker, or ``layers`` is below 1.
@@ -123,18 +124,26 @@ class MixtureOfAgents(Baseline):
         self._layers = layers
 
     async def play(self, stage: Stage) -> str | None:
-        """One round, of the whole mixture."""
-        workflow = self.workflow(stage.question)
-        said = await spoken(stage, workflow)
-        if said is not None and len(workflow) - 1 not in said:
-            raise Refused("declined to answer")
-        return None if said is None else said[len(workflow) - 1]
+        """A round a layer, and one of the merge."""
+        opening, instruction = stage.opening, ALONE
+        said: dict[int, str] | None = {}
+        for workers in (*[self.pool.ordinals] * self._layers, (self._aggregator,)):
+            said = await spoken(stage, Workflow(tuple(Step(worker, instruction) for worker in workers)), opening)
+            if said is None:
+                return None
+            opening, instruction = _with_references(stage, said.values()), merge(stage.question)
+        return said[0]
 
-    def workflow(self, question: Question, *, sample: int = 0) -> Workflow:
-        """The mixture as a workflow: ``layers`` times the pool's workers, and the merge."""
-        steps = [Step(worker, solve(question)) for worker in self.pool.ordinals]
-        size = len(steps)
-        for layer in range(1, self._layers):
-            before = range((layer - 1) * size, layer * size)
-            steps += [Step(worker, merge(question), before) for worker in self.pool.ordinals]
-        return Workflow((*steps, Step(self._aggregator, merge(question), range(len(steps) - size, len(steps)))))
+
+def _with_references(stage: Stage, references: Iterable[str]) -> tuple[Message, ...]:
+    """What opens the context of those who merge: the references are part of the system prompt, as in the original.
+
+    In the gym they are turns, for its workers read values in turns alone.
+    """
+    question, opening = stage.question, stage.opening
+    if in_gym(question):
+        turns = ((Message("user", solve(question)), Message("assistant", one)) for one in references)
+        return (*opening, *(turn for both in turns for turn in both))
+    numbered = (f"{number}. {reference}" for number, reference in enumerate(references, 1))
+    place = opening[0].role == "system"  # what is said there already comes first
+    return join_turns((*opening[:place], Message("system", "\n".join((MERGE, *numbered))), *opening[place:]))

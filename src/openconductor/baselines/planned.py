@@ -11,12 +11,14 @@ from statistics import fmean
 
 from openconductor.baselines.consensus import answer_key, majority
 from openconductor.baselines.instructions import ALONE, in_gym
-from openconductor.baselines.observed import Observations
+from openconductor.baselines.observed import Observations, text_of
 from openconductor.baselines.pools import Baseline, check_count, forgiving_pool, ordinal_in, spoken
 from openconductor.episode import Stage
 from openconductor.errors import ConfigError
 from openconductor.gym.questions import read_question
 from openconductor.gym.sampling import random_workflow
+from openconductor.gym.workers import SimulatedWorker
+from openconductor.gym.world import COMPARE
 from openconductor.parser import validate_workflow
 from openconductor.pool import WorkerPool
 from openconductor.prompt import SOLVE_SUBTASK
@@ -159,3 +161,38 @@ def _best_team(observations: Observations) -> tuple[str, ...]:
         return fmean(found)
 
     return max([(best,), *teams], key=lambda team: alone[best] if len(team) == 1 else right(team))
+
+
+class Heuristic(Baseline):
+    """What a reader of the gym's source would write: it knows who is good at what, and learns nothing.
+
+    Each operation that the question names goes to the worker, in the wording, that succeed most often, one after the
+    other; a smudged list is read four times, and the referee compares. A row of the gym's tables that says how little
+    code its questions need once the workers are known; a Conductor has to find these out.
+
+    Args:
+        pool: workers of the gym.
+
+    Raises:
+        ConfigError: the pool has others.
+    """
+
+    def __init__(self, pool: WorkerPool) -> None:
+        super().__init__(pool, "heuristic")
+        providers = {ordinal: worker.provider for ordinal, worker in pool}
+        self._profiles = {place: one.profile for place, one in providers.items() if isinstance(one, SimulatedWorker)}
+        if len(self._profiles) < len(pool):
+            raise ConfigError("Heuristic: got workers whose skills nobody can look up, expected those of the gym alone")
+
+    def workflow(self, question: Question, *, sample: int = 0) -> Workflow:
+        """A chain of specialists, or attempts and a comparison."""
+        from openconductor.gym.exact import best_part
+
+        asked = in_gym(question)
+        if asked is None:
+            raise ConfigError(f"Heuristic: got {text_of(question)[:80]!r}, expected a question of the gym")
+        parts = [best_part([operation], self._profiles) for operation, _ in asked.operations]
+        referees = [place for place, profile in self._profiles.items() if profile.referee]
+        if asked.smudged and referees:
+            return Workflow((*[Step(*parts[0])] * 4, Step(referees[0], COMPARE[0], range(4))))
+        return Workflow(tuple(Step(worker, told, range(at)[-1:]) for at, (worker, told) in enumerate(parts)))

@@ -117,13 +117,15 @@ def forgiving_pool(pool: WorkerPool) -> WorkerPool:
     return changed_pool(pool, lambda worker: around(worker, _forgive))
 
 
-async def spoken(stage: Stage, workflow: Workflow) -> dict[int, str] | None:
+async def spoken(stage: Stage, workflow: Workflow, opening: Sequence[Message] | None = None) -> dict[int, str] | None:
     """What the steps of a workflow over a forgiving pool answer, by step, refusals left out; None where one failed.
+
+    ``opening`` is that of ``Stage.run``.
 
     Raises:
         Refused: every one of them declined.
     """
-    transcript = await stage.run(workflow)
+    transcript = await stage.run(workflow, opening=opening)
     if transcript.error is not None:
         return None
     texts = [result.completion.text if result.completion else DECLINED for result in transcript.results]

@@ -135,7 +135,7 @@ class _Model:
         self._right = np.repeat([1, 0], len(examples))
         right, weight = np.array([(one.right, one.weight) for one in examples]).T
         self._weight = np.r_[weight * right, weight * (1 - right)]
-        rows: Any = csr_matrix(self._rows(questions)[self._place])
+        rows: Any = csr_matrix(self._rows(questions))[self._place]
         table: Any = csr_matrix([[one.parts.get(part, 0.0) for part in parts] for one in examples] * 2)
         self._design: Any = hstack([rows.multiply(table[:, [part]]) for part in range(len(parts))]).tocsr()
         scales = self._scales(self._choose_scale(seed) if len(questions) >= FEWEST else 1.0)

@@ -8,7 +8,7 @@ from __future__ import annotations
 from copy import copy
 from dataclasses import replace
 
-from openconductor.baselines.instructions import ALONE, revise
+from openconductor.baselines.instructions import ALONE, is_answer, revise, stands
 from openconductor.baselines.pools import Baseline, changed_pool, check_count, ordinal_in
 from openconductor.episode import Stage
 from openconductor.errors import ConfigError, caused_by_plan
@@ -75,11 +75,13 @@ def _with_limit(worker: Worker, max_tokens: int) -> Worker:
 
 
 class Reflection(SingleWorker):
-    """One worker revises its own answer up to ``n`` times, its earlier attempts in context; the last one counts.
+    """One worker revises its own answer up to ``n`` times, its earlier attempts in context, until it lets one stand.
 
-    The idea is Self-Refine's (Madaan et al. 2023, arXiv 2303.17651), without a separate turn of feedback. A revision
-    that is declined leaves the attempt before it standing, and ends it, as a Conductor's later round does. A failure of
-    transport or provider ends the episode unanswered: cut short, it would be scored as less than it is.
+    The idea is Self-Refine's (Madaan et al. 2023, arXiv 2303.17651), without a separate turn of feedback: the worker
+    says that its answer stands (``STANDS``), or gives another one. A revision that is declined leaves the attempt
+    before it standing, and ends it, as a Conductor's later round does. A failure of transport or provider ends the
+    episode unanswered: cut short, it would be scored as less than it is. In the gym an admitted failure is not an
+    attempt: the question is asked again, and none takes the place of an answer.
 
     Args:
         pool: the workers.
@@ -101,14 +103,16 @@ class Reflection(SingleWorker):
         answer = await super().play(stage)
         if answer is None:
             return None
-        instruction = revise(stage.question)
-        attempts: list[Message] = []
+        said, instruction, opening = answer, ALONE, list(stage.opening)
         for _ in range(self._n):
-            attempts += [Message("user", instruction if attempts else ALONE), Message("assistant", answer)]
-            transcript = await stage.run(Workflow((Step(self._worker, instruction),)), after=attempts)
+            if is_answer(stage.question, said):
+                answer = said
+                opening += [Message("user", instruction), Message("assistant", answer)]
+                instruction = revise(stage.question)
+            transcript = await stage.run(Workflow((Step(self._worker, instruction),)), opening=opening)
             if transcript.error is not None and not caused_by_plan(transcript.error):
                 return None
-            if transcript.answer is None:
-                break
-            answer = transcript.answer
-        return answer
+            if transcript.answer is None or stands(stage.question, answer, transcript.answer):
+                return answer
+            said = transcript.answer
+        return said if is_answer(stage.question, said) else answer

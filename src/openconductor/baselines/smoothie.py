@@ -65,7 +65,7 @@ class Smoothie(Baseline):
                 "Smoothie.mode: 'independent' judges by a whole data set, expected observations with answers"
             )
         check_count("Smoothie.neighbours", neighbours, 0)
-        super().__init__(forgiving_pool(pool), f"smoothie, {mode}")
+        super().__init__(forgiving_pool(pool), f"smoothie-lite, {mode}")
         self._workflow = Workflow(tuple(Step(worker, ALONE) for worker in pool.ordinals))
         self._neighbours = neighbours
         answers = _by_worker(pool, observations) if observations is not None else []

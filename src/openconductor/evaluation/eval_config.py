@@ -287,8 +287,17 @@ class Spec:
         return head + ("?" + "&".join(said) if said else "")
 
 
+def renamed(system: str) -> str:
+    """A system's name of today: baselines that are lite were called by the name of the published ones.
+
+    >>> renamed("smoothie?mode=dependent"), renamed("routerdc-lite")
+    ('smoothie-lite?mode=dependent', 'routerdc-lite')
+    """
+    return re.sub(r"^(masrouter|routerdc|smoothie)(?=\?|$)", r"\1-lite", system)
+
+
 def read_spec(text: str) -> Spec:
-    """Read one spec.
+    """Read one spec, an old name too (``renamed``).
 
     Raises:
         ConfigError: it is not one; the message names the nearest kind.
@@ -298,7 +307,7 @@ def read_spec(text: str) -> Spec:
     >>> read_spec("mine:Vote:gpt-5?n=5")
     Spec(kind='mine:Vote', argument='gpt-5', options=(('n', 5),))
     """
-    text = text.strip()
+    text = renamed(text.strip())
     head, *tail = _OPTIONS.split(text, maxsplit=1)
     kind, colon, argument = (part.strip() for part in split_name(head, {*KINDS, *_HIDDEN}, "baseline"))
     known = KINDS if kind in KINDS or ":" in kind else (*KINDS, *registered({}, "baseline"), "module:attribute")

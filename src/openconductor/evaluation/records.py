@@ -34,6 +34,7 @@ from openconductor.evaluation.eval_config import (
     dump_eval_config,
     expand,
     make_eval_config,
+    renamed,
     what_differs,
 )
 from openconductor.journal import JournalReader
@@ -177,15 +178,17 @@ def sample_number(system: str, task: str, problem: str, repeat: int) -> int:
 
 
 def kept_records(journal: JournalReader) -> list[Record]:
-    """The records in a journal, the newest of each cell, in the order in which they were written.
+    """The records in a journal, the newest of each cell, in the order in which they were written, by today's names.
 
     Raises:
         JournalError: what is kept is not a record.
     """
     try:
-        return [load(Record, one.record) for one in journal.outcomes()]
+        found = [load(Record, one.record) for one in journal.outcomes()]
     except ValueError as error:
         raise JournalError(f"journal {journal.path}: got a record that is not an evaluation's: {error}") from error
+    named = (replace(one, system=renamed(one.system)) for one in found)
+    return list({(one.system, one.task, one.problem, one.sample): one for one in named}.values())
 
 
 def _round(one: Round) -> RoundRecord:

@@ -336,9 +336,8 @@ def told(
         credit = float(bool(one.correct))
         if one.correct and one.valid and flows and said:
             plan = plain_words(" \n".join(step.subtask for flow in flows for step in flow))
-            choices = wrong.get(_key(one), set()) | (
-                answers[one.task] if len(answers[one.task]) <= FEW_ANSWERS else set()
-            )
+            few = len(answers[one.task]) <= FEW_ANSWERS
+            choices = wrong.get(_key(one), set[str]()) | (answers[one.task] if few else set[str]())
             others = [text for key, text in right[one.task, one.kind].items() if key != _key(one)]
             some = others[:: max(1, len(others) // MOST_ANSWERS)]
             tells, chance = _tells(plan, said, choices), fmean([_tells(plan, text, choices) for text in some] or [0.0])

@@ -61,8 +61,8 @@ def provider_of(pool: WorkerPool, ordinal: int) -> Planted:
 
 
 def asked(messages: Sequence[Message]) -> str:
-    """The question of the turns: their first line."""
-    return messages[0].content.split("\n")[0]
+    """The question of the turns: the first line of the user."""
+    return next(message.content for message in messages if message.role == "user").split("\n")[0]
 
 
 def attempts(messages: Sequence[Message]) -> list[str]:

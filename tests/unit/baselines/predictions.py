@@ -18,6 +18,7 @@ from planted import Planted, Say, answers, calls_of, planted_pool, provider_of
 from topics import draw_topics
 from workers import (
     RIGHT,
+    WRONG,
     Thinker,
     by_chance,
     by_count,
@@ -173,18 +174,22 @@ def consensus_cases() -> list[Case]:
 def reflection_cases() -> list[Case]:
     """Revisions as a chain of two states, right and wrong."""
 
-    def case(pool: str, first: float, mends: float, breaks: float, n: int) -> Case:
+    def case(pool: str, first: float, mends: float, breaks: float, n: int, content: Sequence[str] = ()) -> Case:
         play = repeated(
-            lambda: planted_pool(a=revising(first, mends, breaks)), lambda workers: Reflection(workers, "a", n=n)
+            lambda: planted_pool(a=revising(first, mends, breaks, content)),
+            lambda workers: Reflection(workers, "a", n=n),
         )
-        predicted = revised(first, mends, breaks, n)
-        return Case(f"reflection, n = {n}", pool, "two-state chain", predicted, first, n + 1, play)
+        predicted = revised(first, 0 if WRONG in content else mends, 0 if RIGHT in content else breaks, n)
+        calls = None if content else n + 1
+        return Case(f"reflection, n = {n}", pool, "two-state chain", predicted, first, calls, play)
 
     return [
         case("right 0.3, mends 0.3, breaks 0", 0.3, 0.3, 0.0, 1),
         case("right 0.3, mends 0.3, breaks 0", 0.3, 0.3, 0.0, 5),
         case("right 0.6, mends 0.3, breaks 0.2", 0.6, 0.3, 0.2, 5),
         case("right 0.6, mends 0, breaks 0.1", 0.6, 0.0, 0.1, 5),
+        case("right 0.6, mends 0.3, breaks 0.2, lets what is right stand", 0.6, 0.3, 0.2, 5, [RIGHT]),
+        case("right 0.6, mends 0.3, breaks 0.2, lets what is wrong stand", 0.6, 0.3, 0.2, 5, [WRONG]),
     ]
 
 
@@ -249,16 +254,16 @@ def smoothie_cases() -> list[Case]:
     accents = [knowing(share, accent=accent) for share, accent in zip((0.3, 0.9, 0.6), "abc", strict=True)]
     best = max(np.mean(topics, axis=0))
     return [
-        Case("smoothie, independent", "right 0.4, 0.85, 0.65, 0.1", "who is least noisy by the formula", chosen,
+        Case("smoothie-lite, independent", "right 0.4, 0.85, 0.65, 0.1", "who is least noisy by the formula", chosen,
              max(shares), 4, taught(pool_of(*map(knowing, shares)), independent)),
-        Case("smoothie, independent", "0.3, 0.9, 0.6; no two ever say the same", "the first: nobody agrees", 0.3, 0.9,
-             3, taught(pool_of(*accents), independent)),
-        Case("smoothie, independent", "right 0.9; three that copy an error", "one of the three", 0.0, 0.9, 4,
+        Case("smoothie-lite, independent", "0.3, 0.9, 0.6; no two ever say the same", "the first: nobody agrees", 0.3,
+             0.9, 3, taught(pool_of(*accents), independent)),
+        Case("smoothie-lite, independent", "right 0.9; three that copy an error", "one of the three", 0.0, 0.9, 4,
              taught(pool_of(knowing(0.9), lying, lying, lying), independent)),
-        Case("smoothie, dependent", "experts 0.95 / 0.3 of two topics, 0.6, 0.4", "drawn from the definition",
+        Case("smoothie-lite, dependent", "experts 0.95 / 0.3 of two topics, 0.6, 0.4", "drawn from the definition",
              neighbourly(topics, 20), best, 4, taught(pool_of(*experts), dependent)),
-        Case("smoothie, dependent", "0.9, 0.9, 0; nothing observed", "0.9² + 0.9 · 0.1", 0.9**2 + 0.9 * 0.1, 0.9, 3,
-             own),
+        Case("smoothie-lite, dependent", "0.9, 0.9, 0; nothing observed", "0.9² + 0.9 · 0.1", 0.9**2 + 0.9 * 0.1, 0.9,
+             3, own),
     ]  # fmt: skip
 
 
@@ -286,12 +291,13 @@ def router_cases() -> list[Case]:
         return planted_pool(fair=noisy(0.4), best=noisy(0.7), poor=noisy(0.2))
 
     return [
-        Case("routerdc", "experts 0.9 / 0.2 of two topics, 0.5", "mean of the experts", 0.9, 0.55, 1,
+        Case("routerdc-lite", "experts 0.9 / 0.2 of two topics, 0.5", "mean of the experts", 0.9, 0.55, 1,
              taught(experts, routed)),
-        Case("routerdc", "0.5, 0.8, 0.3 whatever is asked", "the best worker", 0.8, 0.8, 1, taught(unequal, routed)),
-        Case("masrouter", "topic 1: one alone, 0.9; topic 2: a chain of two, 0.8", "mean of the two", 0.85, 0.45, None,
-             teamed(team)),
-        Case("masrouter", "who speaks last is right 0.4, 0.7, 0.2", "the best in the last seat", 0.7, 0.7,
+        Case("routerdc-lite", "0.5, 0.8, 0.3 whatever is asked", "the best worker", 0.8, 0.8, 1,
+             taught(unequal, routed)),
+        Case("masrouter-lite", "topic 1: one alone, 0.9; topic 2: a chain of two, 0.8", "mean of the two", 0.85, 0.45,
+             None, teamed(team)),
+        Case("masrouter-lite", "who speaks last is right 0.4, 0.7, 0.2", "the best in the last seat", 0.7, 0.7,
              None, teamed(loners, tries=4)),
     ]  # fmt: skip
 

@@ -14,7 +14,7 @@ from planted import PRICE, calls_of, hang, planted_pool
 from openconductor.baselines import BASELINES, make_baseline
 from openconductor.baselines.collaboration import Explorer, trial_of
 from openconductor.baselines.observed import Observations
-from openconductor.baselines.planned import PlannedOrchestrator, RandomWorkflows
+from openconductor.baselines.planned import Heuristic, PlannedOrchestrator, RandomWorkflows
 from openconductor.baselines.single import SingleWorker
 from openconductor.errors import (
     BudgetExceeded,
@@ -26,6 +26,7 @@ from openconductor.errors import (
     WorkflowReason,
 )
 from openconductor.events import Answered, Asked, CallEnded, Event, RoundEnded, StepEnded, StepStarted
+from openconductor.gym.exact import expected_accuracy, oracle_workflow
 from openconductor.gym.questions import draw_questions
 from openconductor.gym.workers import gym_pool
 from openconductor.journal import Journal
@@ -48,16 +49,16 @@ OPTIONS: dict[str, dict[str, object]] = {
     "consensus": {"worker": "w1", "n": 3},
     "context": {"worker": "w1", "max_tokens": 100},
     "explorer": {},
-    "masrouter": {"observations": SEEN},
+    "masrouter-lite": {"observations": SEEN},
     "moa": {"aggregator": "w0"},
     "planned": {"plan": lambda _: CHAIN},
     "random": {},
     "reflection": {"worker": "w2", "n": 2},
-    "routerdc": {"observations": SEEN},
+    "routerdc-lite": {"observations": SEEN},
     "single": {"worker": 1},
-    "smoothie": {"observations": SEEN, "mode": "dependent"},
+    "smoothie-lite": {"observations": SEEN, "mode": "dependent"},
 }
-EVERY = pytest.mark.parametrize("name", sorted(BASELINES))
+EVERY = pytest.mark.parametrize("name", sorted({*BASELINES} - {"heuristic"}))  # that one answers the gym alone
 Function = Callable[[list[Message]], str]
 
 
@@ -246,11 +247,24 @@ def test_random_workflows_over_any_other_question_are_valid_and_uniform() -> Non
 
 def test_the_explorer_draws_another_collaboration_for_each_repeat() -> None:
     explorer = Explorer(gym_pool(), seed=1)
-    drawn = [explorer.workflow("Q?", sample=sample) for sample in range(700)]
-    assert drawn == [explorer.workflow("Q?", sample=sample) for sample in range(700)]
+    drawn = [explorer.workflow("Q?", sample=sample) for sample in range(800)]
+    assert drawn == [explorer.workflow("Q?", sample=sample) for sample in range(800)]
     modes = Counter(trial_of("Q?", "Q?", one, gym_pool(), right=1.0).collaboration for one in drawn)  # type: ignore[union-attr]
-    assert len(modes) == 7
+    assert len(modes) == 8
     assert all(abs(count - 100) < 35 for count in modes.values())
+
+
+# ── the gym's heuristic ──────────────────────────────────────────────────────────────────────────────────────────────
+def test_the_heuristic_is_worth_what_the_oracle_is_in_other_worlds_and_with_fewer_workers_too() -> None:
+    asked = draw_questions("test", 100, seed=0)
+    for pool in (gym_pool(), gym_pool(world=7), gym_pool().subset([0, 2, 6, 1])):
+        offered = {ordinal: worker.provider.profile for ordinal, worker in pool}  # type: ignore[attr-defined]
+        worth = [expected_accuracy(one, Heuristic(pool).workflow(one.text), offered) for one in asked]
+        assert sum(worth) == pytest.approx(sum(oracle_workflow(one, offered)[1] for one in asked))
+    with pytest.raises(ConfigError, match="expected a question of the gym"):
+        Heuristic(gym_pool()).workflow("What is 6 * 7?")
+    with pytest.raises(ConfigError, match="expected those of the gym alone"):
+        make_baseline("heuristic", planted_pool(w0=four))
 
 
 # ── options out of their range ───────────────────────────────────────────────────────────────────────────────────────
@@ -268,11 +282,11 @@ def test_the_explorer_draws_another_collaboration_for_each_repeat() -> None:
         ("random", {"max_steps": "3"}, r"RandomWorkflows\.max_steps"),
         ("random", {"seed": "x"}, r"RandomWorkflows\.seed"),
         ("explorer", {"seed": -1}, r"Explorer\.seed"),
-        ("routerdc", {"seed": "x"}, r"RouterDC\.seed"),
-        ("routerdc", {"encoder": 3}, "encoder: got 3"),
-        ("masrouter", {"encoder": 3}, "encoder: got 3"),
-        ("smoothie", {"neighbours": -1}, r"Smoothie\.neighbours"),
-        ("smoothie", {"encoder": 3}, "encoder: got 3"),
+        ("routerdc-lite", {"seed": "x"}, r"RouterDC\.seed"),
+        ("routerdc-lite", {"encoder": 3}, "encoder: got 3"),
+        ("masrouter-lite", {"encoder": 3}, "encoder: got 3"),
+        ("smoothie-lite", {"neighbours": -1}, r"Smoothie\.neighbours"),
+        ("smoothie-lite", {"encoder": 3}, "encoder: got 3"),
     ],
 )
 def test_an_option_out_of_its_range_says_where_what_was_got_and_what_was_expected(
@@ -287,4 +301,4 @@ def test_a_sentence_encoder_that_is_not_installed_says_how_to_get_it(monkeypatch
     monkeypatch.setitem(sys.modules, "sentence_transformers", None)
     pool = planted_pool(w0=four, w1=five, w2=four)
     with pytest.raises(ConfigError, match=r"pip install sentence-transformers\); the offline encoders are"):
-        make_baseline("routerdc", pool, observations=SEEN, encoder="all-mpnet-base-v2")
+        make_baseline("routerdc-lite", pool, observations=SEEN, encoder="all-mpnet-base-v2")

@@ -44,7 +44,7 @@ def test_each_system_has_a_pool_on_which_it_gains_and_one_on_which_it_must_not()
         found[case.system.split(",")[0]].add(case.gains)
     assert dict(found) == {
         name: {True, False}
-        for name in ("consensus", "reflection", "moa", "context", "smoothie", "routerdc", "masrouter")
+        for name in ("consensus", "reflection", "moa", "context", "smoothie-lite", "routerdc-lite", "masrouter-lite")
     }
 
 

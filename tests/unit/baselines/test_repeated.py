@@ -8,21 +8,21 @@ from pathlib import Path
 
 import pytest
 from planted import answers, attempts, calls_of, planted_pool, provider_of
-from workers import RIGHT, noisy
+from workers import RIGHT, noisy, references
 
 from openconductor.baselines import make_baseline
 from openconductor.baselines.consensus import Consensus, MixtureOfAgents, answer_key
-from openconductor.baselines.instructions import MERGE, REVISE
+from openconductor.baselines.instructions import MERGE, REVISE, STANDS
 from openconductor.baselines.pools import DECLINED
 from openconductor.baselines.single import LongContext, Reflection, SingleWorker
 from openconductor.errors import ConfigError, ContextTooLong, Refused, ServerFailed
 from openconductor.gym.questions import draw_questions
-from openconductor.gym.workers import gym_pool
+from openconductor.gym.workers import LOST, gym_pool
+from openconductor.gym.world import asks_to_compare
 from openconductor.journal import Journal
 from openconductor.pool import Worker, WorkerPool
-from openconductor.prompt import SOLVE_SUBTASK
 from openconductor.reward import episode_reward
-from openconductor.types import Message, Sampling, Usage, Workflow
+from openconductor.types import Message, Sampling, Usage
 
 QUESTIONS = [f"Is statement {number} true?" for number in range(20)]
 
@@ -90,6 +90,26 @@ async def test_a_revision_sees_all_attempts_and_is_asked_to_look_again() -> None
     assert sent[2] == [*sent[1], ("assistant", "two"), ("user", REVISE)]
 
 
+@pytest.mark.parametrize("words", [STANDS, "I found nothing.\n\n**My answer stands**"])
+async def test_a_worker_that_says_so_lets_its_last_answer_stand(words: str) -> None:
+    said = iter(["one", "two", words])
+    episode = await Reflection(planted_pool(a=lambda *_: next(said)), "a", n=5).ask("Which?")
+    assert (episode.answer, len(episode.rounds)) == ("two", 3)
+
+
+async def test_in_the_gym_the_same_value_again_lets_it_stand_and_an_admitted_failure_is_asked_again() -> None:
+    questions = [question.text for question in draw_questions("test", 60, seed=0) if question.kind == "single"]
+    retried = 0
+    for question in questions:
+        episode = await Reflection(gym_pool(), "jack", n=5).ask(question)
+        said = [one.answer for one in episode.rounds]
+        values = [one for one in said if one not in (None, LOST)]
+        assert episode.error or episode.answer == [LOST, *values][-1]
+        assert values[-2:-1] == values[-1:] != [] or len(said) == 6 or said[-1] is None
+        retried += said[0] == LOST and values != []
+    assert retried > len(questions) / 5
+
+
 @pytest.mark.parametrize("failure", [Refused("no"), ServerFailed("no")], ids=["refused", "broken"])
 async def test_a_revision_that_is_declined_leaves_the_attempt_standing_and_one_that_breaks_masks_the_question(
     failure: Refused | ServerFailed,
@@ -108,26 +128,41 @@ async def test_a_revision_that_is_declined_leaves_the_attempt_standing_and_one_t
 
 
 # ── mixture of agents ────────────────────────────────────────────────────────────────────────────────────────────────
-async def test_each_layer_sees_all_proposals_of_the_one_before_and_nothing_older() -> None:
-    pool = planted_pool(a=lambda *_: "A", b=lambda *_: "B")
-    system = MixtureOfAgents(pool.subset([1, 0]), "b", layers=2)
-    workflow: Workflow = system.workflow("Which?")
-    assert [step.worker for step in workflow] == [0, 1, 0, 1, 1]
-    assert [workflow.visible(index) for index in range(5)] == [(), (), (0, 1), (0, 1), (2, 3)]
-    assert [step.subtask for step in workflow] == [SOLVE_SUBTASK, SOLVE_SUBTASK, MERGE, MERGE, MERGE]
-    assert (await system.ask("Which?")).answer == "B"
+@pytest.mark.parametrize("told", ["", "Be brief."])
+async def test_each_layer_reads_the_proposals_of_the_one_before_in_its_system_prompt_and_nothing_older(
+    told: str,
+) -> None:
+    pool = planted_pool(a=lambda turns, _: f"A{len(references(turns))}", b=lambda turns, _: f"B{len(turns)}")
+    question = [*([Message("system", told)] if told else []), Message("user", "Which?")]
+    episode = await MixtureOfAgents(pool.subset([1, 0]), "b", layers=2).ask(question)
+    assert [[step.worker for step in one.workflow or ()] for one in episode.rounds] == [[0, 1], [0, 1], [1]]
+    (first, _), (second, _), (merging, _) = provider_of(pool, 1).calls
+    assert list(first) == question
+    assert [turn.role for turn in second] == [turn.role for turn in merging] == ["system", "user"]
+    assert second[-1] == merging[-1] == question[-1]
+    assert second[0].content.startswith(told) and MERGE in second[0].content
+    assert references(second) == ["A0", f"B{len(question)}"] and references(merging) == ["A2", "B2"]
+    assert episode.answer == "B2"
+
+
+async def test_in_the_gym_proposals_are_turns_and_its_workers_compare_them() -> None:
+    (question,) = draw_questions("test", 1, seed=0)
+    episode = await MixtureOfAgents(gym_pool(), "referee").ask(question.text)
+    proposed, merged = (one.transcript.results for one in episode.rounds if one.transcript)
+    said = [result.completion.text for result in proposed if result.completion]
+    assert attempts(merged[0].messages) == [text for text in said if text != DECLINED]
+    assert len(said) == 8 and asks_to_compare(merged[0].messages[-1].content)
 
 
 async def test_an_aggregator_that_declines_ends_the_episode_and_a_proposer_does_not() -> None:
     pool = planted_pool(a=noisy(1.0), no=refusing)
     assert (await MixtureOfAgents(pool, "a").ask("Is it?")).answer == RIGHT
-    shown = attempts(provider_of(pool, 0).calls[-1][0])
-    assert shown == [RIGHT, DECLINED]
+    assert references(provider_of(pool, 0).calls[-1][0]) == [RIGHT]
     episode = await MixtureOfAgents(pool, "no").ask("Is it?")
     assert episode.answer is None and isinstance(episode.error, Refused)
 
 
-@pytest.mark.parametrize("system", ["consensus", "moa", "smoothie"])
+@pytest.mark.parametrize("system", ["consensus", "moa", "smoothie-lite"])
 async def test_a_refusal_that_costs_no_vote_more_stays_on_the_bill_once(system: str) -> None:
     def dear(messages: Sequence[Message], rng: random.Random) -> str:
         if rng.random() < 0.5:
@@ -135,14 +170,13 @@ async def test_a_refusal_that_costs_no_vote_more_stays_on_the_bill_once(system: 
         return RIGHT
 
     pool = planted_pool(a=dear, b=dear, c=dear)
-    options: dict[str, object] = {"consensus": {"worker": "a"}, "moa": {"aggregator": "a"}, "smoothie": {}}[system]
+    options: dict[str, object] = {"consensus": {"worker": "a"}, "moa": {"aggregator": "a"}, "smoothie-lite": {}}[system]
     made = make_baseline(system, pool, **options)  # type: ignore[arg-type]
     refused = 0
     for question in QUESTIONS:
         episode = await made.ask(question)
-        (one,) = episode.rounds
-        assert one.transcript is not None
-        calls = [call for result in one.transcript.results for call in result.calls]
+        results = [result for one in episode.rounds if one.transcript for result in one.transcript.results]
+        calls = [call for result in results for call in result.calls]
         failed = sum(call.outcome == "refused" for call in calls)
         assert episode.usage.input_tokens == 1000 * failed + 10 * (len(calls) - failed)
         assert episode.usage.dollars == sum(call.usage.dollars for call in calls)

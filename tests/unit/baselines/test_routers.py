@@ -163,6 +163,9 @@ def finisher(messages: Sequence[Message], rng: random.Random) -> str:
     return RIGHT if begun and messages[-1].content.endswith(ROLES["closer"]) else WRONG
 
 
+CHAINED = "starter" + "finisher"
+
+
 def pool() -> WorkerPool:
     return planted_pool(solo=soloist(1.0), starter=opening, finisher=finisher)
 
@@ -200,10 +203,9 @@ def chosen(controller: MASRouter, topic: int) -> Counter[tuple[str, ...]]:
 
 
 def test_easy_questions_go_to_one_worker_and_composite_ones_to_a_chain() -> None:
-    ((easy, easy_count), *_) = chosen(trained(), EASY).most_common(1)
-    ((composite, composite_count), *_) = chosen(trained(), COMPOSITE).most_common(1)
-    assert easy == ("io", "solo") and composite == ("chain-1", "starter", "finisher")
-    assert min(easy_count, composite_count) >= 0.9 * len(HELD_OUT) / 2
+    easy, composite = chosen(trained(), EASY), chosen(trained(), COMPOSITE)
+    chains = [n for (mode, *team), n in composite.items() if mode[:5] == "chain" and team[0] + team[-1] == CHAINED]
+    assert min(easy["io", "solo"], sum(chains)) >= 0.9 * len(HELD_OUT) / 2
     assert asyncio.run(answers(trained(), ASKED)).count(RIGHT) >= 0.95 * len(ASKED)
     by_choice: dict[tuple[str, ...], list[float]] = {}
     for trial in explored():  # and no fixed choice gets more than half

@@ -11,7 +11,7 @@ from planted import PRICE, Planted, Say, asked, attempts
 from topics import topic_of
 
 from openconductor.baselines.collaboration import ROLES
-from openconductor.baselines.instructions import MERGE
+from openconductor.baselines.instructions import MERGE, STANDS
 from openconductor.pool import Worker, WorkerPool
 from openconductor.protocols import CallContext
 from openconductor.types import Completion, Message, Sampling
@@ -44,11 +44,16 @@ def scattered(share: float, wrongs: int) -> Say:
     return lambda messages, rng: RIGHT if rng.random() < share else f"Answer: wrong {rng.randrange(wrongs)}"
 
 
-def revising(first: float, mends: float, breaks: float) -> Say:
-    """Right at first with a chance; a revision mends a wrong attempt, or breaks a right one, with others."""
+def revising(first: float, mends: float, breaks: float, content: Sequence[str] = ()) -> Say:
+    """Right at first with a chance; a revision mends a wrong attempt, or breaks a right one, with others.
+
+    It says of an attempt that it is ``content`` with that it stands.
+    """
 
     def say(messages: Sequence[Message], rng: random.Random) -> str:
         before = attempts(messages)
+        if before and before[-1] in content:
+            return STANDS
         chance = first if not before else 1 - breaks if before[-1] == RIGHT else mends
         return RIGHT if rng.random() < chance else WRONG
 
@@ -59,9 +64,16 @@ def merging(propose: Say, merge: Callable[[list[str], random.Random], str]) -> S
     """Proposes in one way, and merges what it sees in another."""
 
     def say(messages: Sequence[Message], rng: random.Random) -> str:
-        return merge(attempts(messages), rng) if messages[-1].content == MERGE else propose(messages, rng)
+        seen = references(messages)
+        return merge(seen, rng) if seen else propose(messages, rng)
 
     return say
+
+
+def references(messages: Sequence[Message]) -> list[str]:
+    """The numbered proposals of a system prompt, in order."""
+    system = "".join(message.content for message in messages if message.role == "system")
+    return [line.partition(". ")[2] for line in system.partition(MERGE)[2].split("\n") if line]
 
 
 def by_count(votes: list[str], rng: random.Random) -> str:

@@ -124,7 +124,9 @@ def test_a_pool_file_and_local_data_may_lie_elsewhere_but_the_gym_is_no_file() -
         ("conductor?subtasks=FALSE&access=index", "conductor?access=index&subtasks=false"),
         ("planner:openai:gpt-5?rounds=unlimited&calls=9", "planner:openai:gpt-5?calls=9&rounds=unlimited"),
         ("moa:what?", "moa:what?"),
-        ("masrouter?cost_weight=2.50", "masrouter?cost_weight=2.5"),
+        ("masrouter-lite?cost_weight=2.50", "masrouter-lite?cost_weight=2.5"),
+        ("smoothie?mode=dependent", "smoothie-lite?mode=dependent"),  # as it was called
+        ("routerdc", "routerdc-lite"),
     ],
 )
 def test_a_spec_has_one_name_however_it_is_written(text: str, name: str) -> None:

@@ -126,7 +126,7 @@ def test_a_baselines_options_and_its_worker_come_from_the_spec_and_its_seed_from
 
 
 def test_what_trains_gets_the_lessons() -> None:
-    made = make("routerdc", LESSONS).orchestrator
+    made = make("routerdc-lite", LESSONS).orchestrator
     assert isinstance(made, RouterDC)
     assert made.choose("Sum 1 2.") in WORKERS
     fixed = make("best_fixed", LESSONS, pool="pool.toml").orchestrator
@@ -142,9 +142,9 @@ def test_what_trains_gets_the_lessons() -> None:
         ("consensus:jack", "gym", False, False),
         ("best_fixed", "gym", False, False),  # known there
         ("best_fixed", "pool.toml", True, False),
-        ("routerdc", "gym", True, False),
-        ("routerdc?router=trained.json", "gym", False, False),
-        ("masrouter", "gym", True, True),
+        ("routerdc-lite", "gym", True, False),
+        ("routerdc-lite?router=trained.json", "gym", False, False),
+        ("masrouter-lite", "gym", True, True),
     ],
 )
 def test_who_learns_from_what(spec: str, pool: str, does_learn: bool, does_explore: bool) -> None:
@@ -171,8 +171,8 @@ def test_who_learns_from_what(spec: str, pool: str, does_learn: bool, does_explo
         ("consensus:jack?observations=3", "got the option 'observations'"),
         ("moa:jack?layer=1", "nearest: 'layers'"),
         ("moa:jack?layers=0", "expected a whole number from 1"),
-        ("smoothie?mode=both", "expected 'independent' or 'dependent'"),
-        ("routerdc?router=nowhere.json", "nowhere.json"),
+        ("smoothie-lite?mode=both", "expected 'independent' or 'dependent'"),
+        ("routerdc-lite?router=nowhere.json", "nowhere.json"),
         ("best_fixed?workflow=abc", "got the option 'workflow', expected one of none"),
         ("consensus:jack?key=len", "got the option 'key', expected one of n"),
     ],
@@ -184,7 +184,7 @@ def test_what_cannot_be_made_is_refused_with_its_name_and_the_reason(spec: str, 
 
 
 def test_what_can_be_made_passes_before_anything_is_learnt_and_the_true_oracle_is_the_gyms_alone() -> None:
-    for spec in ("routerdc", "smoothie?mode=independent", "masrouter?cost_weight=2", "consensus:jack", "oracle"):
+    for spec in ("routerdc-lite", "smoothie?mode=independent", "masrouter?cost_weight=2", "heuristic", "oracle"):
         workshop().check(read_spec(spec))
     with pytest.raises(ConfigError, match="expected oracle_observed"):
         workshop(pool="pool.toml").check(read_spec("oracle"))
