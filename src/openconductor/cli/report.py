@@ -25,12 +25,20 @@ from openconductor.evaluation.records import JOURNAL, Results
 from openconductor.report.figures import Section, heading, sections
 from openconductor.report.page import write_report
 from openconductor.report.report import REPLAYS as JOURNAL_OF_REPLAYS
-from openconductor.report.report import chosen, completions, make_report, replayed, same_questions, training
+from openconductor.report.report import (
+    chosen,
+    completions,
+    make_report,
+    replayed,
+    replays_are_free,
+    same_questions,
+    training,
+)
 
 AGAIN = "the same command"
 CURVE = "curves.jsonl"
 REPLAYS = """Replay the plans of N questions with one thing taken away at a time; earlier calls are free
-(default: all in the gym, where it is free, and with --budget-dollars; else 0)."""
+(default: all where it is free, in the gym and over recorded models, and with --budget-dollars; else 0)."""
 HIDDEN = ("Patterns", "What was counted")
 """The sections that are in the page and in report.json alone."""
 
@@ -66,7 +74,7 @@ def report(
     earlier = None if before is None else same_questions(folder, before)  # before anything is replayed
     named = chosen(results, system)
     found, limit = None, counterfactual
-    if limit or (limit is None and (results.config.in_gym or dollars is not None)):
+    if limit or (limit is None and (dollars is not None or replays_are_free(results, folder))):
         most = None if dollars is None else Decimal(dollars)
         again = AGAIN if source == folder else f"{AGAIN} and --out {shlex.quote(str(folder))}"
         with (

@@ -49,7 +49,7 @@ Cells = Mapping[str, str]
 """One row: the text in each column."""
 
 _QUESTION = re.compile(r"^\[([^\]\n]+)\]", re.MULTILINE)
-_SAID = re.compile(r"^(.+): Answer: ([A-J])$", re.MULTILINE)
+_SAID = re.compile(r"^(?:\d+\. )?(.+): Answer: ([A-J])$", re.MULTILINE)  # numbered where a prompt lists them
 
 
 # ── tables ───────────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -212,7 +212,7 @@ class ReplayPoolProvider:
     def _aggregated(self, row: Cells, messages: Sequence[Message], seed: int) -> str:
         """The letter of most weight among those that are seen; "" where none is."""
         tally: defaultdict[str, float] = defaultdict(float)
-        seen = [match.groups() for one in messages if one.role == "assistant" for match in _SAID.finditer(one.content)]
+        seen = [match.groups() for one in messages if one.role != "user" for match in _SAID.finditer(one.content)]
         for model, letter in seen:
             if model not in self._table.models:  # an aggregator's answer is no further opinion
                 continue

@@ -291,6 +291,12 @@ REPLAYS = "counterfactual.sqlite"
 """The journal of the calls that replays made, beside the run's own."""
 
 
+def replays_are_free(results: Results, folder: Path) -> bool:
+    """Whether plans can be replayed at no cost: in the gym, and over workers that are recorded models."""
+    said = cast("Mapping[str, Any]", read_folder(folder)[1].get("inputs", {}))
+    return results.config.in_gym or all(str(one["identity"]).startswith("replay_pool ") for one in said["workers"])
+
+
 async def replayed(
     results: Results,
     folder: Path,

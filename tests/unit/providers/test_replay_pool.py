@@ -123,6 +123,12 @@ async def test_aggregators_weigh_what_they_see_by_the_train_split(
 ) -> None:
     path = write(tmp_path)
     assert (await ask(path, aggregator, number, *said)).text == f"{aggregator}: Answer: {expected}"
+    listed = "\n".join(
+        f"{place}. {one}" for place, one in enumerate(said, start=1)
+    )  # as a mixture of agents shows them
+    turns = [Message("system", f"You have been given:\n{listed}"), Message("user", f"[mine/{number}] whatever")]
+    mixed = await ReplayPoolProvider(f"{path}:{aggregator}").complete(turns, Sampling(), call=CallContext())
+    assert mixed.text == f"{aggregator}: Answer: {expected}"
     assert skills_of(read_table(path))["a", "law"] == pytest.approx((8 + 10 * 0.5) / 18)  # shrunk to .5 overall
 
 
