@@ -8,18 +8,34 @@ on a logarithmic axis. Systems that know the answers are bounds: they are drawn,
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable
 
+from openconductor.evaluation.eval_config import GROUPS, group_of
 from openconductor.evaluation.records import Record
 from openconductor.plots.estimates import accuracy, mean_cost
 from openconductor.plots.material import NO_RECORD, ORACLES, Material, labels, spanned
-from openconductor.plots.sheet import GREY, Drawn, in_percent, opened, point
+from openconductor.plots.sheet import GREY, Drawn, Look, in_percent, opened, point
 
+DOLLARS = "US dollars a thousand questions"
 MEASURES: dict[str, Callable[[Record], float]] = {
-    "US dollars": lambda record: float(record.usage.dollars),
-    "tokens": lambda record: float(record.usage.tokens),
-    "calls": lambda record: float(record.calls),
+    DOLLARS: lambda record: 1000 * float(record.usage.dollars),
+    "tokens a question": lambda record: float(record.usage.tokens),
+    "calls a question": lambda record: float(record.calls),
 }
+
+
+FOLDED: dict[str, Look] = {
+    GROUPS[1]: {"color": GREY, "marker": "x", "markersize": 4.0, "zorder": 2},
+    GROUPS[3]: {"color": GREY, "marker": ".", "markersize": 4.0, "zorder": 2},
+}
+"""Groups whose systems have one look and one line of the legend: ablations, and workers alone."""
+
+
+def _folded(material: Material, name: str) -> str:
+    """The group that a system is drawn with; "" where it has a look of its own."""
+    group = group_of(name)
+    return group if name != material.ours and group in FOLDED else ""
 
 
 def accuracy_cost(material: Material) -> Drawn:
@@ -40,9 +56,9 @@ def accuracy_cost(material: Material) -> Drawn:
     units = [
         unit
         for unit, of in MEASURES.items()
-        if not (unpriced and unit == "US dollars") and all(sum(map(of, records)) > 0 for records in compared.values())
+        if not (unpriced and unit == DOLLARS) and any(sum(map(of, records)) > 0 for records in compared.values())
     ]
-    unit = units[0] if units else "calls"
+    unit = units[0] if units else "calls a question"
     found = {name: mean_cost(compared[name], MEASURES[unit]) for name in right}
     costs = {name: one for name, one in found.items() if one is not None and one.value}
     if not costs:
@@ -60,24 +76,31 @@ def accuracy_cost(material: Material) -> Drawn:
         xs.append(max(one.high for one in costs.values()))
         panel.plot(xs, [*ys, ys[-1]], drawstyle="steps-post", color=GREY, linewidth=1.0, label="Pareto front")
     written = labels(material.by_system)
+    folded = Counter(group for name in costs if (group := _folded(material, name)))
     for name in sorted(costs, key=lambda name: -right[name].value):
-        point(panel, costs[name], right[name], material.look_of(name), written[name])
+        group = _folded(material, name)
+        if not group:
+            point(panel, costs[name], right[name], material.look_of(name), written[name])
+        else:
+            said = f"{group.lower()} ({folded[group]})"
+            first = said not in panel.get_legend_handles_labels()[1]
+            point(panel, costs[name], right[name], FOLDED[group], said if first else "")
     panel.set_xscale("log")
     low, high = panel.get_xlim()
     panel.xaxis.set_major_locator(LogLocator(subs=(1, 2, 5) if high < 40 * low else (1,), numticks=7))
     panel.xaxis.set_major_formatter("{x:g}")
     panel.xaxis.set_minor_formatter(NullFormatter())
-    panel.set_xlabel(f"{unit} a question")
+    panel.set_xlabel(unit)
     in_percent(panel, "y", "right (%)")
     masked, size = sum(one.masked for one in right.values()), spanned(one.problems for one in right.values())
     left = ", ".join(written[name] for name in written if name not in costs)
     known = ", ".join(name for name in ORACLES if name in costs)
-    why = "not every price is known" if unpriced else "some cost none, and the axis has no zero"
+    why = "not every price is known" if unpriced else "nothing costs any"
     said = [
         f"n = {size} questions a system, {masked:,} records masked and left out of the accuracy, not of the cost.",
-        "Bars: 95 % intervals. Filled: workers alone; star: the Conductor; hollow: other systems.",
-        f"Not in the front, for the answers are known there: {known}." if known else "",
-        "" if unit == "US dollars" else f"Not in dollars: {why}.",
-        f"Not drawn, for lack of {unit} or of a decided answer to some task: {left}." if left else "",
+        "Bars: 95 % intervals. Star: the system reported on; dots: workers alone; crosses: its plans, changed.",
+        f"Not in the front, for they know the answers or the workers: {known}." if known else "",
+        "" if unit == DOLLARS else f"Not in dollars: {why}.",
+        f"Not drawn, for lack of {unit.split(' a ')[0]} or of a decided answer to some task: {left}." if left else "",
     ]
     return figure, " ".join(filter(None, said))

@@ -22,8 +22,8 @@ from openconductor.plots.iterations import Iteration
 from openconductor.plots.sheet import Look
 from openconductor.types import Workflow
 
-ORACLES = (ORACLE, HINDSIGHT)
-"""Systems that know the answers: bounds of the scale, never competitors."""
+ORACLES = ("heuristic", ORACLE, HINDSIGHT)
+"""Systems that know the answers, or the gym's workers: bounds of the scale, never competitors."""
 MOST_PARTS = 12
 """The most rows or columns of a figure by kind; the smallest kinds beyond are put together."""
 NO_RECORD = "No record of an evaluation was given."

@@ -20,7 +20,7 @@ from typing import Any, get_args
 from openconductor.errors import ConfigError
 from openconductor.evaluation import statistics
 from openconductor.evaluation.counterfactual import Counterfactuals
-from openconductor.evaluation.eval_config import ALONE, CONDUCTOR, HINDSIGHT, LEVELS, ORACLE, PLANNER, PLANNER_ALONE
+from openconductor.evaluation.eval_config import ALONE, CONDUCTOR, HINDSIGHT, ORACLE, PLANNER, PLANNER_ALONE
 from openconductor.evaluation.headroom import BestSingle, best_single, corrected_oracle, naive_oracle
 from openconductor.evaluation.records import MASKED, Record, Status
 from openconductor.evaluation.statistics import (
@@ -236,7 +236,7 @@ def orchestration(
 
     levels = {name: one for name, theirs in scores.items() if (one := level(name, theirs)) is not None}
     itself = levels.get(_planner_alone(system))
-    known = {system, _planner_alone(system), *LEVELS, *alone}
+    known = {system, _planner_alone(system), "random", "best_fixed", *ORACLES, *alone}
     groups = _groups(mine)
     by_itself = None
     if best is not None and itself is not None:
