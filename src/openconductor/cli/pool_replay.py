@@ -11,6 +11,7 @@ import re
 from collections import defaultdict
 from datetime import date
 from hashlib import blake2b
+from itertools import chain
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -23,7 +24,7 @@ from openconductor.evaluation.headroom import alone
 from openconductor.evaluation.records import CONFIG, Results
 from openconductor.evaluation.systems import load_sheets
 from openconductor.graders.choice import LETTERS, ChoiceGrader, extract_choice
-from openconductor.providers.replay_pool import SPLITS, cells_of, write_table
+from openconductor.providers.replay_pool import AGGREGATORS, SPLITS, cells_of, write_table
 from openconductor.types import Usage
 
 TEXTS = ("model_outputs", "generated_text", "response")
@@ -46,7 +47,7 @@ def replay(
         raise ConfigError(f"--out {out}: expected a new file that ends with .csv.gz")
     recorded: Recorded = defaultdict(lambda: defaultdict(list))
     (_add_evaluation if (source / CONFIG).is_file() else _add_outputs)(source, recorded)
-    models = list(dict.fromkeys(model for said in recorded.values() for model in said))
+    models = [one for one in dict.fromkeys(chain(*recorded.values())) if one not in AGGREGATORS]
     most = max((len(samples) for said in recorded.values() for samples in said.values()), default=0)
     rows: list[dict[str, str]] = []
     for (name, category, right), said in sorted(recorded.items()):
@@ -54,7 +55,7 @@ def replay(
             rows.append({"id": name, "category": category, "split": split_of(name), "answer": right})
             for model in models:
                 rows[-1] |= cells_of(model, said[model])
-    if not rows:
+    if not (rows and models):
         raise ConfigError(f"{source}: got no question that all answered; expected an `eval` of workers, or JSON files")
     write_table(out, rows, source=source.name, licence="unknown", date=date.today().isoformat())
     made = {"questions": len(rows), "left_out": len(recorded) - len(rows), "models": models, "samples": most}

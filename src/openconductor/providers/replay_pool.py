@@ -137,7 +137,7 @@ def write_table(path: Path, rows: Sequence[Cells], **note: str) -> None:
 def cells_of(model: str, said: Sequence[tuple[str, Usage]]) -> dict[str, str]:
     """A model's columns in a row: the letter of each sample ("": none), and what it used."""
     facts = {f"{model}:{fact}": [str(getattr(usage, fact) or "") for _, usage in said] for fact in FACTS}
-    return {name: "|".join(each).lower() for name, each in facts.items()} | {model: "|".join(one for one, _ in said)}
+    return {model: "|".join(one for one, _ in said)} | {name: "|".join(each).lower() for name, each in facts.items()}
 
 
 def skills_of(table: ReplayTable) -> dict[tuple[str, str], float]:

@@ -17,12 +17,12 @@ def test_a_table_made_of_an_evaluation_of_recorded_workers_is_the_one_that_they_
     tmp_path: Path, run: Callable[..., object]
 ) -> None:
     table, folder, out = write(tmp_path), tmp_path / "run", tmp_path / "again.csv.gz"
-    pool = write_pool(tmp_path, *(f"{table}:{name}" for name in "abc"), "mmlu_pro:vote")
+    pool = write_pool(tmp_path, *(f"{table}:{name}" for name in "abc"), f"{table}:vote", "mmlu_pro:Yi-34B")
     asked = ("eval", "workers", "--pool", pool, "--task", "replay", "--task-path", f"replay={table}")
     assert run(*asked, "--repeats", 2, "--out", folder).code == 0
     made = run("pool", "replay", folder, "--out", out, "--json").json()
     assert made == {"table": str(out), "questions": 2, "left_out": 0, "models": ["a", "b", "c"], "samples": 2}
-    # The shipped table's worker is a stranger to these questions: its failures are masked, never recorded as wrong.
+    # Not the aggregator; nor the stranger to these questions: its failures are masked, never recorded as wrong.
     for row in ROWS[-2:]:
         copy = read_table(out).rows[row["id"]]
         assert [copy[one] for one in COLUMNS] == [
