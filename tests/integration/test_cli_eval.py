@@ -57,12 +57,7 @@ def test_answers_that_were_cut_at_a_token_limit_are_counted_and_warned_of(run, t
 
 
 @pytest.mark.parametrize("columns", [60, 80, 112])
-def test_no_name_and_no_figure_is_cut_off_however_narrow_the_terminal(
-    run,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    columns: int,
-) -> None:
+def test_no_name_and_no_figure_is_cut_off_however_narrow_the_terminal(run, tmp_path, monkeypatch, columns) -> None:
     monkeypatch.setenv("COLUMNS", str(columns))
     systems = ("consensus:maven?n=3", "random?max_steps=2&seed=1")
     ran = run("eval", *systems, "--limit", "2", "--out", str(tmp_path / "run"))

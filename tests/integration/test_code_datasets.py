@@ -95,9 +95,7 @@ def differing(work: list[tuple[Problem, str]], seed: int) -> list[tuple[Problem,
 
 
 @pytest.mark.parametrize("data_set", [humaneval, mbpp], ids=lambda function: function.__name__)
-async def test_every_mutant_that_gives_another_output_is_refused(
-    data_set: Any, shared_data: Path, sandbox: Sandbox
-) -> None:
+async def test_every_mutant_that_gives_another_output_is_refused(data_set, shared_data, sandbox) -> None:
     work = differing(data_set(shared_data), seed=1)
     assert len(work) >= 50
     found = await grades(CodeGrader("strict", sandbox, Limits(cpu_s=1)), work)  # many mutants never end

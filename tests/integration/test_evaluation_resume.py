@@ -207,9 +207,7 @@ def test_a_kill_at_any_moment_repeats_no_acknowledged_call_and_changes_no_byte_o
 
 
 @pytest.mark.parametrize("sign", [signal.SIGKILL, signal.SIGINT])
-def test_a_command_that_is_killed_or_interrupted_goes_on_where_it_was(
-    peaces: Callable[[bool], Peace], server: Server, tmp_path: Path, sign: signal.Signals
-) -> None:
+def test_a_command_that_is_killed_or_interrupted_goes_on_where_it_was(peaces, server, tmp_path, sign) -> None:
     peace = peaces(False)
     folder = tmp_path / "run"
     watch = Watch(peace, server, folder)

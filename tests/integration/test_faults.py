@@ -171,9 +171,7 @@ async def test_a_key_that_is_refused_stops_the_episode_whoever_else_is_healthy(t
 
 
 @pytest.mark.parametrize(("seed", "episodes"), [(1, 60), pytest.param(2, 300, marks=pytest.mark.slow)])
-async def test_a_storm_ends_in_answers_in_time_and_with_bounded_attempts(
-    seed: int, episodes: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_storm_ends_in_answers_in_time_and_with_bounded_attempts(seed, episodes, tmp_path, monkeypatch) -> None:
     monkeypatch.undo()  # patient again: as it is delivered
     async with fault_server(storm_script(seed)) as server:
         with Journal(tmp_path / "journal.sqlite") as journal:

@@ -262,9 +262,7 @@ async def test_https_goes_through_a_tunnel_and_the_proxy_sees_neither_key_nor_qu
     assert "proxy-authorization" not in server.requests[0][1]
 
 
-async def test_a_proxy_may_be_asked_over_tls_itself(
-    tls: ssl.SSLContext, certificate: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_proxy_may_be_asked_over_tls_itself(tls, certificate, monkeypatch) -> None:
     monkeypatch.setenv("SSL_CERT_FILE", str(certificate))
     async with serve(tls=tls) as server, serve(tunnels, tls=tls) as proxy:
         monkeypatch.setenv("HTTPS_PROXY", f"https://localhost:{proxy.port}")

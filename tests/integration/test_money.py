@@ -206,9 +206,7 @@ async def test_without_fallback_each_failure_stands_in_the_ledger(tmp_path: Path
 @pytest.mark.parametrize("end", ["cancel", "budget"])
 @pytest.mark.parametrize("how", ["hang", "hang_midway", "drip_text"])
 @pytest.mark.parametrize("where", ["planning", "step"])
-async def test_of_a_call_that_was_stopped_nobody_knows_the_price(
-    where: str, how: str, end: str, tmp_path: Path
-) -> None:
+async def test_of_a_call_that_was_stopped_nobody_knows_the_price(where, how, end, tmp_path) -> None:
     """Ten episodes, stopped while one call each is under way and all others have ended."""
     plan = render_workflow(Workflow((Step(0, "Look.", []), Step(1, "Wait.", []))))
     script = Played({"planner": [how]} if where == "planning" else {"mute": [how], "a": ["429", "usage_missing", "ok"]})

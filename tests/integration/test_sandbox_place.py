@@ -66,9 +66,7 @@ def test_unchanged_it_works(canary: Path) -> None:
         "no option",
     ],
 )
-def test_where_bubblewrap_does_something_else_nothing_is_run(
-    canary: Path, changes: dict[str, tuple[str, ...]], said: str
-) -> None:
+def test_where_bubblewrap_does_something_else_nothing_is_run(canary, changes, said) -> None:
     filled = {name: [option.replace("<<folder>>", str(canary.parent)) for option in it] for name, it in changes.items()}
     with pytest.raises(SandboxError) as caught:
         Changed(**filled).run_now("print(1)", [Run()], limits=Limits())

@@ -216,9 +216,7 @@ def told(error: BaseException) -> Iterator[str]:
 # ── errors, events, logs, journal, export ────────────────────────────────────────────────────────────────────────────
 @pytest.mark.parametrize("stream", [False, True], ids=["piece", "stream"])
 @pytest.mark.parametrize("name", ECHOES)
-async def test_a_key_that_the_server_repeats_is_nowhere(
-    name: str, stream: bool, tmp_path: Path, caplog: pytest.LogCaptureFixture, capfd: pytest.CaptureFixture[str]
-) -> None:
+async def test_a_key_that_the_server_repeats_is_nowhere(name, stream, tmp_path, caplog, capfd) -> None:
     leaks, events = Leaks(), list[Event]()
     async with fault_server(Played({"w": [name]})) as server:
         pool = WorkerPool([worker(server)])

@@ -54,9 +54,7 @@ async def test_another_problems_answer_is_refused(shared_data: Path, name: str) 
 
 
 @pytest.mark.parametrize(("name", "count"), [("humaneval", 80), ("mbpp", 200), ("bigcodebench_hard", 24)])
-def test_every_programming_row_becomes_a_problem_with_tests_and_a_whole_solution(
-    shared_data: Path, name: str, count: int
-) -> None:
+def test_every_programming_row_becomes_a_problem_with_tests_and_a_whole_solution(shared_data, name, count) -> None:
     items = task(shared_data, name).read().items
     assert len(items) == count
     for item in items:

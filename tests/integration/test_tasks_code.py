@@ -17,9 +17,7 @@ from openconductor.tasks.prompts import fenced
 
 
 @pytest.mark.parametrize("name", ["humaneval", "mbpp", "bigcodebench_hard"])
-async def test_canonical_solutions_are_accepted_as_the_prompt_asks_for_them(
-    name: str, shared_data: Path, sandbox: Sandbox
-) -> None:
+async def test_canonical_solutions_are_accepted_as_the_prompt_asks_for_them(name, shared_data, sandbox) -> None:
     path = shared_data / name / "data.jsonl"
     if not path.is_file():
         pytest.skip(f"needs the rows of {name} in ../shared/data")

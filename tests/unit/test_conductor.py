@@ -8,17 +8,8 @@ from decimal import Decimal
 
 import pytest
 
+from openconductor import errors
 from openconductor.conductor import Conductor
-from openconductor.errors import (
-    AuthFailed,
-    ConfigError,
-    JournalError,
-    RateLimited,
-    Refused,
-    WorkerError,
-    WorkerTimeout,
-    WorkflowError,
-)
 from openconductor.events import Answered, Asked, CallEnded, Event, Planned, RoundEnded, StepEnded, StepStarted
 from openconductor.pool import Worker, WorkerPool
 from openconductor.prompt import SOLVE_SUBTASK, PromptOptions, render_workflow
@@ -60,7 +51,7 @@ def pool_of(*providers: object) -> WorkerPool:
 
 
 async def broken(messages: list[Message]) -> str:
-    raise RateLimited("slow down")
+    raise errors.RateLimited("slow down")
 
 
 # --- one round --------------------------------------------------------------------------------------------------------
@@ -118,30 +109,28 @@ async def test_descriptions_are_shown_only_when_cards_are_on() -> None:
 @pytest.mark.parametrize(
     ("says", "workers", "kind", "who"),
     [
-        ("I would rather not.", (), WorkflowError, None),
-        (RateLimited("slow down"), (), RateLimited, "conductor"),
-        (PLAN, (echo, broken), RateLimited, "w1"),
+        ("I would rather not.", (), errors.WorkflowError, None),
+        (errors.RateLimited("slow down"), (), errors.RateLimited, "conductor"),
+        (PLAN, (echo, broken), errors.RateLimited, "w1"),
     ],
 )
-async def test_what_fails_in_the_first_round_ends_the_episode_in_that_error(
-    says: object, workers: tuple[object, ...], kind: type, who: str | None
-) -> None:
+async def test_what_fails_in_the_first_round_ends_the_episode_in_that_error(says, workers, kind, who) -> None:
     events: list[Event] = []
     episode = await Conductor(Planner(says), pool=pool_of(*workers)).ask("Why?", on_event=events.append)  # type: ignore[arg-type]
     assert type(episode.error) is kind and getattr(episode.error, "worker", None) == who
     assert episode.answer is None and episode.rounds[0].error is episode.error
     assert (episode.rounds[0].workflow is None) == (says is not PLAN)
     planned = [event.error for event in events if isinstance(event, Planned)]
-    assert planned == {WorkflowError: [episode.error], RateLimited: [None] if says is PLAN else []}[kind]
+    assert planned == {errors.WorkflowError: [episode.error], errors.RateLimited: [None] if says is PLAN else []}[kind]
 
 
 @pytest.mark.parametrize("where", ["planner", "worker"])
 async def test_a_missing_key_is_raised_with_the_episode(where: str) -> None:
     async def no_key(messages: list[Message]) -> str:
-        raise AuthFailed("no key")
+        raise errors.AuthFailed("no key")
 
-    planner = Planner(AuthFailed("no key")) if where == "planner" else Planner(PLAN)
-    with pytest.raises(AuthFailed) as caught:
+    planner = Planner(errors.AuthFailed("no key")) if where == "planner" else Planner(PLAN)
+    with pytest.raises(errors.AuthFailed) as caught:
         Conductor(planner, pool=pool_of(echo, no_key)).ask_sync("Why?")  # inside a running loop, too
     episode = caught.value.episode
     assert episode is not None and episode.error is caught.value and episode.rounds[0].error is caught.value
@@ -150,7 +139,7 @@ async def test_a_missing_key_is_raised_with_the_episode(where: str) -> None:
 
 async def test_a_blank_question_is_raised_and_nobody_is_asked() -> None:
     planner = Planner(PLAN)
-    with pytest.raises(ConfigError) as caught:
+    with pytest.raises(errors.ConfigError) as caught:
         await Conductor(planner, pool=pool_of()).ask(" ")
     assert planner.asked == [] and caught.value.episode is not None
 
@@ -161,13 +150,13 @@ def test_a_planner_that_takes_too_long_is_a_timeout(in_virtual_time: Callable) -
         return ""
 
     episode = in_virtual_time(Conductor(slow, pool=pool_of(), timeout_s=30.0).ask("Why?"))
-    assert isinstance(episode.error, WorkerTimeout)
+    assert isinstance(episode.error, errors.WorkerTimeout)
     assert episode.seconds == pytest.approx(30.0, abs=0.1)
 
 
 @pytest.mark.parametrize("wrong", [{"max_steps": 0}, {"max_rounds": 0}, {"timeout_s": 0.0}])
 def test_values_out_of_range_are_rejected(wrong: dict[str, int]) -> None:
-    with pytest.raises(ConfigError, match=next(iter(wrong))):
+    with pytest.raises(errors.ConfigError, match=next(iter(wrong))):
         Conductor(Planner(PLAN), pool=pool_of(), **wrong)  # type: ignore[arg-type]
 
 
@@ -198,14 +187,14 @@ async def test_accepting_returns_the_answer_as_it_is_and_ends_the_episode() -> N
     assert len(planner.asked) == 2 and episode.rounds[1].accepted and episode.rounds[1].transcript is None
 
 
-@pytest.mark.parametrize("second", ["no lists", RateLimited("slow down"), Workflow([Step(2, "Fail.")])])
+@pytest.mark.parametrize("second", ["no lists", errors.RateLimited("slow down"), Workflow([Step(2, "Fail.")])])
 async def test_a_later_round_that_fails_leaves_the_answer_standing_and_is_marked(second: object) -> None:
     planner = Planner(PLAN, second)  # type: ignore[arg-type]
     episode = await Conductor(planner, pool=pool_of(echo, echo, broken), max_rounds=5).ask("Why?")
     assert episode.answer == "re: Decide." and episode.error is None
     assert [type(round_.error) for round_ in episode.rounds] == [
         type(None),
-        WorkflowError if second == "no lists" else RateLimited,
+        errors.WorkflowError if second == "no lists" else errors.RateLimited,
     ]
 
 
@@ -229,7 +218,7 @@ async def test_events_tell_the_whole_episode_in_order() -> None:
 
 
 @pytest.mark.parametrize("kind", [Asked, CallEnded, Planned, StepStarted, StepEnded, RoundEnded, Answered])
-@pytest.mark.parametrize("failure", [JournalError("disk full"), WorkerError("a liar"), KeyError("bug")])
+@pytest.mark.parametrize("failure", [errors.JournalError("disk full"), errors.WorkerError("a liar"), KeyError("bug")])
 async def test_a_failing_sink_stops_the_episode_and_is_told_nothing_more(kind: type, failure: Exception) -> None:
     events: list[Event] = []
 
@@ -257,12 +246,12 @@ async def test_what_an_inner_episode_used_before_it_was_cancelled_is_counted() -
 
     async def fails(messages: list[Message]) -> str:
         await asked.wait()
-        raise Refused("no")
+        raise errors.Refused("no")
 
     inner = Conductor(Planner(Workflow([Step(0, "Inner.")])), pool=pool_of(hangs))
     outer = Conductor(Planner(Workflow([Step(0, "Ask."), Step(1, "Fail.")])), pool=pool_of(inner, fails))
     episode = await outer.ask("Why?")
-    assert isinstance(episode.error, Refused)
+    assert isinstance(episode.error, errors.Refused)
     assert episode.usage.tokens == 220  # both planners'
     assert episode.usage.unpriced_calls == 4  # they, the call that was cancelled, and the one that failed
 
@@ -276,9 +265,9 @@ async def test_an_end_that_cannot_be_made_durable_is_raised_with_the_episode() -
             pass
 
         async def wait_durable(self) -> None:
-            raise JournalError("disk full")
+            raise errors.JournalError("disk full")
 
-    with pytest.raises(JournalError) as caught:
+    with pytest.raises(errors.JournalError) as caught:
         await Conductor(Planner(PLAN), pool=pool_of()).ask("Why?", on_event=Sink())
     episode = caught.value.episode
     assert episode is not None and episode.answer is None and episode.usage.tokens == 110

@@ -14,17 +14,6 @@ import pytest
 
 from openconductor import Budget, Conductor, Step, Worker, WorkerPool, Workflow, errors, execute, policies
 from openconductor.budget import open_meter
-from openconductor.errors import (
-    BudgetExceeded,
-    CircuitOpen,
-    OpenConductorError,
-    RateLimited,
-    ServerFailed,
-    TruncatedResponse,
-    Unreachable,
-    WorkerError,
-    WorkerTimeout,
-)
 from openconductor.events import CallEnded
 from openconductor.policies import (
     COOL_DOWN_S,
@@ -45,8 +34,8 @@ from openconductor.types import Completion, Episode, Message, Sampling, Usage
 Runs = Callable[[Coroutine[Any, Any, Any]], Any]
 
 HELLO = (Message("user", "hello, hello"),)  # three tokens, by the guess
-DOWN = Unreachable("connection refused")
-FAULT = ServerFailed("broken")
+DOWN = errors.Unreachable("connection refused")
+FAULT = errors.ServerFailed("broken")
 ONE = Workflow((Step(0, "Say it."),))
 PLAN = "model_id = [0]\nsubtasks = ['Say it.']\naccess_list = [[]]"
 
@@ -105,7 +94,7 @@ async def ask(worker: Worker, deadline: float | None = None, **options: Any) -> 
     call = CallContext(deadline=None if deadline is None else deadline + 1000)
     try:
         return (await worker.complete(HELLO, call=call, **options)).text
-    except OpenConductorError as error:
+    except errors.OpenConductorError as error:
         return type(error).__name__
 
 
@@ -113,7 +102,7 @@ async def outcome(asking: Coroutine[Any, Any, Episode]) -> str:
     """The name of the error that an episode ends in."""
     try:
         return type((await asking).error).__name__
-    except BudgetExceeded as error:
+    except errors.BudgetExceeded as error:
         return type(error).__name__
 
 
@@ -130,32 +119,32 @@ async def break_down(server: Server, worker: Worker) -> None:
 # ── retry ────────────────────────────────────────────────────────────────────────────────────────────────────────────
 @pytest.mark.parametrize("retries", [0, 1, 5])
 def test_the_last_failure_comes_out_when_the_attempts_are_used_up(in_virtual_time: Runs, retries: int) -> None:
-    faults = [ServerFailed(str(number)) for number in range(9)]
+    faults = [errors.ServerFailed(str(number)) for number in range(9)]
     server = Server(list[BaseException](faults), remote=False)
-    with pytest.raises(ServerFailed) as caught:
+    with pytest.raises(errors.ServerFailed) as caught:
         in_virtual_time(Worker(server, name="w", retries=retries).complete(HELLO, call=CallContext()))
     assert caught.value is faults[retries]
     assert len(server.attempts) == retries + 1
 
 
 FATES = [  # the fault, whether the same call is made again, whether it opens the circuit
-    (WorkerTimeout("silent"), True, True),
+    (errors.WorkerTimeout("silent"), True, True),
     (DOWN, True, True),
-    (ServerFailed("502"), True, True),
+    (errors.ServerFailed("502"), True, True),
     (errors.ConnectionLost("reset"), True, True),
-    (TruncatedResponse("cut"), True, True),
+    (errors.TruncatedResponse("cut"), True, True),
     (errors.MalformedResponse("garbage"), True, True),
     (errors.WrongContentType("HTML"), True, True),
     (errors.EmptyResponse("nothing"), True, True),
-    (RateLimited("slow"), True, False),
-    (RateLimited("the quota is spent", retryable=False), False, False),
-    (RateLimited("tomorrow", retry_after=LONGEST_RETRY_AFTER_S + 1), False, False),
+    (errors.RateLimited("slow"), True, False),
+    (errors.RateLimited("the quota is spent", retryable=False), False, False),
+    (errors.RateLimited("tomorrow", retry_after=LONGEST_RETRY_AFTER_S + 1), False, False),
     (errors.Rejected("no such parameter", status=422), False, False),
     (errors.Refused("no", status=200), False, False),
     (errors.ContextTooLong("too long", status=400), False, False),
     (errors.AuthFailed("wrong key", status=401), False, False),
-    (WorkerError("never again", retryable=False), False, False),
-    (BudgetExceeded("spent", limit="calls"), False, False),
+    (errors.WorkerError("never again", retryable=False), False, False),
+    (errors.BudgetExceeded("spent", limit="calls"), False, False),
     (errors.ConfigError("wrong"), False, False),
 ]
 
@@ -189,7 +178,7 @@ def test_waits_are_random_below_a_bound_that_doubles_up_to_a_cap(in_virtual_time
 
 
 def test_no_wait_goes_beyond_the_questions_deadline(in_virtual_time: Runs) -> None:
-    server = Server([RateLimited("later", retry_after=30.0)])
+    server = Server([errors.RateLimited("later", retry_after=30.0)])
     assert in_virtual_time(ask(Worker(server, name="w"), deadline=29)) == "RateLimited"
     assert server.times == [0]
     server = Server([FAULT] * 100, remote=False)
@@ -217,7 +206,9 @@ def test_each_attempt_is_counted_and_a_budget_may_refuse_it(in_virtual_time: Run
 
 
 # ── patience ─────────────────────────────────────────────────────────────────────────────────────────────────────────
-@pytest.mark.parametrize("fault", [DOWN, ServerFailed("loading the model", status=503)], ids=["unreachable", "loading"])
+@pytest.mark.parametrize(
+    "fault", [DOWN, errors.ServerFailed("loading the model", status=503)], ids=["unreachable", "loading"]
+)
 @pytest.mark.parametrize(("patience", "heals"), [(None, 6), (LONG_PATIENCE_S, 100)])
 def test_a_worker_that_cannot_be_reached_is_asked_again_as_long_as_its_caller_is_patient(
     in_virtual_time: Runs, fault: BaseException, patience: float | None, heals: float
@@ -235,9 +226,7 @@ def test_a_worker_that_cannot_be_reached_is_asked_again_as_long_as_its_caller_is
     assert len(server.times) <= FAILURES + 10 + (patience or 10) / COOL_DOWN_S
 
 
-def test_nobody_waits_for_one_that_has_been_down_for_long(
-    in_virtual_time: Runs, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_nobody_waits_for_one_that_has_been_down_for_long(in_virtual_time, monkeypatch) -> None:
     monkeypatch.setattr(policies, "_jitter", random.Random(0))
     server = Server(down=(0, 1e9))
 
@@ -284,7 +273,9 @@ async def test_what_is_not_sent_says_what_failed_and_when_it_is_tried_next() -> 
     server = Server()
     worker = Worker(server, name="w", retries=0)
     await break_down(server, worker)
-    with pytest.raises(CircuitOpen, match=r"worker 'w': not sent: 5 calls .*refused; next try in \d\.\d s") as caught:
+    with pytest.raises(
+        errors.CircuitOpen, match=r"worker 'w': not sent: 5 calls .*refused; next try in \d\.\d s"
+    ) as caught:
         await worker.complete(HELLO, call=CallContext())
     assert 0 < (caught.value.retry_after or 0) <= COOL_DOWN_S
 
@@ -413,20 +404,18 @@ async def test_tokens_a_minute_are_corrected_to_what_was_used_and_let_in_who_wai
 @pytest.mark.parametrize(
     ("fault", "waits"),
     [
-        (RateLimited("slow"), 0),
+        (errors.RateLimited("slow"), 0),
         (DOWN, 0),
-        (ServerFailed("overloaded", status=503), 0),
-        (WorkerError("no", status=404), 0),
-        (TruncatedResponse("cut", usage=Usage(input_tokens=0)), 0),
-        (TruncatedResponse("cut", usage=Usage(input_tokens=3, output_tokens=20)), 60),
-        (TruncatedResponse("cut"), 60),
-        (WorkerTimeout("silent"), 60),
+        (errors.ServerFailed("overloaded", status=503), 0),
+        (errors.WorkerError("no", status=404), 0),
+        (errors.TruncatedResponse("cut", usage=Usage(input_tokens=0)), 0),
+        (errors.TruncatedResponse("cut", usage=Usage(input_tokens=3, output_tokens=20)), 60),
+        (errors.TruncatedResponse("cut"), 60),
+        (errors.WorkerTimeout("silent"), 60),
     ],
     ids=str,
 )
-def test_a_failed_call_counts_as_what_it_is_known_to_have_used(
-    in_virtual_time: Runs, fault: WorkerError, waits: float
-) -> None:
+def test_a_failed_call_counts_as_what_it_is_known_to_have_used(in_virtual_time, fault, waits) -> None:
     server = Server([fault])
 
     async def run() -> None:
@@ -454,14 +443,14 @@ async def test_a_call_that_was_not_sent_takes_nothing() -> None:
 
 @virtual
 async def test_a_pause_that_the_server_names_holds_for_all_callers() -> None:
-    server = Server([RateLimited("slow", retry_after=9.0)])
+    server = Server([errors.RateLimited("slow", retry_after=9.0)])
     one, other = (Worker(server, name="w", retries=0, max_concurrency=9) for _ in range(2))
     assert await ask(one) == "RateLimited"
     assert await ask(other, deadline=8) == "RateLimited"
     assert now() == 0, "a pause beyond the deadline fails at once"
     assert await asyncio.gather(ask(one), ask(other, deadline=10)) == ["hi", "hi"]
     assert server.times == [0, 9, 9]
-    server.faults = [RateLimited("tomorrow", retry_after=LONGEST_RETRY_AFTER_S + 1)]
+    server.faults = [errors.RateLimited("tomorrow", retry_after=LONGEST_RETRY_AFTER_S + 1)]
     assert [await ask(one), await ask(one)] == ["RateLimited", "hi"], "too long a pause is none"
     assert now() == 9
 

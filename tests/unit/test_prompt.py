@@ -5,7 +5,7 @@ import re
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any, Literal, get_args
+from typing import Any, get_args
 
 import pytest
 
@@ -208,9 +208,7 @@ def topology(workflow: Workflow) -> tuple[tuple[int, ...], ...]:
 
 @pytest.mark.parametrize("examples", ["in_distribution", "mixed", "out_of_distribution"])
 @pytest.mark.parametrize("access", ["binary", "index"])
-def test_a_set_shows_a_single_step_a_parallel_plan_with_a_merge_and_a_check(
-    examples: ExampleSet, access: Literal["binary", "index"]
-) -> None:
+def test_a_set_shows_a_single_step_a_parallel_plan_with_a_merge_and_a_check(examples, access) -> None:
     shapes = [topology(workflow) for _, _, workflow in shown(examples, range(7), access=access)]
     assert ((),) in shapes
     assert ((), (), (0, 1)) in shapes or ((), (), (0, 1), (1, 2)) in shapes or ((), (), (0, 1), (0, 1, 2)) in shapes

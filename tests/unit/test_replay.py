@@ -16,7 +16,7 @@ from openconductor.events import CallEnded, Event
 from openconductor.journal import Journal, call_key
 from openconductor.pool import Worker, WorkerPool
 from openconductor.protocols import CallContext, OnText
-from openconductor.types import Completion, FinishReason, Message, Price, Sampling, Usage
+from openconductor.types import Completion, Message, Price, Sampling, Usage
 
 HELLO = (Message("user", "hello"),)
 CALL = CallContext("an episode", round=1, step=2, sample=3)
@@ -75,9 +75,7 @@ async def test_equal_calls_at_the_same_time_are_both_made() -> None:
 
 
 @pytest.mark.parametrize(("finish", "outcome"), [("stop", "answered"), ("tool_calls", "answered"), ("length", "cut")])
-async def test_a_replayed_call_is_told_of_with_what_it_cost_and_its_text_comes_in_one_piece(
-    finish: FinishReason, outcome: str
-) -> None:
+async def test_a_replayed_call_is_told_of_with_what_it_cost_and_its_text_comes_in_one_piece(finish, outcome) -> None:
     desk, events, heard = Desk(replace(SAID, finish_reason=finish)), list[Event](), list[str]()
     await desk.ask(
         replace(CALL, on_event=events.append, origin=asyncio.get_running_loop().time()), on_text=heard.append

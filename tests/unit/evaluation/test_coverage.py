@@ -10,7 +10,7 @@ quick.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from functools import cache
 from itertools import product
 from typing import Any
@@ -163,9 +163,7 @@ def test_a_difference_is_covered_near_the_ends_and_with_many_repeats(questions: 
 @pytest.mark.parametrize(
     ("share", "questions", "repeats", "alike", "k"), [(0.4, 120, 8, 1.0, 4), (0.1, 100, 16, 0.5, 5)]
 )
-def test_pass_at_k_and_avg_at_k_are_unbiased_and_cover_as_they_claim(
-    share: float, questions: int, repeats: int, alike: float, k: int
-) -> None:
+def test_pass_at_k_and_avg_at_k_are_unbiased_and_cover_as_they_claim(share, questions, repeats, alike, k) -> None:
     rng = np.random.default_rng(14)
     population = rng.beta(share * alike, (1 - share) * alike, size=400_000)
     solved = float(np.mean(1 - (1 - population) ** k))
@@ -179,9 +177,7 @@ def test_pass_at_k_and_avg_at_k_are_unbiased_and_cover_as_they_claim(
 @pytest.mark.parametrize(
     "interval", [mean_interval, lambda values: bootstrap_mean(values, resamples=1000)[:2]], ids=["t", "bootstrap"]
 )
-def test_a_mean_of_any_numbers_covers_as_it_claims(
-    interval: Callable[[Sequence[float]], tuple[float, float]],
-) -> None:
+def test_a_mean_of_any_numbers_covers_as_it_claims(interval) -> None:
     """Steps a workflow, tokens a question: whole numbers, and skewed ones."""
     rng = np.random.default_rng(19)
     steps = (rng.integers(1, 6, size=100).astype(float).tolist() for _ in range(1000))
@@ -250,9 +246,7 @@ def test_an_entropy_by_jackknife_covers_as_it_claims(kinds: list[list[float]]) -
         (0.5, 0.02, 150, 8, 2.0, 1.0),
     ],
 )
-def test_a_paired_difference_covers_as_it_claims(
-    share: float, gain: float, questions: int, repeats: int, alike: float, common: float
-) -> None:
+def test_a_paired_difference_covers_as_it_claims(share, gain, questions, repeats, alike, common) -> None:
     rng = np.random.default_rng(15)
     found = (compared(*pair(rng, share, gain, questions, repeats, alike, common), seed) for seed in range(1000))
     assert_covered(((one.low, one.high) for one in found), gain)
@@ -282,9 +276,7 @@ def assert_rarely(false: int, most: int = 65) -> None:
     ("share", "questions", "repeats", "alike", "common"),
     [(0.5, 100, 1, 1.0, 0.0), (0.7, 200, 1, 0.5, 0.8), (0.9, 100, 1, 0.5, 0.95), (0.8, 100, 4, 1.0, 0.9)],
 )
-def test_two_systems_of_equal_skill_are_rarely_called_different(
-    share: float, questions: int, repeats: int, alike: float, common: float
-) -> None:
+def test_two_systems_of_equal_skill_are_rarely_called_different(share, questions, repeats, alike, common) -> None:
     rng = np.random.default_rng(16)
     found = (compared(*pair(rng, share, 0.0, questions, repeats, alike, common), seed) for seed in range(1000))
     assert_rarely(sum(one.p < 0.05 for one in found))
@@ -313,9 +305,7 @@ def test_systems_that_seldom_differ_are_rarely_called_different() -> None:
 @pytest.mark.parametrize(
     ("tasks", "questions", "apart"), cells((2, 100, 0.01), (2, 30, 0.06), (4, 100, 0.02), (7, 100, 0.1))
 )
-def test_averages_of_systems_that_seldom_differ_are_rarely_called_different(
-    tasks: int, questions: int, apart: float
-) -> None:
+def test_averages_of_systems_that_seldom_differ_are_rarely_called_different(tasks, questions, apart) -> None:
     rng = np.random.default_rng(26)
     false = 0
     for _ in range(1000):
@@ -341,9 +331,7 @@ def test_among_thirty_equals_a_false_difference_is_rare_after_holms_adjustment()
     ("questions", "better", "worse"),
     [(100, 4, 0), (100, 8, 0), (100, 10, 0), (100, 12, 1), (30, 8, 0), (5, 4, 0), (6, 5, 0), (200, 20, 5)],
 )
-def test_a_few_differences_are_not_called_more_than_the_sign_test_allows(
-    questions: int, better: int, worse: int
-) -> None:
+def test_a_few_differences_are_not_called_more_than_the_sign_test_allows(questions, better, worse) -> None:
     """McNemar's exact test is conservative: half its p-value, about its mid-p, is the least to be claimed."""
     found = single_answers(better, worse, questions)
     told = better + worse

@@ -95,9 +95,7 @@ class Closing:
         self.closed += 1
 
 
-async def test_a_planner_is_loaded_once_for_all_its_ablations_and_closed_with_the_workers(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+async def test_a_planner_is_loaded_once_for_all_its_ablations_and_closed_with_the_workers(monkeypatch) -> None:
     loaded: dict[str, Closing] = {}
 
     def find(named: str | None, pool: WorkerPool, **options: object) -> Closing:
@@ -232,9 +230,7 @@ def test_the_constrained_setting_lays_limits_over_every_workers_own(tmp_path: Pa
     assert pool[0].sampling.temperature == 0.2
 
 
-def test_a_pools_description_holds_what_answers_and_costs_depend_on_and_no_key(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_pools_description_holds_what_answers_and_costs_depend_on_and_no_key(tmp_path, monkeypatch) -> None:
     monkeypatch.setenv("A_KEY_OF_MINE", "zebra-secret")
     described = describe_pool(load_pool(told(tmp_path)))
     assert json.loads(json.dumps(described)) == described

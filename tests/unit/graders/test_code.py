@@ -122,9 +122,7 @@ async def test_a_right_answer_has_room_for_its_output_however_long_it_is() -> No
         assert wanted <= sandbox.limits.output_bytes < wanted + 1000
 
 
-async def test_the_sandbox_is_opened_once_however_many_ask_and_only_when_something_is_to_be_run(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+async def test_the_sandbox_is_opened_once_however_many_ask_and_only_when_something_is_to_be_run(monkeypatch) -> None:
     opened: list[Said] = []
     monkeypatch.setattr(code, "open_sandbox", lambda: opened.append(Said(result("1"))) or opened[-1])
     grader = CodeGrader()

@@ -129,9 +129,7 @@ async def said(profile: Profile, *turns: Message, sample: int = 0, seed: int = 0
     ],
     ids=["liked", "the other wording", "two at once", "the last one seen", "an apology seen", "nothing known", "none"],
 )
-def test_the_chance_of_a_result(
-    worker: str, instruction: str, seen: tuple[object, ...], result: object, chance: float
-) -> None:
+def test_the_chance_of_a_result(worker, instruction, seen, result, chance) -> None:
     assert chances(BY_NAME[worker], instruction, *seen)[result] == pytest.approx(chance)
 
 

@@ -78,9 +78,7 @@ async def test_a_redaction_that_fails_stops_the_journal_and_nothing_gets_by(path
     ["sk-canary-7Hq2Zx9LmT4vR8pW", 'od"d\\sécret/with+äll=\tof it', "Ab1" * 40, "p4ssw0rd"],
     ids=["usual", "odd", "long", "short"],
 )
-async def test_keys_of_the_environment_never_reach_the_file(
-    path: Path, secret: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_keys_of_the_environment_never_reach_the_file(path, secret, monkeypatch) -> None:
     monkeypatch.setenv("SOME_PROVIDERS_API_KEY", secret)
     shapes = {secret, quote(secret, safe=""), json.dumps(json.dumps(secret)[1:-1])}
     shapes |= {json.dumps({"k": secret}, ensure_ascii=ascii_only) for ascii_only in (True, False)}
@@ -100,9 +98,7 @@ async def test_keys_of_the_environment_never_reach_the_file(
     assert b"[key]" in written
 
 
-async def test_a_key_that_is_set_while_the_journal_is_open_is_kept_out_too(
-    path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_key_that_is_set_while_the_journal_is_open_is_kept_out_too(path, monkeypatch) -> None:
     with Journal(path) as journal:
         await ask(journal)
         monkeypatch.setenv("LATE_TOKEN", "canary-came-late")

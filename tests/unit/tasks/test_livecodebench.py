@@ -69,9 +69,7 @@ class Attack:
 
 
 @pytest.mark.parametrize("protocol", range(pickle.HIGHEST_PROTOCOL + 1))
-def test_a_pickle_of_anything_else_is_refused_and_never_unpickled(
-    protocol: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_pickle_of_anything_else_is_refused_and_never_unpickled(protocol, monkeypatch) -> None:
     texts: list[object] = [["[]"], {"a": "[]"}, ("[]", "[]"), ["x" * 10, Attack()]]
     packed = [hidden(value, protocol) for value in (*texts, Attack(), b"[]", 7, None, bytearray(b"x"), Path("x"))]
 
