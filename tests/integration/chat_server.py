@@ -46,7 +46,7 @@ class ChatServer:
 
     async def handle(self, request: web.Request) -> web.StreamResponse:
         self.paths.append(request.path_qs)
-        self.bodies.append(await request.json())
+        self.bodies.append(await request.json() if request.can_read_body else {})
         self.headers.append({name.lower(): value for name, value in request.headers.items()})
         self.peers.append(request.transport.get_extra_info("peername") if request.transport else None)
         if request.transport is not None:
@@ -75,7 +75,7 @@ async def chat_server(*answers: Answer, port: int = 0) -> AsyncIterator[ChatServ
     """Serve the answers in order on a port of 127.0.0.1, by default a free one."""
     server = ChatServer(list(answers))
     app = web.Application(client_max_size=64 * 1024 * 1024)
-    app.router.add_post("/{path:.*}", server.handle)
+    app.router.add_route("*", "/{path:.*}", server.handle)
     runner = web.AppRunner(app, handler_cancellation=True, shutdown_timeout=0.1)
     await runner.setup()
     try:

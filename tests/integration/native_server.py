@@ -81,12 +81,7 @@ def response(
     candidate: dict[str, Any] = {"content": {"role": "model", "parts": list(parts)}, "index": 0}
     if finish is not None:
         candidate["finishReason"] = finish
-    return {
-        "candidates": [candidate],
-        "usageMetadata": usage,
-        "modelVersion": "gemini-m",
-        "responseId": "r1",
-    }
+    return {"candidates": [candidate], "usageMetadata": usage, "modelVersion": "gemini-m", "responseId": "r1"}
 
 
 def data(body: object) -> bytes:

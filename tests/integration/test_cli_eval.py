@@ -95,9 +95,7 @@ def test_a_run_is_gone_on_with_by_its_folder_alone(run, tmp_path: Path) -> None:
 
 
 def test_another_evaluation_of_the_day_gets_a_folder_of_its_own_and_each_is_found_again(
-    run,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
+    run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
 
@@ -146,11 +144,7 @@ def test_the_command_line_overrules_the_recipe(run, tmp_path: Path) -> None:
     ],
 )
 def test_wrong_usage_says_what_is_wrong_exits_with_2_and_leaves_nothing(
-    run,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    arguments: tuple[str, ...],
-    said: str,
+    run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, arguments: tuple[str, ...], said: str
 ) -> None:
     monkeypatch.chdir(tmp_path)
     ran = run("eval", *arguments)

@@ -13,7 +13,7 @@ import pytest
 
 pytest.importorskip("mcp", reason="needs the extra 'mcp': pip install 'openconductor[mcp]'")
 
-from aiohttp import web
+from chat_server import chat_server, raw, says
 from mcp_tools import serving
 
 import openconductor as oc
@@ -195,16 +195,16 @@ async def test_what_a_server_says_on_stderr_is_kept_from_ours_and_its_end_shown_
     ],
 )
 async def test_a_status_of_the_http_server_is_a_typed_failure(status: int, kind: type[errors.WorkerError]) -> None:
-    async with refusing(web.Response(status=status, text="no")) as url:
+    async with chat_server(*[says("no", status=status)] * 4) as server:
         with pytest.raises(errors.WorkerError) as caught:
-            await once("shout", command=None, url=url)
+            await once("shout", command=None, url=server.url)
     assert (type(caught.value), caught.value.status) == (kind, status)
 
 
 async def test_a_page_that_is_no_server_is_malformed() -> None:
-    async with refusing(web.Response(text="<html>", content_type="text/html")) as url:
+    async with chat_server(*[raw(b"<html>", content_type="text/html")] * 4) as server:
         with pytest.raises(errors.MalformedResponse, match="does not speak MCP"):
-            await once("shout", command=None, url=url)
+            await once("shout", command=None, url=server.url)
 
 
 async def test_an_http_server_that_goes_away_is_a_typed_failure_and_the_next_call_finds_it_again() -> None:
@@ -215,30 +215,6 @@ async def test_an_http_server_that_goes_away_is_a_typed_failure_and_the_next_cal
         await ask(provider, deadline_s=5)
     assert isinstance(caught.value, errors.Unreachable | errors.ConnectionLost)
     await provider.aclose()
-
-
-class refusing:  # noqa: N801 - reads like the function that it is
-    """An HTTP server that answers everything with copies of one response."""
-
-    def __init__(self, response: web.Response) -> None:
-        self._response = response
-
-    async def __aenter__(self) -> str:
-        given = self._response
-
-        async def answer(request: web.Request) -> web.Response:
-            self.headers = request.headers
-            return web.Response(status=given.status, text=given.text, content_type=given.content_type)
-
-        app = web.Application()
-        app.router.add_route("*", "/{path:.*}", answer)
-        self._runner = web.AppRunner(app, shutdown_timeout=0.1)
-        await self._runner.setup()
-        await web.TCPSite(self._runner, "127.0.0.1", 0).start()
-        return f"http://127.0.0.1:{self._runner.addresses[0][1]}/mcp"
-
-    async def __aexit__(self, *error: object) -> None:
-        await self._runner.cleanup()
 
 
 # ── deadlines, sessions, keys ────────────────────────────────────────────────────────────────────────────────────────
@@ -297,11 +273,10 @@ async def test_a_server_gets_those_variables_that_are_named(monkeypatch: pytest.
 
 async def test_a_key_goes_to_the_url_as_a_bearer_token_and_is_not_in_errors(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("OPENCONDUCTOR_TEST_KEY", "not-a-real-key-8f3b1c")
-    server = refusing(web.Response(status=401, text="no"))
-    async with server as url:
+    async with chat_server(*[says("no", status=401)] * 4) as server:
         with pytest.raises(errors.AuthFailed) as caught:
-            await once("shout", command=None, url=url, api_key_env="OPENCONDUCTOR_TEST_KEY")
-    assert server.headers["Authorization"] == "Bearer not-a-real-key-8f3b1c"
+            await once("shout", command=None, url=server.url, api_key_env="OPENCONDUCTOR_TEST_KEY")
+    assert server.headers[0]["authorization"] == "Bearer not-a-real-key-8f3b1c"
     assert "not-a-real-key" not in repr(caught.value) + str(caught.value)
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from decimal import Decimal
 
 import pytest
@@ -13,7 +13,7 @@ from openconductor.conductor import Conductor
 from openconductor.events import Answered, Asked, CallEnded, Event, Planned, RoundEnded, StepEnded, StepStarted
 from openconductor.pool import Worker, WorkerPool
 from openconductor.prompt import SOLVE_SUBTASK, PromptOptions, render_workflow
-from openconductor.protocols import CallContext, OnText
+from openconductor.protocols import CallContext
 from openconductor.types import Completion, Message, Price, Sampling, Step, Usage, Workflow
 
 PLAN = Workflow([Step(0, "Think."), Step(1, "Decide.", "all")])
@@ -27,9 +27,7 @@ class Planner:
         self._script = list(script)
         self.asked: list[tuple[tuple[Message, ...], Sampling, CallContext]] = []
 
-    async def complete(
-        self, messages: Sequence[Message], sampling: Sampling, *, call: CallContext, on_text: OnText | None = None
-    ) -> Completion:
+    async def complete(self, messages, sampling, *, call, on_text=None) -> Completion:
         self.asked.append((tuple(messages), sampling, call))
         said = self._script[min(call.round, len(self._script) - 1)]
         if isinstance(said, Exception):
@@ -54,9 +52,7 @@ async def broken(messages: list[Message]) -> str:
     raise errors.RateLimited("slow down")
 
 
-# --- one round --------------------------------------------------------------------------------------------------------
-
-
+# ── one round ─────────────────────────────────────────────────────────────────────────────────────────────────────────
 async def test_a_question_is_planned_executed_and_answered() -> None:
     planner = Planner(PLAN)
     episode = await Conductor(planner, pool=pool_of()).ask("Why?", sample=3)
@@ -103,9 +99,7 @@ async def test_descriptions_are_shown_only_when_cards_are_on() -> None:
     assert "Card 1." not in without and "Card 1." in with_cards
 
 
-# --- failures ---------------------------------------------------------------------------------------------------------
-
-
+# ── failures ──────────────────────────────────────────────────────────────────────────────────────────────────────────
 @pytest.mark.parametrize(
     ("says", "workers", "kind", "who"),
     [
@@ -160,9 +154,7 @@ def test_values_out_of_range_are_rejected(wrong: dict[str, int]) -> None:
         Conductor(Planner(PLAN), pool=pool_of(), **wrong)  # type: ignore[arg-type]
 
 
-# --- rounds -----------------------------------------------------------------------------------------------------------
-
-
+# ── rounds ────────────────────────────────────────────────────────────────────────────────────────────────────────────
 async def test_a_later_round_sees_the_round_before_and_its_answer_replaces_it() -> None:
     second = Workflow([Step(1, "Revise.", "all")])
     planner = Planner(PLAN, second)
@@ -198,9 +190,7 @@ async def test_a_later_round_that_fails_leaves_the_answer_standing_and_is_marked
     ]
 
 
-# --- events -----------------------------------------------------------------------------------------------------------
-
-
+# ── events ────────────────────────────────────────────────────────────────────────────────────────────────────────────
 async def test_events_tell_the_whole_episode_in_order() -> None:
     events: list[Event] = []
     conductor = Conductor(Planner(Workflow([Step(0, "Do.")]), ACCEPT), pool=pool_of(), max_rounds=2)
@@ -233,9 +223,7 @@ async def test_a_failing_sink_stops_the_episode_and_is_told_nothing_more(kind: t
     assert isinstance(events[-1], kind) and sum(isinstance(event, kind) for event in events) == 1
 
 
-# --- nested, and without await ----------------------------------------------------------------------------------------
-
-
+# ── nested, and without await ─────────────────────────────────────────────────────────────────────────────────────────
 async def test_what_an_inner_episode_used_before_it_was_cancelled_is_counted() -> None:
     asked = asyncio.Event()
 
@@ -256,9 +244,7 @@ async def test_what_an_inner_episode_used_before_it_was_cancelled_is_counted() -
     assert episode.usage.unpriced_calls == 4  # they, the call that was cancelled, and the one that failed
 
 
-# --- replay -----------------------------------------------------------------------------------------------------------
-
-
+# ── replay ────────────────────────────────────────────────────────────────────────────────────────────────────────────
 async def test_an_end_that_cannot_be_made_durable_is_raised_with_the_episode() -> None:
     class Sink:
         def __call__(self, event: Event) -> None:

@@ -16,7 +16,7 @@ from openconductor.episode import execute
 from openconductor.events import Answered, Asked, CallEnded, Event, RoundEnded, StepEnded, StepStarted, StepText
 from openconductor.pool import Worker, WorkerPool
 from openconductor.protocols import CallContext, OnText
-from openconductor.types import Completion, Message, Sampling, Step, Transcript, Usage, Workflow
+from openconductor.types import Completion, Message, Step, Transcript, Usage, Workflow
 
 TREE = [[], [], [0], [1], [2, 3]]
 
@@ -34,9 +34,7 @@ class Scripted:
         self.ended: list[int | None] = []
         self.cancelled: list[int | None] = []
 
-    async def complete(
-        self, messages: Sequence[Message], sampling: Sampling, *, call: CallContext, on_text: OnText | None = None
-    ) -> Completion:
+    async def complete(self, messages, sampling, *, call, on_text=None) -> Completion:
         self.calls.append((call, tuple(messages)))
         try:
             return await self._answer(call, on_text)
@@ -84,9 +82,7 @@ async def never(call: CallContext) -> str:
     return "never"
 
 
-# --- order ------------------------------------------------------------------------------------------------------------
-
-
+# ── order ─────────────────────────────────────────────────────────────────────────────────────────────────────────────
 async def test_a_step_waits_for_what_it_sees_and_for_nothing_else() -> None:
     gate = asyncio.Event()
     # Step 1 is held until step 2, which sees only step 0, has run; by levels it would deadlock.
@@ -145,9 +141,7 @@ async def test_a_hand_built_workflow_is_validated(workflow: Workflow, reason: st
     assert caught.value.reason == reason and provider.calls == []
 
 
-# --- failure ----------------------------------------------------------------------------------------------------------
-
-
+# ── failure ───────────────────────────────────────────────────────────────────────────────────────────────────────────
 async def test_a_failure_cancels_the_other_steps_and_stands_in_the_transcript() -> None:
     events: list[Event] = []
     provider = Scripted(s0=errors.RateLimited("slow down"), s1=never)
@@ -189,9 +183,7 @@ async def test_what_is_no_answer_is_an_error(completion: Completion, kind: type,
     assert (error.worker, error.retryable, transcript.answer) == ("w0", retryable, None)
 
 
-# --- cancellation -----------------------------------------------------------------------------------------------------
-
-
+# ── cancellation ──────────────────────────────────────────────────────────────────────────────────────────────────────
 @pytest.mark.parametrize("times", [1, 2])
 async def test_cancelling_execute_however_often_waits_for_its_steps(times: int) -> None:
     cleaned: list[int | None] = []
@@ -235,9 +227,7 @@ async def test_nothing_begins_after_a_cancellation_that_a_worker_swallowed() -> 
     assert sorted(call.step or 0 for call, _ in provider.calls) == [0, 1]
 
 
-# --- fallback ---------------------------------------------------------------------------------------------------------
-
-
+# ── fallback ──────────────────────────────────────────────────────────────────────────────────────────────────────────
 async def test_fallback_goes_on_in_ordinal_order_around_the_pool() -> None:
     outcomes = (None, errors.RateLimited("down"), errors.ContextTooLong("down"), Completion(""))
     providers = [Scripted(otherwise=outcome) for outcome in outcomes]
@@ -252,9 +242,7 @@ async def test_fallback_goes_on_in_ordinal_order_around_the_pool() -> None:
     assert [len(provider.calls) for provider in providers] == [1, 1, 1, 1]
 
 
-# --- events -----------------------------------------------------------------------------------------------------------
-
-
+# ── events ────────────────────────────────────────────────────────────────────────────────────────────────────────────
 async def test_events_tell_what_happens_in_order() -> None:
     events: list[Event] = []
     transcript = await run(Scripted(otherwise="one two"), [[], [0]], on_event=events.append)

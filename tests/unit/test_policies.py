@@ -6,7 +6,7 @@ import asyncio
 import inspect
 import random
 import threading
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Coroutine
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -28,7 +28,7 @@ from openconductor.policies import (
     most_tokens,
     patient,
 )
-from openconductor.protocols import CallContext, OnText
+from openconductor.protocols import CallContext
 from openconductor.types import Completion, Episode, Message, Sampling, Usage
 
 Runs = Callable[[Coroutine[Any, Any, Any]], Any]
@@ -70,9 +70,7 @@ class Server:
     times: list[float] = field(default_factory=list[float])
     attempts: list[int] = field(default_factory=list[int])
 
-    async def complete(
-        self, messages: Sequence[Message], sampling: Sampling, *, call: CallContext, on_text: OnText | None = None
-    ) -> Completion:
+    async def complete(self, messages, sampling, *, call, on_text=None) -> Completion:
         self.times.append(now())
         self.attempts.append(call.attempt)
         fault = self.faults.pop(0) if self.faults else self.fault if self.down[0] <= now() < self.down[1] else None
@@ -338,8 +336,6 @@ async def test_a_try_that_comes_to_nothing_leaves_it_usable(how: str) -> None:
 
 
 # ── limits ───────────────────────────────────────────────────────────────────────────────────────────────────────────
-
-
 @pytest.mark.parametrize(
     ("sampling", "written"),
     [

@@ -36,9 +36,7 @@ class Desk:
     def find_completion(self, key: str) -> Completion | None:
         return self.said if key == call_key("w", "gpt at x", HELLO, Sampling(), CALL) else None
 
-    async def complete(
-        self, messages: Sequence[Message], sampling: Sampling, *, call: CallContext, on_text: OnText | None = None
-    ) -> Completion:
+    async def complete(self, messages, sampling, *, call, on_text=None) -> Completion:
         self.calls += 1
         said = f"answer {self.calls}"
         await asyncio.sleep(0)

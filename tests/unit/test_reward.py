@@ -91,9 +91,7 @@ async def score(
     return await function(PROBLEM, render_workflow(PLAN) if completion is None else completion)
 
 
-# --- the rule ---------------------------------------------------------------------------------------------------------
-
-
+# ── the rule ──────────────────────────────────────────────────────────────────────────────────────────────────────────
 def budget_spent(limit: str) -> errors.BudgetExceeded:
     return errors.BudgetExceeded("spent", limit=limit)
 
@@ -152,9 +150,7 @@ def test_whether_an_episode_is_right_does_not_hang_on_the_scale_of_the_reward(
     assert Outcome(PROBLEM, episode, grade).correct is correct
 
 
-# --- scoring one completion -------------------------------------------------------------------------------------------
-
-
+# ── scoring one completion ────────────────────────────────────────────────────────────────────────────────────────────
 @pytest.mark.parametrize(
     ("answer", "reward"), [("42", 1.0), ("41", 0.5), (errors.Refused("no"), 0.5), (errors.RateLimited("slow"), None)]
 )
@@ -270,9 +266,7 @@ async def test_without_subtasks_every_step_gets_the_neutral_one() -> None:
     assert scored.episode.rounds[0].workflow == Workflow([Step(0, SOLVE_SUBTASK)])
 
 
-# --- a later round ----------------------------------------------------------------------------------------------------
-
-
+# ── a later round ─────────────────────────────────────────────────────────────────────────────────────────────────────
 async def first_round(answer: str | Exception) -> Round:
     return (await score(answer)).episode.rounds[0]
 
@@ -299,9 +293,7 @@ async def test_a_later_round_is_judged_by_its_own_answer_and_sees_the_one_before
     assert transcript is not None and Message("assistant", "41") in transcript.results[0].messages
 
 
-# --- advantages -------------------------------------------------------------------------------------------------------
-
-
+# ── advantages ────────────────────────────────────────────────────────────────────────────────────────────────────────
 def test_advantages_are_centred_and_scaled_by_the_sample_deviation() -> None:
     assert group_advantages([0.0, 0.5, 1.0], eps=0.0) == [-1.0, 0.0, 1.0]
 

@@ -93,11 +93,7 @@ async def test_what_workers_receive_is_the_plan_with_one_thing_changed() -> None
         }
 
     a, b, c = "from a", "from b", "from c"
-    as_planned = {
-        "a": [("Try.", []), ("Conclude.", [b, c])],
-        "b": [("Try too.", [])],
-        "c": [("Check the first.", [a])],
-    }
+    as_planned = {"a": [("Try.", []), ("Conclude.", [b, c])], "b": [("Try too.", [])], "c": [("Check the first.", [a])]}
     assert await sent() == await sent(sequential=True) == as_planned
     all_of_b = [("Try.", []), ("Try too.", []), ("Check the first.", [b]), ("Conclude.", [b, b])]
     assert await sent(one_worker=1) == {"a": [], "b": all_of_b, "c": []}
@@ -159,8 +155,7 @@ async def test_rounds_are_how_often_the_planner_is_called() -> None:
 
 
 @pytest.mark.parametrize(
-    "options",
-    [{"one_worker": "d"}, {"examples": "few"}, {"access": "some"}, {"rounds": 0}, {"rounds": True}],
+    "options", [{"one_worker": "d"}, {"examples": "few"}, {"access": "some"}, {"rounds": 0}, {"rounds": True}]
 )
 def test_an_option_out_of_its_range_is_refused(options: dict[str, object]) -> None:
     with pytest.raises(ConfigError):

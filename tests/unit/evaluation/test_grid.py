@@ -191,19 +191,6 @@ def test_systems_that_make_the_same_call_pay_once_where_calls_are_shared(tmp_pat
 
 
 # ── budgets ──────────────────────────────────────────────────────────────────────────────────────────────────────────
-def test_a_spent_budget_begins_nothing_more_leaves_a_table_and_a_larger_one_resumes(tmp_path, adders) -> None:
-    for calls, said in ((2, r"2 of 4 questions are done: paid 2 calls and \$0.00024"), (3, "3 of 4")):
-        with pytest.raises(errors.BudgetExceeded, match=said) as caught:
-            run(sums(tmp_path, budget={"calls": calls}), tmp_path / "run")
-        assert caught.value.limit == "calls"
-        assert len(adders["ada"].asked) == calls
-    table = json.loads((tmp_path / "run" / "table.json").read_text("utf-8"))
-    assert (table["missing"], table["rows"][0]["accuracy"]) == (1, 1.0)
-    assert "1 answer is missing" in (tmp_path / "run" / "table.md").read_text("utf-8")
-    assert run(sums(tmp_path, budget={"calls": 4}), tmp_path / "run").missing == 0
-    assert adders["ada"].asked == [1, 2, 3, 4]
-
-
 def test_dollars_are_never_overspent_and_the_last_cent_pays_for_no_call_of_unknown_cost(
     tmp_path: Path, adders: dict[str, Adder], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -82,10 +82,7 @@ async def test_what_is_expected_never_goes_in() -> None:
 @pytest.mark.parametrize("verdict", [verdict for verdict in Verdict if verdict is not Verdict.OK])
 async def test_a_run_that_did_not_end_well_is_wrong_whatever_it_printed(verdict: Verdict) -> None:
     grade = await graded(IO, Said(result("1", verdict, stderr="Traceback\nZeroDivisionError: no\n")))
-    assert (grade.correct, grade.note) == (
-        False,
-        f"[said] after 0 of 3 tests: {verdict.value}: ZeroDivisionError: no",
-    )
+    assert (grade.correct, grade.note) == (False, f"[said] after 0 of 3 tests: {verdict.value}: ZeroDivisionError: no")
 
 
 async def test_a_sandbox_that_fails_is_no_verdict_on_the_program(monkeypatch: pytest.MonkeyPatch) -> None:

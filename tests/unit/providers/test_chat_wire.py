@@ -12,14 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from openconductor import errors
-from openconductor.providers.chat_wire import (
-    EventStream,
-    Reply,
-    encode,
-    read_object,
-    read_usage,
-    request_body,
-)
+from openconductor.providers.chat_wire import EventStream, Reply, encode, read_object, read_usage, request_body
 from openconductor.types import Completion, Message, Sampling, Usage
 
 USAGE = {"prompt_tokens": 12, "completion_tokens": 5, "total_tokens": 17}
@@ -190,8 +183,6 @@ def test_a_character_that_comes_in_two_halves_is_put_together_and_a_half_alone_r
 
 
 # ── failures, and what they are known to have used ───────────────────────────────────────────────────────────────────
-
-
 def test_the_last_usage_counts_and_one_of_nothing_is_none() -> None:
     reply = Reply()
     reply.event(json.dumps(delta({"content": "4"}, "stop", usage={**USAGE, "completion_tokens": 1})).encode())

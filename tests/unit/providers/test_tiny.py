@@ -59,11 +59,7 @@ CONFIG: dict[str, Any] = {
     "eos_token_id": 1,
     "pad_token_id": 0,
 }
-DESCRIBED = {
-    "prompt": {"template": "compact", "examples": "none", "access": "index"},
-    "max_tokens": 20,
-    "max_steps": 4,
-}
+DESCRIBED = {"prompt": {"template": "compact", "examples": "none", "access": "index"}, "max_tokens": 20, "max_steps": 4}
 
 
 @cache

@@ -108,11 +108,7 @@ def test_what_is_cut_off_or_unpacks_to_too_much_is_refused(monkeypatch: pytest.M
     ("tests", "changes", "message"),
     [
         (STDIN, {"private_test_cases": hidden(["[]"])}, "field 'private_test_cases': a pickle with the opcode"),
-        (
-            STDIN,
-            {"private_test_cases": hidden("{}")},
-            "field 'private_test_cases': got {}, expected a JSON list",
-        ),
+        (STDIN, {"private_test_cases": hidden("{}")}, "field 'private_test_cases': got {}, expected a JSON list"),
         (STDIN, {"private_test_cases": hidden("[")}, "field 'private_test_cases': "),
         (STDIN, {"public_test_cases": "[1]"}, "field 'public_test_cases': got .1., expected a JSON list of tests"),
         (STDIN, {"public_test_cases": '[{"input": "1"}]'}, "tests with the texts input, output and testtype"),

@@ -249,8 +249,7 @@ def test_the_box_that_is_asked_for_is_found(answer: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "program",
-    ["print(1)\n", "def f():\n    '''\n    ```python\n    no\n    ```\n    '''\n", "x = '````'\n", "\n\nx"],
+    "program", ["print(1)\n", "def f():\n    '''\n    ```python\n    no\n    ```\n    '''\n", "x = '````'\n", "\n\nx"]
 )
 def test_the_block_that_is_asked_for_is_found_whole(program: str) -> None:
     assert "```python" in program_prompt("Add.")
