@@ -71,9 +71,6 @@ def end(stop: str | None = "end_turn", **usage: Any) -> list[bytes]:
 
 
 # ── Google: generateContent ──────────────────────────────────────────────────────────────────────────────────────────
-USED = {"promptTokenCount": 12, "candidatesTokenCount": 5, "totalTokenCount": 17}
-
-
 def response(
     *parts: dict[str, Any], finish: str | None = "STOP", usage: dict[str, Any] | None = None
 ) -> dict[str, Any]:

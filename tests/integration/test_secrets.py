@@ -337,17 +337,3 @@ async def test_neither_ask_nor_pool_check_prints_a_key(name: str, tmp_path: Path
     leaks.look("journal", everything_in(tmp_path))
     assert {record.request.key for record in server.records} == {f"Bearer {SENT}"}
     leaks.none()
-
-
-async def test_neither_doctor_nor_pool_init_prints_a_key(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    leaks = Leaks()
-    for name in ("OPENAI_API_KEY", "ANTHROPIC_API_KEY", "GEMINI_API_KEY", "OPENROUTER_API_KEY"):
-        monkeypatch.setenv(name, SENT)
-    path = tmp_path / "pool.toml"
-    _, printed = await openconductor("pool", "init", str(path))
-    leaks.look("pool init", printed + (path.read_text() if path.exists() else ""))
-    _, printed = await openconductor("pool", "check", str(path), "--offline", "--json")
-    leaks.look("pool check --offline", printed)
-    _, printed = await openconductor("doctor", "--json")
-    leaks.look("doctor", printed)
-    leaks.none()

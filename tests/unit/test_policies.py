@@ -29,7 +29,7 @@ from openconductor.policies import (
     patient,
 )
 from openconductor.protocols import CallContext
-from openconductor.types import Completion, Episode, Message, Sampling, Usage
+from openconductor.types import Completion, Message, Sampling, Usage
 
 Runs = Callable[[Coroutine[Any, Any, Any]], Any]
 
@@ -93,14 +93,6 @@ async def ask(worker: Worker, deadline: float | None = None, **options: Any) -> 
     try:
         return (await worker.complete(HELLO, call=call, **options)).text
     except errors.OpenConductorError as error:
-        return type(error).__name__
-
-
-async def outcome(asking: Coroutine[Any, Any, Episode]) -> str:
-    """The name of the error that an episode ends in."""
-    try:
-        return type((await asking).error).__name__
-    except errors.BudgetExceeded as error:
         return type(error).__name__
 
 

@@ -83,25 +83,6 @@ async def test_no_more_episodes_are_under_way_than_allowed() -> None:
         assert orchestrator.most == expected
 
 
-async def test_failures_of_transport_and_grader_are_undecided() -> None:
-    failures = {
-        "p1": errors.SandboxError("no sandbox"),
-        "p2": errors.GradingError("no verdict"),
-        "p3": KeyError("a bug"),
-    }
-
-    class Picky(ExactGrader):
-        async def grade(self, problem: Problem, answer: str) -> Grade:
-            if problem.id in failures:
-                raise failures[problem.id]
-            return await super().grade(problem, answer)
-
-    outcomes = await evaluate(Answers(p0=errors.RateLimited("too many")), PROBLEMS, Picky())
-    assert [outcome.correct for outcome in outcomes] == [None, None, None, None, True, True, True]
-    notes = [outcome.grade and outcome.grade.note for outcome in outcomes[:4]]
-    assert notes == [None, "no sandbox", "no verdict", "KeyError: 'a bug'"]
-
-
 async def test_an_error_that_stops_is_raised_as_it_is_and_cancels_what_runs() -> None:
     error = errors.AuthFailed("the key is wrong")
     orchestrator = Answers(p6=error)

@@ -28,7 +28,6 @@ from openconductor.protocols import CallContext
 from openconductor.types import Completion, Message, Sampling, Step, Workflow
 
 BY_NAME = {profile.name: profile for profile in PROFILES}
-every_worker = pytest.mark.parametrize("profile", PROFILES, ids=lambda profile: profile.name)
 
 
 def asked(text: str) -> GymQuestion:
@@ -86,13 +85,8 @@ def test_a_journal_tells_worlds_apart() -> None:
 
 
 def test_a_pool_is_known_by_its_name() -> None:
-    assert [world_of(name) for name in ("gym", "gym:0", "gym:12", "pool.toml", "gymnasium.toml")] == [
-        0,
-        0,
-        12,
-        None,
-        None,
-    ]
+    known = {"gym": 0, "gym:0": 0, "gym:12": 12, "pool.toml": None, "gymnasium.toml": None}
+    assert {name: world_of(name) for name in known} == known
     for name in ("gym:", "gym:x", "gym:-1", "gym:1.5"):
         with pytest.raises(ConfigError, match=r"pool 'gym:.*expected a whole number"):
             world_of(name)

@@ -6,7 +6,6 @@ import os
 import subprocess
 import sys
 import threading
-from collections.abc import Callable
 from hashlib import sha256
 from pathlib import Path
 from xml.etree import ElementTree as ET
@@ -19,7 +18,6 @@ from openconductor.gym.bundled import bundled_folder
 from openconductor.plots import FIGURES, OF_TRAINING, Material, draw, rendered, save_all
 from openconductor.plots.iterations import read_curve
 
-Make = Callable[..., Record]
 NAMES = {0: "anna", 1: "bert"}
 DRAW = """
 import sys, hashlib
