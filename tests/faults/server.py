@@ -147,7 +147,6 @@ class Exchange:
     async def flush(self) -> None:
         """Wait until nearly all that was written has left."""
         transport = self._connection.transport
-        assert transport is not None
         while transport.get_write_buffer_size() > 2**20 and not transport.is_closing():  # noqa: ASYNC110 - no event says it
             await asyncio.sleep(0.001)
 
@@ -237,7 +236,6 @@ class Connection(asyncio.Protocol):
 
     def _end(self, how: str) -> None:
         record, self._record = self._record, None
-        assert record is not None
         record.ended = how
         if how != "whole":
             record.closed = asyncio.get_running_loop().time()

@@ -86,7 +86,6 @@ class Scripted:
     async def complete(self, messages, sampling, *, call, on_text=None) -> Completion:
         question = next(message.content for message in messages if "[q" in message.content)
         found = re.search(r"\[q(\d+)\]", question)
-        assert found is not None
         return Completion(self.reply(question, self._script[int(found[1])]), usage=TOKENS[self._role])
 
     def reply(self, question: str, mark: str) -> str:
@@ -113,7 +112,6 @@ def write_run(folder: Path, shape: Shape, *, solver: str, helper: str, planner: 
     return rows, pool
 
 
-# ── the shapes ───────────────────────────────────────────────────────────────────────────────────────────────────────
 def _letter(question: str, choice: str) -> str:
     found = re.search(rf"^([A-J])\) {choice}$", question, re.MULTILINE)
     assert found is not None, question

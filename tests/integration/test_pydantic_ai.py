@@ -161,7 +161,6 @@ async def test_what_the_user_set_is_sent_and_on_record() -> None:
     assert (server.paths, sent["model"], sent["system"]) == (["/v1/messages"], "m-1", "Be brief.")
     assert sent["messages"] == [{"role": "user", "content": [text("What is 2 + 2?")]}]
     assert (sent["max_tokens"], sent["thinking"], sent["top_k"]) == (2048, thinking, 3)
-    assert got.body_sent is not None
     assert got.body_sent["model"] == "anthropic:m-1"
     assert (got.body_sent["max_tokens"], got.body_sent["extra_body"]) == (2048, {"thinking": thinking, "top_k": 3})
 
@@ -400,7 +399,6 @@ async def test_a_status_is_a_typed_failure_and_is_asked_for_once(vendor, status,
 
 async def test_what_a_refused_answer_used_is_known() -> None:
     error = await failure("anthropic", says(message(stop="refusal")))
-    assert error.usage is not None
     assert (error.usage.input_tokens, error.usage.output_tokens) == (12, 5)
 
 

@@ -182,7 +182,6 @@ bubblewrap.BubblewrapSandbox().run_now("import time\\ntime.sleep(60)", [Run()], 
 """
     environment = {**os.environ, "PYTHONPATH": str(root / "src")}
     with subprocess.Popen([sys.executable, "-c", child], stdout=subprocess.PIPE, env=environment) as parent:
-        assert parent.stdout is not None
         parent.stdout.readline()
         deadline = time.monotonic() + 20
         while leftovers(outside.marker) is None and time.monotonic() < deadline:

@@ -163,7 +163,6 @@ async def test_a_later_round_sees_the_round_before_and_its_answer_replaces_it() 
     assert [call.round for _, _, call in planner.asked] == [0, 1]
     assert "re: Decide." in planner.asked[1][0][-1].content
     transcript = episode.rounds[1].transcript
-    assert transcript is not None
     assert transcript.results[0].messages == (
         Message("user", "Why?"),
         Message("assistant", "re: Decide."),

@@ -180,7 +180,6 @@ async def test_what_is_raised_closes_its_episode_first_and_carries_it() -> None:
     assert isinstance(last, Answered)
     assert last.outcome is raised.value.episode
     transcript = last.outcome.rounds[0].transcript
-    assert transcript is not None
     assert transcript.results[0].completion is not None, "what was paid for before is in the episode"
 
 

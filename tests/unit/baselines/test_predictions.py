@@ -61,7 +61,6 @@ async def test_where_more_calls_bring_nothing_new_every_answer_is_the_single_wor
     assert await answers(system(pool), questions) == await answers(SingleWorker(pool, "a"), questions)
 
 
-# ── the predictions themselves ───────────────────────────────────────────────────────────────────────────────────────
 def test_the_triplet_formula_is_the_same_in_two_writings() -> None:
     apart = np.random.default_rng(0).random((5, 5))
     apart += apart.T

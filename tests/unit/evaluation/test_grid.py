@@ -160,26 +160,6 @@ def test_an_answered_episode_gives_its_place_away_while_it_is_graded_and_only_so
 
 
 # ── a second run of the same folder ──────────────────────────────────────────────────────────────────────────────────
-def test_a_run_in_parts_is_the_same_as_one_in_peace_and_a_finished_one_asks_nobody(tmp_path: Path) -> None:
-    config = made(systems=[BEST_WORKER, "random", "best_fixed", "oracle"], repeats=2, share_calls=True)
-    peace, heard = run(config, tmp_path / "peace"), list[Progress]()
-
-    def stop(progress: Progress) -> None:
-        heard.append(progress)
-        if len(heard) == 3:
-            raise errors.ConfigError("enough")
-
-    with pytest.raises(errors.ConfigError, match="enough"):
-        run(config, tmp_path / "parts", tell=stop)
-    parts = run(config, tmp_path / "parts")
-    assert tables(tmp_path / "parts") == tables(tmp_path / "peace")
-    told = [[(one.answer, one.usage.dollars, one.calls) for one in some.records] for some in (parts, peace)]
-    assert told[0] == told[1]
-    before, asked = paid(tmp_path / "parts"), list[Progress]()
-    run(config, tmp_path / "parts", tell=asked.append)
-    assert (asked, paid(tmp_path / "parts")) == ([], before)
-
-
 def test_systems_that_make_the_same_call_pay_once_where_calls_are_shared(tmp_path, adders) -> None:
     config = sums(tmp_path, systems=["worker:ada", "best_fixed", "worker:bob"], learn=True, share_calls=True)
     shared = run(config, tmp_path / "shared")  # the best fixed workflow is ada alone

@@ -22,17 +22,14 @@ from openconductor.graders.exact import ExactGrader
 from openconductor.journal import Journal
 from openconductor.pool import Worker, WorkerPool
 from openconductor.prompt import render_workflow
-from openconductor.protocols import OnEvent
 from openconductor.serialisation import load, plain
 from openconductor.types import (
-    Budget,
     Completion,
     Episode,
     Grade,
     Message,
     Price,
     Problem,
-    Question,
     Step,
     Usage,
     Workflow,
@@ -48,9 +45,7 @@ class Answers:
         self._answers = answers
         self.under_way = self.most = 0
 
-    async def ask(
-        self, question: Question, *, budget: Budget | None = None, on_event: OnEvent | None = None, sample: int = 0
-    ) -> Episode:
+    async def ask(self, question, *, budget=None, on_event=None, sample=0) -> Episode:
         self.under_way += 1
         self.most = max(self.most, self.under_way)
         number = int(str(question).split()[2])

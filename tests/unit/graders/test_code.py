@@ -29,9 +29,7 @@ class Said:
         self.runs: list[Run] = []
         self.limits = Limits()
 
-    async def run_batch(
-        self, program: str, runs: Sequence[Run], *, limits: Limits, go_on: Callable[[RunResult], bool] | None = None
-    ) -> list[RunResult]:
+    async def run_batch(self, program, runs, *, limits, go_on=None) -> list[RunResult]:
         self.programs.append(program)
         self.limits = limits
         results: list[RunResult] = []

@@ -187,5 +187,4 @@ def test_what_is_not_in_the_list_is_no_unit_nor_is_a_single_letter_that_may_be_a
 
 def test_sizes_are_exact() -> None:
     unit = read_unit("km/h", letters=True)
-    assert unit is not None
     assert (unit.size, unit.dimension) == (Fraction(5, 18), (("metre", 1), ("second", -1)))

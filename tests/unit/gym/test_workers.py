@@ -155,7 +155,6 @@ async def test_the_same_call_draws_the_same_answer_and_every_part_of_its_key_ano
 async def test_a_step_is_billed_by_the_words_that_it_read_and_wrote() -> None:
     transcript = await execute(Workflow((Step(3, "sort the list"),)), gym_pool(), SORT.text)
     completion = transcript.results[0].completion
-    assert completion is not None
     assert completion.usage.input_tokens == len((SORT.text + " sort the list").split())
     assert completion.usage.output_tokens == len(completion.text.split())
     assert completion.usage.dollars == PROFILES[3].price.dollars(replace(completion.usage))

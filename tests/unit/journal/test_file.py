@@ -11,12 +11,6 @@ from openconductor.errors import JournalError
 from openconductor.journal import Journal
 
 
-@pytest.fixture
-def path(tmp_path: Path) -> Path:
-    return tmp_path / "journal.sqlite"
-
-
-# ── one writer, other files ──────────────────────────────────────────────────────────────────────────────────────────
 def test_a_second_writer_is_refused_until_the_first_is_done(path: Path) -> None:
     with Journal(path) as journal:
         for _ in range(2):

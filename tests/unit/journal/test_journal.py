@@ -23,11 +23,6 @@ from openconductor.types import Completion, Episode, Message, Sampling, Step, Us
 
 
 @pytest.fixture
-def path(tmp_path: Path) -> Path:
-    return tmp_path / "journal.sqlite"
-
-
-@pytest.fixture
 def journal(path: Path) -> Iterator[Journal]:
     with Journal(path) as journal:
         yield journal

@@ -60,7 +60,6 @@ def test_auto_is_the_first_that_works_and_what_does_not_is_tried_again_later(mon
     assert tried == ["bubblewrap", "docker", "bubblewrap"]
 
 
-# ── what is asked of bubblewrap; tests/integration/test_sandbox*.py run it ───────────────────────────────────────────
 @pytest.fixture
 def bwrap(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A ``bwrap`` on the PATH that only says its version."""
