@@ -21,21 +21,21 @@ import platform
 import resource
 import secrets
 import sys
-import urllib.request
 from pathlib import Path
+
+from benchmarks.fault_process import fault_process
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "tests"))
 
-from faults.server import fault_process
+from faults.plays import FAULTS
 from faults.storm import NAMES, RETRIES, Report, storm, storm_script
 
 
 def measure(*, seed: int, episodes: int, in_flight: int) -> dict[str, object]:
     """One storm, as plain values."""
-    with fault_process(storm_script(seed)) as url:
-        report = asyncio.run(storm(url, seed=seed, episodes=episodes, in_flight=in_flight))
-        with urllib.request.urlopen(f"{url.removesuffix('/v1')}/stats", timeout=60) as response:
-            server = json.load(response)
+    with fault_process(storm_script(seed)) as process:
+        report = asyncio.run(storm(process.url, seed=seed, episodes=episodes, in_flight=in_flight))
+        server = process.stop()
     return {
         "bars": bars(report, server),
         "seed": seed,
@@ -50,7 +50,7 @@ def measure(*, seed: int, episodes: int, in_flight: int) -> dict[str, object]:
         "timeouts_and_cancellations_that_no_fault_asked_for": report.slow,
         "lies": report.lies[:10],
         "misnamed": report.misnamed[:10],
-        "outcomes": report.by_fault(),
+        "outcomes": by_fault(report),
         "server": server,
         "machine": {
             "system": platform.platform(),
@@ -59,6 +59,15 @@ def measure(*, seed: int, episodes: int, in_flight: int) -> dict[str, object]:
             "peak_mb": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024,
         },
     }
+
+
+def by_fault(report: Report) -> dict[str, dict[str, int]]:
+    """The outcomes of each fault, in the order of ``FAULTS``."""
+    order = {name: index for index, name in enumerate(FAULTS)}
+    table: dict[str, dict[str, int]] = {}
+    for (fate, outcome), count in sorted(report.met.items(), key=lambda item: (order.get(item[0][0], -1), item[0])):
+        table.setdefault(fate, {})[outcome] = count
+    return table
 
 
 def bars(report: Report, server: dict[str, int]) -> list[dict[str, object]]:

@@ -4,31 +4,23 @@ In: a script that says which request meets which fault. Out: a base URL; a recor
 usage was reported to the client, who ended it; and of every connection that the client closed.
 
 Written on asyncio's transports, not on an HTTP server: those take care never to send what is sent here (resets,
-truncated bodies, half a status line). ``fault_server`` runs it in this process, ``fault_process`` in one of its own;
-both stop with their ``with`` block, a process also when its parent is gone.
+truncated bodies, half a status line). It stops with the ``async with`` that started it; ``benchmarks/fault_process.py``
+runs it in a process of its own.
 """
 
 from __future__ import annotations
 
-import argparse
 import asyncio
 import inspect
-import json
 import socket
 import struct
-import subprocess
-import sys
 from collections import Counter
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping
-from contextlib import asynccontextmanager, contextmanager
-from dataclasses import asdict, dataclass, field, replace
-from pathlib import Path
-
-if __name__ == "__main__":
-    sys.path.insert(0, str(Path(__file__).parent.parent))
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field, replace
 
 from faults.plays import FAULTS, text_of
-from faults.script import Request, Script, Seeded, read_request
+from faults.script import Request, Script, read_request
 
 LONGEST = 30.0  # seconds; no fault plays longer, and then the connection is closed
 _RESET = struct.pack("ii", 1, 0)  # SO_LINGER: on, 0 s: closing sends a RST
@@ -129,20 +121,6 @@ class FaultServer:
         self.records.append(record)
         return record
 
-    def summary(self) -> dict[str, object]:
-        """Everything in numbers, for another process."""
-        models = sorted({record.request.model for record in self.records})
-        return {
-            "requests": len(self.records),
-            "fates": dict(self.fates),
-            "usage": {model: asdict(self.usage(model)) for model in models},
-            "unreported": self.unreported(),
-            "most_repeats": max(self._seen.values(), default=0),
-            "connections": self.accepted,
-            "open": len(self.connections),
-            "hung_up": self.hung_up,
-        }
-
 
 class Exchange:
     """One request and the means to answer it badly."""
@@ -169,7 +147,6 @@ class Exchange:
     async def flush(self) -> None:
         """Wait until nearly all that was written has left."""
         transport = self._connection.transport
-        assert transport is not None
         while transport.get_write_buffer_size() > 2**20 and not transport.is_closing():  # noqa: ASYNC110 - no event says it
             await asyncio.sleep(0.001)
 
@@ -226,16 +203,13 @@ class Connection(asyncio.Protocol):
         head, found, rest = bytes(self._buffer).partition(b"\r\n\r\n") if self._buffer else (b"", b"", b"")
         if not found:
             return
-        line, *fields = head.split(b"\r\n")
+        _, *fields = head.split(b"\r\n")
         headers = {name.strip().lower(): value.strip() for name, _, value in (f.partition(b":") for f in fields)}
         length = int(headers.get(b"content-length", b"0"))
         if len(rest) < length:
             self._wanted = len(head) + 4 + length
             return
         self._buffer, self._wanted = bytearray(rest[length:]), 0
-        if line.startswith(b"GET /stats "):
-            self._say(json.dumps(self._server.summary()).encode())
-            return
         request = read_request(rest[:length], headers.get(b"authorization", b"").decode("latin-1"))
         self._record = record = self._server.open(request)
         text = self._server.texts.get(request.model) or text_of(request)
@@ -262,14 +236,9 @@ class Connection(asyncio.Protocol):
 
     def _end(self, how: str) -> None:
         record, self._record = self._record, None
-        assert record is not None
         record.ended = how
         if how != "whole":
             record.closed = asyncio.get_running_loop().time()
-
-    def _say(self, body: bytes) -> None:
-        if self.transport is not None:
-            self.transport.write(b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n%s" % (len(body), body))
 
 
 @asynccontextmanager
@@ -291,48 +260,3 @@ def dead_url() -> str:
     """An address where nobody listens (any more): connections are refused."""
     with socket.create_server(("127.0.0.1", 0)) as listening:
         return f"http://127.0.0.1:{listening.getsockname()[1]}/v1"
-
-
-# ── in a process of its own ──────────────────────────────────────────────────────────────────────────────────────────
-@contextmanager
-def fault_process(script: Seeded, *, seconds: float = 600.0) -> Iterator[str]:
-    """The server in a process of its own; yields its URL. ``GET {url minus /v1}/stats`` gives its ``summary``."""
-    given = json.dumps({"seed": script.seed, "shares": dict(script.shares), "weights": dict(script.weights)})
-    command = [sys.executable, __file__, given, "--seconds", str(seconds)]
-    process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
-    assert process.stdout is not None and process.stdin is not None
-    try:
-        yield process.stdout.readline().strip()
-    finally:
-        process.stdin.close()  # the sign to stop, also where this process dies
-        try:
-            process.wait(10)
-        except subprocess.TimeoutExpired:
-            process.kill()
-            process.wait(10)
-        process.stdout.close()
-
-
-async def _serve(script: Script, seconds: float) -> None:
-    loop = asyncio.get_running_loop()
-    orphaned = asyncio.Event()
-    loop.add_reader(sys.stdin.fileno(), orphaned.set)  # nothing is ever written there: it can only end
-    async with fault_server(script) as server:
-        print(server.url, flush=True)
-        try:
-            await asyncio.wait_for(orphaned.wait(), seconds)
-        except TimeoutError:
-            print(f"the fault server's {seconds} s are over", file=sys.stderr)
-
-
-def main() -> None:
-    """Serve until stdin is closed."""
-    parser = argparse.ArgumentParser(description="A chat server that fails by seed; prints its URL.")
-    parser.add_argument("script", type=json.loads, help='{"seed": 0, "shares": {model: share}, "weights": {fault: 1}}')
-    parser.add_argument("--seconds", type=float, default=600.0, help="stop after so long, whatever happens")
-    options = parser.parse_args()
-    asyncio.run(_serve(Seeded(**options.script), options.seconds))
-
-
-if __name__ == "__main__":
-    main()

@@ -102,14 +102,6 @@ class Report:
         """The share of the calls that came to the server and failed."""
         return self.failed / self.sent if self.sent else 0.0
 
-    def by_fault(self) -> dict[str, dict[str, int]]:
-        """The outcomes of each fault, in the order of ``FAULTS``."""
-        order = {name: index for index, name in enumerate(FAULTS)}
-        table: dict[str, dict[str, int]] = {}
-        for (fate, outcome), count in sorted(self.met.items(), key=lambda item: (order.get(item[0][0], -1), item[0])):
-            table.setdefault(fate, {})[outcome] = count
-        return table
-
 
 def storm_pool(url: str) -> WorkerPool:
     """The workers, behind one server and one address where nobody listens."""

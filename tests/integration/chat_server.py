@@ -46,7 +46,7 @@ class ChatServer:
 
     async def handle(self, request: web.Request) -> web.StreamResponse:
         self.paths.append(request.path_qs)
-        self.bodies.append(await request.json())
+        self.bodies.append(await request.json() if request.can_read_body else {})
         self.headers.append({name.lower(): value for name, value in request.headers.items()})
         self.peers.append(request.transport.get_extra_info("peername") if request.transport else None)
         if request.transport is not None:
@@ -75,7 +75,7 @@ async def chat_server(*answers: Answer, port: int = 0) -> AsyncIterator[ChatServ
     """Serve the answers in order on a port of 127.0.0.1, by default a free one."""
     server = ChatServer(list(answers))
     app = web.Application(client_max_size=64 * 1024 * 1024)
-    app.router.add_post("/{path:.*}", server.handle)
+    app.router.add_route("*", "/{path:.*}", server.handle)
     runner = web.AppRunner(app, handler_cancellation=True, shutdown_timeout=0.1)
     await runner.setup()
     try:
@@ -90,9 +90,7 @@ async def chat_server(*answers: Answer, port: int = 0) -> AsyncIterator[ChatServ
         await asyncio.sleep(0)
 
 
-# ── what a script is made of ─────────────────────────────────────────────────────────────────────────────────────────
 def completion(text: str | None = "4", *, finish: str | None = "stop", **message: object) -> dict[str, object]:
-    """A chat completion's body."""
     return {
         "id": "c1",
         "object": "chat.completion",
@@ -104,8 +102,6 @@ def completion(text: str | None = "4", *, finish: str | None = "stop", **message
 
 
 def says(body: object, *, status: int = 200, headers: dict[str, str] | None = None) -> Answer:
-    """Answer with JSON."""
-
     async def answer(request: web.Request) -> web.Response:
         return web.json_response(body, status=status, headers=headers)
 
@@ -113,8 +109,6 @@ def says(body: object, *, status: int = 200, headers: dict[str, str] | None = No
 
 
 def raw(body: bytes, *, content_type: str = "application/json") -> Answer:
-    """Answer with these bytes."""
-
     async def answer(request: web.Request) -> web.Response:
         return web.Response(body=body, headers={"Content-Type": content_type})
 
@@ -128,7 +122,6 @@ def chunk(text: str | None = None, *, finish: str | None = None, **delta: object
 
 
 def event(data: object) -> bytes:
-    """An event with JSON in it."""
     return b"data: " + json.dumps(data, ensure_ascii=False).encode() + b"\n\n"
 
 
@@ -147,7 +140,6 @@ def streams(
             await response.write(piece)
             await asyncio.sleep(pause)
         if reset:
-            assert request.transport is not None
             request.transport.abort()
         return response
 
@@ -159,7 +151,6 @@ def bytes_on_the_wire(*pieces: bytes, pause: float = 0.02, then: float = 0.0) ->
 
     async def answer(request: web.Request) -> web.StreamResponse:
         transport = request.transport
-        assert transport is not None
         for piece in pieces:
             transport.write(piece)
             await asyncio.sleep(pause)
@@ -171,8 +162,6 @@ def bytes_on_the_wire(*pieces: bytes, pause: float = 0.02, then: float = 0.0) ->
 
 
 def hangs(seconds: float = LONGEST) -> Answer:
-    """Say nothing for so long."""
-
     async def answer(request: web.Request) -> web.Response:
         await asyncio.sleep(seconds)
         return web.json_response(completion())

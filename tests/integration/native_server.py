@@ -20,7 +20,6 @@ async def native_server(*answers: Answer, port: int = 0) -> AsyncIterator[ChatSe
 
 # ── Anthropic: Messages ──────────────────────────────────────────────────────────────────────────────────────────────
 def message(*content: dict[str, Any], stop: str | None = "end_turn", **usage: Any) -> dict[str, Any]:
-    """A message."""
     return {
         "id": "msg_1",
         "type": "message",
@@ -34,24 +33,20 @@ def message(*content: dict[str, Any], stop: str | None = "end_turn", **usage: An
 
 
 def text(words: str) -> dict[str, Any]:
-    """A block of text."""
     return {"type": "text", "text": words}
 
 
 def event(kind: str, **data: Any) -> bytes:
-    """One event of a stream."""
     return f"event: {kind}\ndata: {json.dumps({'type': kind, **data})}\n\n".encode()
 
 
 def start(**usage: Any) -> bytes:
-    """How a stream begins."""
     return event(
         "message_start", message={**message(stop=None), "usage": {"input_tokens": 12, "output_tokens": 1, **usage}}
     )
 
 
 def block(index: int, opened: dict[str, Any], *deltas: dict[str, Any]) -> list[bytes]:
-    """One block of a stream."""
     return [
         event("content_block_start", index=index, content_block=opened),
         *(event("content_block_delta", index=index, delta=delta) for delta in deltas),
@@ -60,35 +55,23 @@ def block(index: int, opened: dict[str, Any], *deltas: dict[str, Any]) -> list[b
 
 
 def said(*pieces: str) -> list[bytes]:
-    """A block of text in pieces."""
     return block(0, text(""), *({"type": "text_delta", "text": piece} for piece in pieces))
 
 
 def end(stop: str | None = "end_turn", **usage: Any) -> list[bytes]:
-    """How a stream ends."""
     delta = {"stop_reason": stop, "stop_sequence": None}
     return [event("message_delta", delta=delta, usage={"output_tokens": 5, **usage}), event("message_stop")]
 
 
 # ── Google: generateContent ──────────────────────────────────────────────────────────────────────────────────────────
-USED = {"promptTokenCount": 12, "candidatesTokenCount": 5, "totalTokenCount": 17}
-
-
 def response(
     *parts: dict[str, Any], finish: str | None = "STOP", usage: dict[str, Any] | None = None
 ) -> dict[str, Any]:
-    """A response."""
     candidate: dict[str, Any] = {"content": {"role": "model", "parts": list(parts)}, "index": 0}
     if finish is not None:
         candidate["finishReason"] = finish
-    return {
-        "candidates": [candidate],
-        "usageMetadata": usage,
-        "modelVersion": "gemini-m",
-        "responseId": "r1",
-    }
+    return {"candidates": [candidate], "usageMetadata": usage, "modelVersion": "gemini-m", "responseId": "r1"}
 
 
 def data(body: object) -> bytes:
-    """One event of a stream."""
     return b"data: " + json.dumps(body).encode() + b"\r\n\r\n"

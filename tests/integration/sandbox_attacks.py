@@ -69,9 +69,6 @@ class Attack:
     outside: Callable[[World, list[RunResult]], str | None] = lambda world, results: None
 
 
-ANY = tuple(Verdict)
-
-
 def _untouched(world: World, results: list[RunResult]) -> str | None:
     found = sorted(path.name for path in world.folder.iterdir())
     if found != ["secret"] or (world.folder / "secret").read_text() != world.token:

@@ -24,8 +24,7 @@ from openconductor.gym.questions import read_question
 from openconductor.gym.world import COMPARE, read_value
 from openconductor.parser import parse_workflow
 from openconductor.prompt import render_workflow
-from openconductor.protocols import CallContext, OnText
-from openconductor.types import Access, Completion, Message, Sampling, Step, Usage, Workflow
+from openconductor.types import Access, Completion, Message, Step, Usage, Workflow
 
 CHECK = COMPARE[1]
 
@@ -65,9 +64,7 @@ class ScriptedPlanner:
     def __init__(self, model: str) -> None:
         self.identity = f"scripted planner {model}"
 
-    async def complete(
-        self, messages: Sequence[Message], sampling: Sampling, *, call: CallContext, on_text: OnText | None = None
-    ) -> Completion:
+    async def complete(self, messages, sampling, *, call, on_text=None) -> Completion:
         """Write a plan as the turns ask for it; tokens are words."""
         text = plan_text(read_prompt(messages))
         read = sum(len(message.content.split()) for message in messages)

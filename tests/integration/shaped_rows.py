@@ -12,14 +12,13 @@ import json
 import pickle
 import re
 import zlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 from openconductor.errors import WorkerError
 from openconductor.prompt import render_workflow
-from openconductor.protocols import CallContext, OnText
-from openconductor.types import Completion, Message, Sampling, Step, Usage, Workflow
+from openconductor.types import Completion, Step, Usage, Workflow
 
 SOLVER, HELPER = 0, 1
 PLANS: Mapping[str, str] = {
@@ -84,12 +83,9 @@ class Scripted:
         self._shape = SHAPES[values["task"]]
         self.identity = f"scripted {values}"
 
-    async def complete(
-        self, messages: Sequence[Message], sampling: Sampling, *, call: CallContext, on_text: OnText | None = None
-    ) -> Completion:
+    async def complete(self, messages, sampling, *, call, on_text=None) -> Completion:
         question = next(message.content for message in messages if "[q" in message.content)
         found = re.search(r"\[q(\d+)\]", question)
-        assert found is not None
         return Completion(self.reply(question, self._script[int(found[1])]), usage=TOKENS[self._role])
 
     def reply(self, question: str, mark: str) -> str:
@@ -116,7 +112,6 @@ def write_run(folder: Path, shape: Shape, *, solver: str, helper: str, planner: 
     return rows, pool
 
 
-# ── the shapes ───────────────────────────────────────────────────────────────────────────────────────────────────────
 def _letter(question: str, choice: str) -> str:
     found = re.search(rf"^([A-J])\) {choice}$", question, re.MULTILINE)
     assert found is not None, question

@@ -57,12 +57,7 @@ def test_answers_that_were_cut_at_a_token_limit_are_counted_and_warned_of(run, t
 
 
 @pytest.mark.parametrize("columns", [60, 80, 112])
-def test_no_name_and_no_figure_is_cut_off_however_narrow_the_terminal(
-    run,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    columns: int,
-) -> None:
+def test_no_name_and_no_figure_is_cut_off_however_narrow_the_terminal(run, tmp_path, monkeypatch, columns) -> None:
     monkeypatch.setenv("COLUMNS", str(columns))
     systems = ("consensus:maven?n=3", "random?max_steps=2&seed=1")
     ran = run("eval", *systems, "--limit", "2", "--out", str(tmp_path / "run"))
@@ -100,9 +95,7 @@ def test_a_run_is_gone_on_with_by_its_folder_alone(run, tmp_path: Path) -> None:
 
 
 def test_another_evaluation_of_the_day_gets_a_folder_of_its_own_and_each_is_found_again(
-    run,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
+    run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
 
@@ -151,11 +144,7 @@ def test_the_command_line_overrules_the_recipe(run, tmp_path: Path) -> None:
     ],
 )
 def test_wrong_usage_says_what_is_wrong_exits_with_2_and_leaves_nothing(
-    run,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    arguments: tuple[str, ...],
-    said: str,
+    run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, arguments: tuple[str, ...], said: str
 ) -> None:
     monkeypatch.chdir(tmp_path)
     ran = run("eval", *arguments)

@@ -54,17 +54,6 @@ def test_the_same_question_with_the_same_journal_is_not_paid_for_again_unless_as
     assert all(one["replayed"] and not one["wasted"] for one in attempts)
 
 
-def test_after_a_failure_only_what_failed_is_paid_for(run, tmp_path) -> None:
-    with serving(plans(CHAIN), answers("42"), BAD, answers("It is 42.")) as server:
-        asked = (*asking(tmp_path, server), "--no-fallback", "--json")
-        failed, second = run(*asked), run(*asked)
-        assert [body["model"] for body in server.bodies] == ["boss", "ada", "bob", "bob"]
-    assert (failed.code, second.code) == (1, 0)
-    assert failed.json()["rounds"][0]["steps"][1]["attempts"][0]["outcome"] == "rejected"
-    assert second.json()["answer"] == "It is 42."
-    assert second.json()["ledger"]["replayed"]["attempts"] == 2
-
-
 def test_a_failed_step_goes_to_the_next_worker_and_what_was_wasted_is_told(run, tmp_path) -> None:
     with serving(plans(ALONE), DOWN, DOWN, DOWN, answers("42")) as server:
         ran = run(*asking(tmp_path, server), "--json")

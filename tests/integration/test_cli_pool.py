@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 import re
 from collections.abc import Callable
@@ -14,7 +13,7 @@ from typing import Any
 import pytest
 from aiohttp import web
 from chat_server import DONE, Answer, chunk, completion, event, hangs, raw, says, streams, write_pool
-from test_cli import in_a_thread, serving
+from test_cli import serving
 
 from openconductor.cli import pool_init
 from openconductor.cli.pool_init import KEYS, VENDORS
@@ -217,25 +216,6 @@ def test_a_body_that_says_how_long_to_think_keeps_the_workers_own_limit(run, poo
 
 
 # ── init ─────────────────────────────────────────────────────────────────────────────────────────────────────────────
-def local_server(body: object) -> Any:
-    """A server on loopback that lists models."""
-
-    async def models(request: web.Request) -> web.Response:
-        return web.Response(body=body) if isinstance(body, bytes) else web.json_response(body)
-
-    async def start(done: asyncio.Event, ready: Callable[[Any], None]) -> None:
-        app = web.Application()
-        app.router.add_get("/v1/models", models)
-        runner = web.AppRunner(app, shutdown_timeout=0.1)
-        await runner.setup()
-        await web.TCPSite(runner, "127.0.0.1", 0).start()
-        ready(f"http://127.0.0.1:{runner.addresses[0][1]}/v1")
-        await done.wait()
-        await runner.cleanup()
-
-    return in_a_thread(start)
-
-
 @pytest.fixture
 def bare(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
     """A place without keys and without local servers."""
@@ -284,24 +264,25 @@ def test_init_never_writes_over_a_file_unless_it_is_told_to(run, bare, monkeypat
 
 def test_init_takes_the_models_of_a_local_server_and_leaves_out_names_that_are_none(run, bare, monkeypatch) -> None:
     names = ['"]\nevil = 1', "org/qwen3", 7, "qwen3", "x" * 500, "llama3:8b", "one-too-many"]
-    with local_server({"object": "list", "data": [{"id": name} for name in names]}) as url:
-        monkeypatch.setattr(pool_init, "LOCAL", {"ollama": url, "vllm": "http://127.0.0.1:9/v1"})
+    with serving(says({"object": "list", "data": [{"id": name} for name in names]})) as server:
+        monkeypatch.setattr(pool_init, "LOCAL", {"ollama": server.url, "vllm": "http://127.0.0.1:9/v1"})
         ran = run("pool", "init")
     assert ran.code == 0
     workers = [worker for _, worker in WorkerPool.from_toml("pool.toml")]
     assert [worker.name for worker in workers] == ["qwen3", "qwen3-2", "llama3:8b"]
-    assert {worker.provider.base_url for worker in workers} == {url}
+    assert server.paths == ["/v1/models"]
+    assert {worker.provider.base_url for worker in workers} == {server.url}
     assert all(worker.price is None for worker in workers)  # not known is not free
     assert "not known: a server of your own" in Path("pool.toml").read_text("utf-8")
 
 
 @pytest.mark.parametrize("body", [b"<html>", [1, 2], {"data": "models"}, {"data": []}, b"[" * 100_000])
 def test_init_without_a_key_or_a_server_says_what_it_looked_for(run, bare, monkeypatch, body) -> None:
-    with local_server(body) as url:
-        monkeypatch.setattr(pool_init, "LOCAL", {"vllm": url})
+    with serving(raw(body) if isinstance(body, bytes) else says(body)) as server:
+        monkeypatch.setattr(pool_init, "LOCAL", {"vllm": server.url})
         ran = run("pool", "init")
     assert (ran.code, ran.out) == (1, "")
-    assert "OPENAI_API_KEY" in ran.err and url in ran.err
+    assert "OPENAI_API_KEY" in ran.err and server.url in ran.err
     assert not Path("pool.toml").exists()
 
 
@@ -310,7 +291,6 @@ async def knows_singles(request: web.Request) -> web.Response:
     """A worker that is right on questions of one operation, unless it is called novice."""
     body = await request.json()
     question = read_question(body["messages"][-1]["content"])
-    assert question is not None
     right = question.kind == "single" and body["model"] != "novice"
     return web.json_response(completion(write_value(question.answer) if right else "7"))
 

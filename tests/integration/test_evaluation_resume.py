@@ -207,9 +207,7 @@ def test_a_kill_at_any_moment_repeats_no_acknowledged_call_and_changes_no_byte_o
 
 
 @pytest.mark.parametrize("sign", [signal.SIGKILL, signal.SIGINT])
-def test_a_command_that_is_killed_or_interrupted_goes_on_where_it_was(
-    peaces: Callable[[bool], Peace], server: Server, tmp_path: Path, sign: signal.Signals
-) -> None:
+def test_a_command_that_is_killed_or_interrupted_goes_on_where_it_was(peaces, server, tmp_path, sign) -> None:
     peace = peaces(False)
     folder = tmp_path / "run"
     watch = Watch(peace, server, folder)
@@ -234,11 +232,7 @@ def test_a_command_that_is_killed_or_interrupted_goes_on_where_it_was(
     "shared", [False, pytest.param(True, marks=pytest.mark.slow)], ids=["own-calls", "shared-calls"]
 )
 def test_a_budget_that_is_spent_leaves_a_table_and_a_larger_one_goes_on(
-    peaces: Callable[[bool], Peace],
-    server: Server,
-    tmp_path: Path,
-    capsys: pytest.CaptureFixture[str],
-    shared: bool,
+    peaces: Callable[[bool], Peace], server: Server, tmp_path: Path, capsys: pytest.CaptureFixture[str], shared: bool
 ) -> None:
     peace = peaces(shared)
     folder = tmp_path / "run"

@@ -112,9 +112,7 @@ def test_a_verb_prints_what_it_printed(name: str, tmp_path: Path, capsys: pytest
 
 
 @pytest.mark.parametrize("grader", ANSWERS)
-def test_grade_prints_what_it_printed(
-    grader: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_grade_prints_what_it_printed(grader, capsys, monkeypatch) -> None:
     lines = "".join(json.dumps(answer) + "\n" for answer in ANSWERS[grader])
     monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(lines.encode())))
     cli.main(["grade", "--grader", grader])

@@ -31,9 +31,7 @@ def test_every_kind_of_system_and_every_ablation_is_in_it() -> None:
 
 
 @pytest.mark.slow
-async def test_every_system_of_it_answers_whatever_the_question(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_every_system_of_it_answers_whatever_the_question(tmp_path, monkeypatch) -> None:
     monkeypatch.syspath_prepend(Path(__file__).parent)
     monkeypatch.setitem(PROVIDERS, "scripted", "scripted_planner:ScriptedPlanner")
     overrides = ["learn.limit=12", "learn.trials=2", 'task=[{name="gym",limit=2}]', "repeats=1"]

@@ -164,11 +164,15 @@ def tls(certificate: Path) -> ssl.SSLContext:
     return context
 
 
-async def test_a_server_whose_certificate_is_trusted_is_asked_over_tls_and_its_connection_kept(
-    tls: ssl.SSLContext, certificate: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+@pytest.fixture
+def trusted(tls: ssl.SSLContext, certificate: Path, monkeypatch: pytest.MonkeyPatch) -> ssl.SSLContext:
+    """The server's side, where clients trust its certificate."""
     monkeypatch.setenv("SSL_CERT_FILE", str(certificate))
-    async with serve(tls=tls) as server, client(f"https://localhost:{server.port}/v1") as provider:
+    return tls
+
+
+async def test_a_server_whose_certificate_is_trusted_is_asked_over_tls_and_its_connection_kept(trusted) -> None:
+    async with serve(tls=trusted) as server, client(f"https://localhost:{server.port}/v1") as provider:
         for _ in range(3):
             assert (await ask(provider)).text == "4"
     assert server.opened == 1
@@ -246,11 +250,8 @@ async def test_plain_http_goes_through_the_proxy_that_the_environment_names(monk
         assert credentials(headers)
 
 
-async def test_https_goes_through_a_tunnel_and_the_proxy_sees_neither_key_nor_question(
-    tls: ssl.SSLContext, certificate: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("SSL_CERT_FILE", str(certificate))
-    async with serve(tls=tls) as server, serve(tunnels) as proxy:
+async def test_https_goes_through_a_tunnel_and_the_proxy_sees_neither_key_nor_question(trusted, monkeypatch) -> None:
+    async with serve(tls=trusted) as server, serve(tunnels) as proxy:
         monkeypatch.setenv("HTTPS_PROXY", f"http://user:{PASSWORD}@127.0.0.1:{proxy.port}")
         async with client(f"https://localhost:{server.port}/v1") as provider:
             for _ in range(2):
@@ -262,11 +263,8 @@ async def test_https_goes_through_a_tunnel_and_the_proxy_sees_neither_key_nor_qu
     assert "proxy-authorization" not in server.requests[0][1]
 
 
-async def test_a_proxy_may_be_asked_over_tls_itself(
-    tls: ssl.SSLContext, certificate: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("SSL_CERT_FILE", str(certificate))
-    async with serve(tls=tls) as server, serve(tunnels, tls=tls) as proxy:
+async def test_a_proxy_may_be_asked_over_tls_itself(trusted, monkeypatch) -> None:
+    async with serve(tls=trusted) as server, serve(tunnels, tls=trusted) as proxy:
         monkeypatch.setenv("HTTPS_PROXY", f"https://localhost:{proxy.port}")
         async with client(f"https://localhost:{server.port}/v1") as provider:
             assert (await ask(provider)).text == "4"
@@ -399,9 +397,8 @@ async def test_closing_ends_the_calls_that_are_under_way() -> None:
 
 
 # ── another event loop ───────────────────────────────────────────────────────────────────────────────────────────────
-def test_it_all_works_on_uvloop(tls: ssl.SSLContext, certificate: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_it_all_works_on_uvloop(trusted, monkeypatch) -> None:
     uvloop = pytest.importorskip("uvloop")
-    monkeypatch.setenv("SSL_CERT_FILE", str(certificate))
 
     async def garbage(server: Server, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await read_request(reader)
@@ -411,7 +408,7 @@ def test_it_all_works_on_uvloop(tls: ssl.SSLContext, certificate: Path, monkeypa
         await reader.read()
 
     async def work() -> None:
-        async with serve(tls=tls) as server, serve(tunnels) as proxy, serve(garbage) as odd, serve(mute) as silent:
+        async with serve(tls=trusted) as server, serve(tunnels) as proxy, serve(garbage) as odd, serve(mute) as silent:
             monkeypatch.setenv("HTTPS_PROXY", f"http://127.0.0.1:{proxy.port}")
             provider = client(f"https://localhost:{server.port}/v1")
             for _ in range(2):

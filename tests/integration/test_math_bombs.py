@@ -76,9 +76,7 @@ def children_cpu() -> float:
 
 
 @pytest.mark.parametrize("bomb", [BOMBS[0], *(pytest.param(bomb, marks=pytest.mark.slow) for bomb in BOMBS[1:])])
-async def test_a_bomb_costs_two_seconds_of_cpu_time_and_the_next_verdict_waits_for_no_start(
-    workers: MathWorkers, bomb: str
-) -> None:
+async def test_a_bomb_costs_two_seconds_of_cpu_time_and_the_next_verdict_waits_for_no_start(workers, bomb) -> None:
     assert (await grade(workers, "x+1", "1+x")).correct is True
     before, started = children_cpu(), {process.pid for process in workers._all}
     burnt = await grade(workers, r"\sqrt{5}", bomb)
@@ -113,9 +111,7 @@ def test_sixty_four_threads_with_loops_of_their_own_ask_at_once() -> None:
 
 @pytest.mark.parametrize("count", [pytest.param(40, id="quick"), pytest.param(500, id="all", marks=pytest.mark.slow)])
 @pytest.mark.usefixtures("busy_machine")
-async def test_right_answers_keep_their_verdicts_where_eight_busy_loops_hold_the_cores(
-    count: int, cold_workers: MathWorkers
-) -> None:
+async def test_right_answers_keep_their_verdicts_where_eight_busy_loops_hold_the_cores(count, cold_workers) -> None:
     pairs = [
         (rf"\frac{{x+{n}}}{{{n}}}+\sqrt{{{n}}}", rf"\frac{{x}}{{{n}}}+\sqrt{{{n}}}+1") for n in range(2, count + 2)
     ]
@@ -155,9 +151,7 @@ async def test_a_worker_that_is_killed_idle_or_while_it_starts_is_replaced_and_t
     assert (await grade(cold_workers, "x+1", "1+x")).correct is True
 
 
-async def test_workers_that_do_not_start_are_a_grading_error(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cold_workers: MathWorkers
-) -> None:
+async def test_workers_that_do_not_start_are_a_grading_error(tmp_path, monkeypatch, cold_workers) -> None:
     script = tmp_path / "broken.py"
     monkeypatch.setattr(math_workers, "_PROGRAM", script)
     for program in ("raise SystemExit(3)", "print('hello', flush=True)"):
@@ -239,7 +233,6 @@ def test_nothing_is_left_when_the_interpreter_is_killed_while_a_bomb_burns() -> 
         time.sleep(60)
     """
     script = run_script(body)
-    assert script.stdout is not None
     pids = [int(pid) for pid in script.stdout.readline().split()]
     script.kill()
     script.communicate(timeout=30)

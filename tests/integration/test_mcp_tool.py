@@ -13,23 +13,11 @@ import pytest
 
 pytest.importorskip("mcp", reason="needs the extra 'mcp': pip install 'openconductor[mcp]'")
 
-from aiohttp import web
+from chat_server import chat_server, raw, says
 from mcp_tools import serving
 
 import openconductor as oc
-from openconductor.errors import (
-    AuthFailed,
-    ConfigError,
-    ConnectionLost,
-    EmptyResponse,
-    MalformedResponse,
-    RateLimited,
-    Rejected,
-    ServerFailed,
-    Unreachable,
-    WorkerError,
-    WorkerTimeout,
-)
+from openconductor import errors
 from openconductor.protocols import CallContext
 from openconductor.providers import create
 from openconductor.types import Completion, Message, Sampling
@@ -125,10 +113,8 @@ async def test_further_arguments_come_from_the_body_and_the_argument_may_be_name
         ("shoot", {}, "has no tool 'shoot'; the nearest is 'shout'"),
     ],
 )
-async def test_a_tool_or_an_argument_that_is_not_there_is_a_config_error(
-    tool: str, options: dict[str, Any], said: str
-) -> None:
-    with pytest.raises(ConfigError, match=said):
+async def test_a_tool_or_an_argument_that_is_not_there_is_a_config_error(tool, options, said) -> None:
+    with pytest.raises(errors.ConfigError, match=said):
         await once(tool, **options)
 
 
@@ -138,46 +124,46 @@ async def test_media_in_an_answer_are_noted_and_texts_are_joined() -> None:
 
 # ── failures ─────────────────────────────────────────────────────────────────────────────────────────────────────────
 async def test_an_error_of_the_tool_is_a_worker_error_that_is_not_repeated() -> None:
-    with pytest.raises(WorkerError, match=r"tool 'fail' of .* reported an error: Error executing tool fail") as caught:
+    with pytest.raises(
+        errors.WorkerError, match=r"tool 'fail' of .* reported an error: Error executing tool fail"
+    ) as caught:
         await once("fail")
-    assert type(caught.value) is WorkerError
+    assert type(caught.value) is errors.WorkerError
     assert not caught.value.retryable
 
 
 async def test_a_blank_answer_is_an_empty_response() -> None:
-    with pytest.raises(EmptyResponse):
+    with pytest.raises(errors.EmptyResponse):
         await once("nothing")
 
 
 async def test_a_turn_with_an_image_is_rejected() -> None:
     provider: Any = create("mcp", "shout", command=COMMAND)
     turn = Message("user", "see", ({"type": "image_url", "image_url": {"url": "data:image/png;base64,AA=="}},))
-    with pytest.raises(Rejected, match="parts"):
+    with pytest.raises(errors.Rejected, match="parts"):
         await provider.complete((turn,), Sampling(), call=CallContext())
 
 
 async def test_a_server_that_dies_is_a_lost_connection_and_the_next_call_starts_another() -> None:
     provider: Any = create("mcp", "die", command=COMMAND)
     async with provider:
-        with pytest.raises(ConnectionLost):
+        with pytest.raises(errors.ConnectionLost):
             await ask(provider)
-        with pytest.raises(ConnectionLost):
+        with pytest.raises(errors.ConnectionLost):
             await ask(provider)
 
 
 @pytest.mark.parametrize(
     ("command", "kind", "retryable"),
     [
-        (["/no/such/program"], Unreachable, False),
-        ([sys.executable, "-c", "pass"], Unreachable, True),
-        ([sys.executable, "-c", "print('no JSON')"], Unreachable, True),
+        (["/no/such/program"], errors.Unreachable, False),
+        ([sys.executable, "-c", "pass"], errors.Unreachable, True),
+        ([sys.executable, "-c", "print('no JSON')"], errors.Unreachable, True),
     ],
     ids=["absent", "ends at once", "speaks something else"],
 )
-async def test_a_command_that_is_no_server_is_unreachable(
-    command: list[str], kind: type[WorkerError], *, retryable: bool
-) -> None:
-    with pytest.raises(WorkerError) as caught:
+async def test_a_command_that_is_no_server_is_unreachable(command, kind, *, retryable) -> None:
+    with pytest.raises(errors.WorkerError) as caught:
         await once("shout", command=command)
     assert (type(caught.value), caught.value.retryable) == (kind, retryable)
 
@@ -188,7 +174,7 @@ async def test_what_a_server_says_on_stderr_is_kept_from_ours_and_its_end_shown_
     monkeypatch.setenv("SEARCH_AUTH", "not-a-real-value-8f3b1c")
     noise = "import os, sys; print('noise ' * 100_000, file=sys.stderr)"
     broken = f"{noise}; sys.exit('no index at ' + os.environ['SEARCH_AUTH'])"
-    with pytest.raises(Unreachable) as caught:
+    with pytest.raises(errors.Unreachable) as caught:
         await once("shout", command=[sys.executable, "-c", broken], env=["SEARCH_AUTH"])
     said = str(caught.value)
     assert "; its standard error ends in: …" in said and said.endswith("no index at [key]") and len(said) < 600
@@ -200,59 +186,35 @@ async def test_what_a_server_says_on_stderr_is_kept_from_ours_and_its_end_shown_
 @pytest.mark.parametrize(
     ("status", "kind"),
     [
-        (401, AuthFailed),
-        (403, AuthFailed),
-        (404, Rejected),
-        (429, RateLimited),
-        (500, ServerFailed),
-        (503, ServerFailed),
+        (401, errors.AuthFailed),
+        (403, errors.AuthFailed),
+        (404, errors.Rejected),
+        (429, errors.RateLimited),
+        (500, errors.ServerFailed),
+        (503, errors.ServerFailed),
     ],
 )
-async def test_a_status_of_the_http_server_is_a_typed_failure(status: int, kind: type[WorkerError]) -> None:
-    async with refusing(web.Response(status=status, text="no")) as url:
-        with pytest.raises(WorkerError) as caught:
-            await once("shout", command=None, url=url)
+async def test_a_status_of_the_http_server_is_a_typed_failure(status: int, kind: type[errors.WorkerError]) -> None:
+    async with chat_server(*[says("no", status=status)] * 4) as server:
+        with pytest.raises(errors.WorkerError) as caught:
+            await once("shout", command=None, url=server.url)
     assert (type(caught.value), caught.value.status) == (kind, status)
 
 
 async def test_a_page_that_is_no_server_is_malformed() -> None:
-    async with refusing(web.Response(text="<html>", content_type="text/html")) as url:
-        with pytest.raises(MalformedResponse, match="does not speak MCP"):
-            await once("shout", command=None, url=url)
+    async with chat_server(*[raw(b"<html>", content_type="text/html")] * 4) as server:
+        with pytest.raises(errors.MalformedResponse, match="does not speak MCP"):
+            await once("shout", command=None, url=server.url)
 
 
 async def test_an_http_server_that_goes_away_is_a_typed_failure_and_the_next_call_finds_it_again() -> None:
     async with serving() as url:
         provider: Any = create("mcp", "shout", url=url)
         assert (await ask(provider)).text == "HI!"
-    with pytest.raises(WorkerError) as caught:
+    with pytest.raises(errors.WorkerError) as caught:
         await ask(provider, deadline_s=5)
-    assert isinstance(caught.value, Unreachable | ConnectionLost)
+    assert isinstance(caught.value, errors.Unreachable | errors.ConnectionLost)
     await provider.aclose()
-
-
-class refusing:  # noqa: N801 - reads like the function that it is
-    """An HTTP server that answers everything with copies of one response."""
-
-    def __init__(self, response: web.Response) -> None:
-        self._response = response
-
-    async def __aenter__(self) -> str:
-        given = self._response
-
-        async def answer(request: web.Request) -> web.Response:
-            self.headers = request.headers
-            return web.Response(status=given.status, text=given.text, content_type=given.content_type)
-
-        app = web.Application()
-        app.router.add_route("*", "/{path:.*}", answer)
-        self._runner = web.AppRunner(app, shutdown_timeout=0.1)
-        await self._runner.setup()
-        await web.TCPSite(self._runner, "127.0.0.1", 0).start()
-        return f"http://127.0.0.1:{self._runner.addresses[0][1]}/mcp"
-
-    async def __aexit__(self, *error: object) -> None:
-        await self._runner.cleanup()
 
 
 # ── deadlines, sessions, keys ────────────────────────────────────────────────────────────────────────────────────────
@@ -260,7 +222,7 @@ class refusing:  # noqa: N801 - reads like the function that it is
 async def test_a_tool_that_is_late_is_cut_off_at_the_deadline_and_the_session_lives_on(by: str) -> None:
     provider: Any = create("mcp", "sleep", command=COMMAND, **({"timeout_s": 2.5} if by == "timeout_s" else {}))
     async with provider:
-        with pytest.raises(WorkerTimeout, match="by the deadline"):
+        with pytest.raises(errors.WorkerTimeout, match="by the deadline"):
             await ask(provider, deadline_s=2.5 if by == "deadline_s" else None)
         session = await (await provider._held.get()).opened
         assert (await session.call_tool("shout", {"text": "still here"})).content[0].text == "STILL HERE!"
@@ -311,11 +273,10 @@ async def test_a_server_gets_those_variables_that_are_named(monkeypatch: pytest.
 
 async def test_a_key_goes_to_the_url_as_a_bearer_token_and_is_not_in_errors(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("OPENCONDUCTOR_TEST_KEY", "not-a-real-key-8f3b1c")
-    server = refusing(web.Response(status=401, text="no"))
-    async with server as url:
-        with pytest.raises(AuthFailed) as caught:
-            await once("shout", command=None, url=url, api_key_env="OPENCONDUCTOR_TEST_KEY")
-    assert server.headers["Authorization"] == "Bearer not-a-real-key-8f3b1c"
+    async with chat_server(*[says("no", status=401)] * 4) as server:
+        with pytest.raises(errors.AuthFailed) as caught:
+            await once("shout", command=None, url=server.url, api_key_env="OPENCONDUCTOR_TEST_KEY")
+    assert server.headers[0]["authorization"] == "Bearer not-a-real-key-8f3b1c"
     assert "not-a-real-key" not in repr(caught.value) + str(caught.value)
 
 
@@ -336,7 +297,7 @@ async def test_a_key_goes_to_the_url_as_a_bearer_token_and_is_not_in_errors(monk
     ],
 )
 def test_a_setting_that_is_wrong_is_a_config_error(options: dict[str, Any], said: str) -> None:
-    with pytest.raises(ConfigError, match=said):
+    with pytest.raises(errors.ConfigError, match=said):
         create("mcp", "shout", **options)
 
 

@@ -28,22 +28,7 @@ from chat_server import (
     write_pool,
 )
 
-from openconductor.errors import (
-    AuthFailed,
-    ConfigError,
-    ConnectionLost,
-    ContextTooLong,
-    EmptyResponse,
-    MalformedResponse,
-    RateLimited,
-    Refused,
-    Rejected,
-    ServerFailed,
-    TruncatedResponse,
-    Unreachable,
-    WorkerError,
-    WorkerTimeout,
-)
+from openconductor import errors
 from openconductor.pool import WorkerPool
 from openconductor.protocols import CallContext
 from openconductor.providers import create
@@ -78,9 +63,9 @@ async def ask(
         return said, server, pieces
 
 
-async def failure(*answers: Answer, stream: bool = False, **options: object) -> WorkerError:
+async def failure(*answers: Answer, stream: bool = False, **options: object) -> errors.WorkerError:
     """The error of one call, which must be typed and must not hold the key, however it is printed."""
-    with pytest.raises(WorkerError) as caught:
+    with pytest.raises(errors.WorkerError) as caught:
         await ask(*answers, stream=stream, **options)
     error = caught.value
     assert not hides(error)
@@ -89,7 +74,7 @@ async def failure(*answers: Answer, stream: bool = False, **options: object) -> 
     return error
 
 
-def hides(error: WorkerError) -> list[str]:
+def hides(error: errors.WorkerError) -> list[str]:
     """Where the key is found in an error, in any of the forms in which a server may have echoed it."""
     forms = [KEY, quote(KEY, safe=""), b64encode(f"Bearer {KEY}".encode()).decode()[10:-4], KEY[:20]]
     shown = "".join(traceback.format_exception(error)) + repr(error) + str(error) + repr(error.__dict__)
@@ -97,24 +82,18 @@ def hides(error: WorkerError) -> list[str]:
 
 
 # ── what is sent ─────────────────────────────────────────────────────────────────────────────────────────────────────
-async def test_the_turns_and_the_sampling_are_sent_and_kept_on_record() -> None:
-    said, server, _ = await ask(says(completion()), sampling=Sampling(temperature=0.2, max_tokens=9, seed=7))
+async def test_the_turns_and_the_sampling_with_its_body_over_it_are_sent_and_kept_on_record() -> None:
+    thinks = {"thinking": {"budget_tokens": 128}}
+    sampling = Sampling(temperature=0.2, max_tokens=9, seed=7, body={"temperature": 1, **thinks})
+    said, server, _ = await ask(says(completion()), sampling=sampling)
     assert server.bodies[0] == {
         "model": "m",
         "messages": [{"role": "user", "content": "What is 2 + 2?"}],
-        "temperature": 0.2,
+        "temperature": 1,
         "max_tokens": 9,
         "seed": 7,
+        **thinks,
     }
-    assert said.body_sent == server.bodies[0]
-
-
-async def test_the_body_of_a_sampling_is_laid_over_everything_as_it_is() -> None:
-    body = {"temperature": 1, "reasoning_effort": "minimal", "thinking": {"budget_tokens": 128}}
-    said, server, _ = await ask(says(completion()), sampling=Sampling(temperature=0.2, body=body))
-    assert server.bodies[0]["temperature"] == 1
-    assert server.bodies[0]["reasoning_effort"] == "minimal"
-    assert server.bodies[0]["thinking"] == {"budget_tokens": 128}
     assert said.body_sent == server.bodies[0]
 
 
@@ -225,7 +204,7 @@ async def test_json_is_read_under_each_name_that_servers_give_it(kind: str) -> N
 
 async def test_an_unknown_finish_reason_is_a_failure_that_names_it() -> None:
     error = await failure(says(completion(finish="mystery")))
-    assert type(error) is MalformedResponse
+    assert type(error) is errors.MalformedResponse
     assert "mystery" in str(error)
     assert not error.retryable
 
@@ -245,20 +224,24 @@ BILLED = event({"choices": [], "usage": BILL})
 @pytest.mark.parametrize(
     ("answer", "stream", "kind"),
     [
-        pytest.param(says(completion("")), False, EmptyResponse, id="empty"),
-        pytest.param(says(completion(None, refusal="no")), False, Refused, id="refused"),
-        pytest.param(says(completion(finish="mystery")), False, MalformedResponse, id="unknown reason"),
-        pytest.param(says({"choices": [], "usage": BILL}), False, MalformedResponse, id="no choices"),
-        pytest.param(says({"error": {"code": 503}, "usage": BILL}), False, ServerFailed, id="error object"),
-        pytest.param(streams([chunk("x"), BILLED]), True, TruncatedResponse, id="cut"),
-        pytest.param(streams([chunk("x"), BILLED], reset=True), True, ConnectionLost, id="reset"),
-        pytest.param(streams([chunk("x"), BILLED, b"data: {nonsense}\n\n"]), True, MalformedResponse, id="garbage"),
-        pytest.param(streams([chunk(finish="stop"), BILLED, DONE]), True, EmptyResponse, id="empty stream"),
+        pytest.param(says(completion("")), False, errors.EmptyResponse, id="empty"),
+        pytest.param(says(completion(None, refusal="no")), False, errors.Refused, id="refused"),
+        pytest.param(says(completion("", finish="content_filter")), False, errors.Refused, id="filtered"),
+        pytest.param(
+            streams([chunk(refusal="No."), chunk(finish="stop"), BILLED, DONE]), True, errors.Refused, id="refused late"
+        ),
+        pytest.param(says(completion(finish="mystery")), False, errors.MalformedResponse, id="unknown reason"),
+        pytest.param(says({"choices": [], "usage": BILL}), False, errors.MalformedResponse, id="no choices"),
+        pytest.param(says({"error": {"code": 503}, "usage": BILL}), False, errors.ServerFailed, id="error object"),
+        pytest.param(streams([chunk("x"), BILLED]), True, errors.TruncatedResponse, id="cut"),
+        pytest.param(streams([chunk("x"), BILLED], reset=True), True, errors.ConnectionLost, id="reset"),
+        pytest.param(
+            streams([chunk("x"), BILLED, b"data: {nonsense}\n\n"]), True, errors.MalformedResponse, id="garbage"
+        ),
+        pytest.param(streams([chunk(finish="stop"), BILLED, DONE]), True, errors.EmptyResponse, id="empty stream"),
     ],
 )
-async def test_a_failed_call_carries_the_usage_that_was_reported(
-    answer: Answer, stream: bool, kind: type[WorkerError]
-) -> None:
+async def test_a_failed_call_carries_the_usage_that_was_reported(answer, stream, kind) -> None:
     error = await failure(answer, stream=stream)
     assert type(error) is kind
     assert error.usage == USED
@@ -267,10 +250,10 @@ async def test_a_failed_call_carries_the_usage_that_was_reported(
 async def test_a_timeout_carries_the_usage_that_was_reported_before_it() -> None:
     answer = streams([chunk("x"), BILLED, chunk("y")], pause=0.15)
     error = await failure(answer, stream=True, timeout_s=0.25)
-    assert type(error) is WorkerTimeout
+    assert type(error) is errors.WorkerTimeout
     assert error.usage == USED
     error = await failure(streams([chunk("x"), BILLED], pause=1.0), stream=True, read_timeout_s=0.1)
-    assert type(error) is WorkerTimeout
+    assert type(error) is errors.WorkerTimeout
     assert error.usage is None
 
 
@@ -278,42 +261,29 @@ async def test_a_timeout_carries_the_usage_that_was_reported_before_it() -> None
 @pytest.mark.parametrize(
     ("status", "body", "kind", "retryable"),
     [
-        (401, {"error": {"message": "Incorrect API key provided"}}, AuthFailed, False),
-        (403, {"error": {"message": "not allowed"}}, AuthFailed, False),
-        (400, [{"error": {"code": 400, "message": "API key not valid."}}], AuthFailed, False),
-        (403, {"error": {"message": "your input was flagged"}}, Refused, False),
-        (400, {"error": {"code": "context_length_exceeded", "message": "no"}}, ContextTooLong, False),
-        (400, {"object": "error", "message": "its maximum context length is 9 tokens."}, ContextTooLong, False),
-        (400, {"error": {"message": "prompt is too long: 9 tokens > 8 maximum"}}, ContextTooLong, False),
-        (400, {"error": {"code": "content_filter", "message": "filtered"}}, Refused, False),
-        (400, {"error": {"message": "bad temperature"}}, Rejected, False),
-        (404, {"error": {"message": "no such model"}}, Rejected, False),
-        (422, {"detail": [{"msg": "no such field"}]}, Rejected, False),
-        (302, {}, Rejected, False),
-        (400, {}, Rejected, False),
-        (408, {}, ServerFailed, True),
-        (402, {"error": {"message": "no credit"}}, RateLimited, False),
-        (429, {"error": {"message": "slow down"}}, RateLimited, True),
-        (429, {}, RateLimited, True),
-        (429, {"error": {"code": "insufficient_quota", "message": "spent"}}, RateLimited, False),
-        (500, {"error": "oops"}, ServerFailed, True),
-        (500, {}, ServerFailed, True),
-        (503, {}, ServerFailed, True),
-        (529, {}, ServerFailed, True),
+        (401, {"error": {"message": "Incorrect API key provided"}}, errors.AuthFailed, False),
+        (400, [{"error": {"code": 400, "message": "API key not valid."}}], errors.AuthFailed, False),
+        (403, {"error": {"message": "your input was flagged"}}, errors.Refused, False),
+        (400, {"error": {"code": "context_length_exceeded", "message": "no"}}, errors.ContextTooLong, False),
+        (400, {"object": "error", "message": "its maximum context length is 9 tokens."}, errors.ContextTooLong, False),
+        (400, {"error": {"message": "prompt is too long: 9 tokens > 8 maximum"}}, errors.ContextTooLong, False),
+        (400, {"error": {"code": "content_filter", "message": "filtered"}}, errors.Refused, False),
+        (400, {"error": {"message": "bad temperature"}}, errors.Rejected, False),
+        (422, {"detail": [{"msg": "no such field"}]}, errors.Rejected, False),
+        (400, {}, errors.Rejected, False),
+        (402, {"error": {"message": "no credit"}}, errors.RateLimited, False),
+        (429, {}, errors.RateLimited, True),
+        (429, {"error": {"code": "insufficient_quota", "message": "spent"}}, errors.RateLimited, False),
+        (500, {"error": "oops"}, errors.ServerFailed, True),
+        (500, {}, errors.ServerFailed, True),
     ],
 )
 async def test_a_status_becomes_the_error_that_it_means_and_without_a_report_has_no_usage(
-    status: int, body: object, kind: type[WorkerError], retryable: bool
+    status: int, body: object, kind: type[errors.WorkerError], retryable: bool
 ) -> None:
     error = await failure(says(body, status=status))
     assert type(error) is kind
     assert (error.status, error.retryable, error.usage) == (status, retryable, None)
-
-
-async def test_a_refusal_is_told_from_an_answer() -> None:
-    assert type(await failure(says(completion(None, refusal="I will not.")))) is Refused
-    assert type(await failure(says(completion("", finish="content_filter")))) is Refused
-    assert type(await failure(streams([chunk(refusal="No."), chunk(finish="stop"), DONE]), stream=True)) is Refused
 
 
 async def test_a_filtered_answer_with_text_is_a_completion_that_says_so() -> None:
@@ -341,37 +311,37 @@ async def test_the_key_is_sent_in_the_header_and_is_in_nothing_that_a_provider_s
 async def test_a_missing_key_is_named_by_its_variable(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv(VARIABLE)
     error = await failure(says(completion()))
-    assert type(error) is AuthFailed
+    assert type(error) is errors.AuthFailed
     assert VARIABLE in str(error)
 
 
 async def test_a_key_that_no_header_can_hold_is_not_shown(monkeypatch: pytest.MonkeyPatch) -> None:
     for key in (f"{KEY}\r\nX-Evil: 1", f"{KEY}é", f"{KEY} {KEY}"):
         monkeypatch.setenv(VARIABLE, key)
-        assert type(await failure(says(completion()))) is AuthFailed
+        assert type(await failure(says(completion()))) is errors.AuthFailed
 
 
 # ── the connection and the clock ─────────────────────────────────────────────────────────────────────────────────────
 async def test_a_server_that_does_not_speak_tls_is_unreachable_under_https() -> None:
     async with chat_server() as server, provider(server, base_url=server.url.replace("http:", "https:")) as client:
-        with pytest.raises(Unreachable) as caught:
+        with pytest.raises(errors.Unreachable) as caught:
             await client.complete(HELLO, Sampling(), call=CallContext())
     assert caught.value.__context__ is None
 
 
 async def test_a_deadline_that_has_passed_sends_nothing() -> None:
     async with chat_server(says(completion())) as server, provider(server) as client:
-        with pytest.raises(WorkerTimeout):
+        with pytest.raises(errors.WorkerTimeout):
             await client.complete(HELLO, Sampling(), call=CallContext(deadline=asyncio.get_running_loop().time()))
         assert server.bodies == []
 
 
 async def test_a_silence_longer_than_the_read_timeout_is_a_timeout() -> None:
     error = await failure(streams([chunk("x"), chunk("y")], pause=1.0), stream=True, read_timeout_s=0.1)
-    assert type(error) is WorkerTimeout
-    assert type(await failure(hangs(), read_timeout_s=0.1)) is WorkerTimeout
+    assert type(error) is errors.WorkerTimeout
+    assert type(await failure(hangs(), read_timeout_s=0.1)) is errors.WorkerTimeout
     half = HEAD + b"Content-Length: 500\r\n\r\n{"
-    assert type(await failure(bytes_on_the_wire(half, then=2.0), read_timeout_s=0.1)) is WorkerTimeout
+    assert type(await failure(bytes_on_the_wire(half, then=2.0), read_timeout_s=0.1)) is errors.WorkerTimeout
 
 
 async def test_what_a_listener_raises_is_raised_as_it_is() -> None:
@@ -387,7 +357,7 @@ async def test_what_a_listener_raises_is_raised_as_it_is() -> None:
 async def test_a_failed_answer_in_one_piece_is_not_heard_in_parts() -> None:
     pieces: list[str] = []
     async with chat_server(says(completion("so far", finish=None))) as server, provider(server) as client:
-        with pytest.raises(TruncatedResponse):
+        with pytest.raises(errors.TruncatedResponse):
             await client.complete(HELLO, Sampling(), call=CallContext(), on_text=pieces.append)
     assert pieces == []
 
@@ -448,7 +418,7 @@ async def test_a_closed_provider_can_be_used_again() -> None:
     ids=str,
 )
 def test_a_wrong_option_is_a_config_error(options: dict[str, object]) -> None:
-    with pytest.raises(ConfigError) as caught:
+    with pytest.raises(errors.ConfigError) as caught:
         OpenAICompatibleProvider("m", **options)  # type: ignore[arg-type]
     assert "1234567890abcdef" not in str(caught.value)
     assert "pass@" not in str(caught.value)

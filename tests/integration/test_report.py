@@ -98,9 +98,7 @@ def test_json_is_the_report_file_and_says_where_the_files_are(made: Path, run: A
     assert values["change"] is None
 
 
-def test_a_second_report_resumes_and_any_system_can_be_reported_on_anywhere(
-    made: Path, tmp_path: Path, run: Any
-) -> None:
+def test_a_second_report_resumes_and_any_system_can_be_reported_on_anywhere(made, tmp_path, run) -> None:
     before = (made / "journal.sqlite").stat().st_size
     assert read(run, "report", str(recipe(made.parent)), "--out", str(made))["missing"] == 0
     assert (made / "journal.sqlite").stat().st_size == before, "nothing was asked again"
@@ -159,9 +157,7 @@ def replay_calls(folder: Path) -> int:
         return journal.totals().spent.calls
 
 
-async def test_replays_pay_for_new_calls_once_and_for_those_of_the_evaluation_never(
-    paid: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_replays_pay_for_new_calls_once_and_for_those_of_the_evaluation_never(paid, monkeypatch) -> None:
     results = Results.load(paid)
     with monkeypatch.context() as patched:  # nothing is edited
         for name in ("_edits", "_whole", "_shuffled"):

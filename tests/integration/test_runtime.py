@@ -124,9 +124,7 @@ def test_tokens_texts_and_greedy_completions_are_those_of_training(folder: Path)
 
 
 # ── what is refused ──────────────────────────────────────────────────────────────────────────────────────────────────
-def test_a_checkpoint_that_the_runtime_computes_otherwise_is_not_handed_out(
-    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_checkpoint_that_the_runtime_computes_otherwise_is_not_handed_out(folder, tmp_path, monkeypatch) -> None:
     model, tokenizer = load_model(folder)
     copied = shutil.copytree(folder, tmp_path / "conductor")
     before = (copied / "model.safetensors").read_bytes()
@@ -140,9 +138,7 @@ def test_a_checkpoint_that_the_runtime_computes_otherwise_is_not_handed_out(
     assert not list(tmp_path.glob("*.part"))
 
 
-def test_a_disk_that_fails_leaves_the_checkpoint_as_it_was(
-    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_disk_that_fails_leaves_the_checkpoint_as_it_was(folder, tmp_path, monkeypatch) -> None:
     model, tokenizer = load_model(folder)
     copied = shutil.copytree(folder, tmp_path / "conductor")
     before = {path.name: path.read_bytes() for path in copied.iterdir()}
@@ -158,9 +154,7 @@ def test_a_disk_that_fails_leaves_the_checkpoint_as_it_was(
 
 
 # ── the bundled one ──────────────────────────────────────────────────────────────────────────────────────────────────
-def test_the_bundled_folder_is_given_whole_or_not_at_all(
-    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_bundled_folder_is_given_whole_or_not_at_all(folder, tmp_path, monkeypatch) -> None:
     monkeypatch.setattr(bundled, "files", lambda package: tmp_path)
     with pytest.raises(ConfigError, match=r"found no conductor\.json, config\.json, model\.safetensors, tokenizer"):
         bundled.bundled_folder()

@@ -95,9 +95,7 @@ def test_installed_packages_can_be_asked_for(sandbox: BatchedSandbox) -> None:
 
 
 @pytest.mark.parametrize("under", ["/tmp", "/var/tmp"])
-def test_packages_are_seen_wherever_they_lie_outside(
-    sandbox: BatchedSandbox, monkeypatch: pytest.MonkeyPatch, under: str
-) -> None:
+def test_packages_are_seen_wherever_they_lie_outside(sandbox, monkeypatch, under) -> None:
     with tempfile.TemporaryDirectory(dir=under) as folder:
         Path(folder).chmod(0o755)
         Path(folder, "planted_package.py").write_text("ANSWER = 7\n")

@@ -98,9 +98,7 @@ def test_all_attacks_are_held_as_a_plain_user(readable_code: Path, sandbox: Batc
     assert {name: found for name, found in faults.items() if found} == {}
 
 
-def test_the_attacks_get_through_where_the_filter_is_missing(
-    outside: World, sandbox: BatchedSandbox, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_attacks_get_through_where_the_filter_is_missing(outside, sandbox, monkeypatch) -> None:
     """Else the table would prove nothing: these are held by the system-call filter alone."""
     monkeypatch.setattr(bubblewrap, "build_filter", lambda machine: ALLOW_ALL)
     open_door = bubblewrap.BubblewrapSandbox()
@@ -113,9 +111,7 @@ def test_the_attacks_get_through_where_the_filter_is_missing(
     assert limited
 
 
-def test_a_big_file_is_held_where_bubblewrap_cannot_size_a_file_system(
-    sandbox: BatchedSandbox, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_big_file_is_held_where_bubblewrap_cannot_size_a_file_system(sandbox, monkeypatch) -> None:
     monkeypatch.setattr(bubblewrap, "SIZES_TMPFS", (99, 0))
     fill = "for name in range(1000):\n    open(f'/tmp/{name}', 'wb').write(b'x' * (1 << 20))\nprint('GOT')"
     (result,) = bubblewrap.BubblewrapSandbox().run_now(fill, [Run()], limits=Limits())
@@ -186,7 +182,6 @@ bubblewrap.BubblewrapSandbox().run_now("import time\\ntime.sleep(60)", [Run()], 
 """
     environment = {**os.environ, "PYTHONPATH": str(root / "src")}
     with subprocess.Popen([sys.executable, "-c", child], stdout=subprocess.PIPE, env=environment) as parent:
-        assert parent.stdout is not None
         parent.stdout.readline()
         deadline = time.monotonic() + 20
         while leftovers(outside.marker) is None and time.monotonic() < deadline:

@@ -30,7 +30,7 @@ from faults.script import Played
 from faults.server import Exchange, FaultServer, fault_server
 from openconductor import Conductor, Worker, WorkerPool, policies
 from openconductor.episode import FanOut
-from openconductor.errors import AuthFailed, ConfigError, OpenConductorError
+from openconductor.errors import ConfigError, OpenConductorError
 from openconductor.events import Event
 from openconductor.journal import Journal
 from openconductor.prompt import render_workflow
@@ -216,9 +216,7 @@ def told(error: BaseException) -> Iterator[str]:
 # ── errors, events, logs, journal, export ────────────────────────────────────────────────────────────────────────────
 @pytest.mark.parametrize("stream", [False, True], ids=["piece", "stream"])
 @pytest.mark.parametrize("name", ECHOES)
-async def test_a_key_that_the_server_repeats_is_nowhere(
-    name: str, stream: bool, tmp_path: Path, caplog: pytest.LogCaptureFixture, capfd: pytest.CaptureFixture[str]
-) -> None:
+async def test_a_key_that_the_server_repeats_is_nowhere(name, stream, tmp_path, caplog, capfd) -> None:
     leaks, events = Leaks(), list[Event]()
     async with fault_server(Played({"w": [name]})) as server:
         pool = WorkerPool([worker(server)])
@@ -263,21 +261,6 @@ async def test_a_key_in_an_answer_is_the_answer_but_does_not_reach_the_journal(t
     assert episode.answer is not None and SENT in episode.answer
     for known in (SENT, OTHER):  # what the environment holds; the gateway's own key is a text like another one
         assert known.encode() not in everything_in(tmp_path)
-
-
-async def test_a_traceback_that_shows_variables_shows_no_key_that_was_sent() -> None:
-    async with fault_server(Played({"w": ["401"]})) as server:
-        pool = WorkerPool([worker(server)])
-        with pytest.raises(AuthFailed) as caught:
-            await Conductor(lambda messages: PLAN, pool=pool).ask("How many?")
-        await pool.aclose()
-    assert server.records[0].request.key == f"Bearer {SENT}"
-    frames = traceback.TracebackException.from_exception(caught.value, capture_locals=True).stack
-    shown = "".join(traceback.StackSummary.from_list(f for f in frames if f.filename != __file__).format())
-    assert "openai_compatible.py" in shown and "payload = " in shown
-    leaks = Leaks()
-    leaks.look("the traceback", shown)
-    leaks.none()
 
 
 # ── the pool file ────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -353,18 +336,4 @@ async def test_neither_ask_nor_pool_check_prints_a_key(name: str, tmp_path: Path
             leaks.look(" ".join(arguments[:2]), printed)
     leaks.look("journal", everything_in(tmp_path))
     assert {record.request.key for record in server.records} == {f"Bearer {SENT}"}
-    leaks.none()
-
-
-async def test_neither_doctor_nor_pool_init_prints_a_key(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    leaks = Leaks()
-    for name in ("OPENAI_API_KEY", "ANTHROPIC_API_KEY", "GEMINI_API_KEY", "OPENROUTER_API_KEY"):
-        monkeypatch.setenv(name, SENT)
-    path = tmp_path / "pool.toml"
-    _, printed = await openconductor("pool", "init", str(path))
-    leaks.look("pool init", printed + (path.read_text() if path.exists() else ""))
-    _, printed = await openconductor("pool", "check", str(path), "--offline", "--json")
-    leaks.look("pool check --offline", printed)
-    _, printed = await openconductor("doctor", "--json")
-    leaks.look("doctor", printed)
     leaks.none()

@@ -7,25 +7,11 @@ import subprocess
 import sys
 from pathlib import Path
 
-import pytest
-
 from openconductor.graders.code import CodeGrader
 from openconductor.sandboxes import Sandbox
 from openconductor.tasks import load_task
 from openconductor.tasks.check import check_task
 from openconductor.tasks.prompts import fenced
-
-
-@pytest.mark.parametrize("name", ["humaneval", "mbpp", "bigcodebench_hard"])
-async def test_canonical_solutions_are_accepted_as_the_prompt_asks_for_them(
-    name: str, shared_data: Path, sandbox: Sandbox
-) -> None:
-    path = shared_data / name / "data.jsonl"
-    if not path.is_file():
-        pytest.skip(f"needs the rows of {name} in ../shared/data")
-    report = await check_task(load_task(name, path=path, limit=20), concurrency=2)
-    assert (report.refused, report.undecided, report.unanswered) == ((), (), 0)
-    assert report.accepted == 20
 
 
 async def test_local_rows_of_both_kinds_are_judged(tmp_path: Path, sandbox: Sandbox) -> None:

@@ -86,9 +86,7 @@ def copied(folder: Path, to: Path, **generation: object) -> Path:
 
 # ── what is written ──────────────────────────────────────────────────────────────────────────────────────────────────
 @pytest.mark.parametrize("temperature", [None, 0.0])
-async def test_without_a_temperature_it_writes_what_the_library_writes(
-    local: TransformersProvider, temperature: float | None
-) -> None:
+async def test_without_a_temperature_it_writes_what_the_library_writes(local, temperature) -> None:
     got = await ask(local, Sampling(temperature=temperature, max_tokens=9))
     assert got.text == local._tokenizer.decode(greedy(local, 9), skip_special_tokens=True)
     assert got.finish_reason == "length"

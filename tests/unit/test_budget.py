@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from decimal import Decimal
 
 import pytest
@@ -14,7 +14,6 @@ from openconductor.errors import BudgetExceeded, ConfigError, JournalError
 from openconductor.events import Answered, Event, RoundEnded, StepEnded
 from openconductor.pool import Worker, WorkerPool
 from openconductor.prompt import render_workflow
-from openconductor.protocols import CallContext, OnText
 from openconductor.types import Budget, Completion, Message, Price, Sampling, Step, Usage, Workflow
 
 PRICE = Price(input=Decimal(1_000_000), output=Decimal(1_000_000))  # a dollar a token
@@ -31,9 +30,7 @@ class Costly:
         self.calls = 0
         self.cancelled = 0
 
-    async def complete(
-        self, messages: Sequence[Message], sampling: Sampling, *, call: CallContext, on_text: OnText | None = None
-    ) -> Completion:
+    async def complete(self, messages, sampling, *, call, on_text=None) -> Completion:
         self.calls += 1
         try:
             await asyncio.sleep(self._seconds)
@@ -56,9 +53,7 @@ def planner(workflow: Workflow) -> Worker:
     return Worker(plans(workflow), name="planner", price=Price(Decimal(0), Decimal(0)))
 
 
-# --- one execution ----------------------------------------------------------------------------------------------------
-
-
+# ── one execution ─────────────────────────────────────────────────────────────────────────────────────────────────────
 @pytest.mark.parametrize(
     ("budget", "limit", "said"),
     [
@@ -76,7 +71,6 @@ async def test_a_limit_ends_the_episode_which_holds_what_was_paid_for(budget: Bu
     assert (caught.value.limit, worker.calls) == (limit, 2)
     assert episode is not None and episode.usage.tokens == 20 and episode.error is caught.value
     transcript = episode.rounds[0].transcript
-    assert transcript is not None
     assert [bool(result.completion) for result in transcript.results] == [True, True, False]
 
 
@@ -111,7 +105,6 @@ def test_seconds_end_calls_in_flight(in_virtual_time: Callable, workflow: Workfl
         in_virtual_time(execute(workflow, pool_of(worker), "Why?", budget=Budget(seconds=90.0)))
     assert caught.value.limit == "seconds"
     assert worker.cancelled == worker.calls == (1 if workflow is CHAIN else 2)
-    assert caught.value.episode is not None
     assert caught.value.episode.seconds == pytest.approx(90.0, abs=0.1)
 
 
@@ -148,9 +141,7 @@ async def test_a_budget_below_nothing_is_no_budget(budget: Budget) -> None:
         await execute(ONE_STEP, pool_of(Costly(), price=PRICE), "Why?", budget=budget)
 
 
-# --- a question -------------------------------------------------------------------------------------------------------
-
-
+# ── a question ────────────────────────────────────────────────────────────────────────────────────────────────────────
 async def test_the_planners_calls_count_too() -> None:
     worker = Costly()
     conductor = Conductor(planner(CHAIN), pool=pool_of(worker))
@@ -184,9 +175,7 @@ async def test_a_budget_that_steps_side_by_side_meet_at_once_is_still_its_own_en
     class Widening:
         """One step first, then three side by side."""
 
-        async def complete(
-            self, messages: Sequence[Message], sampling: Sampling, *, call: CallContext, on_text: OnText | None = None
-        ) -> Completion:
+        async def complete(self, messages, sampling, *, call, on_text=None) -> Completion:
             return Completion(render_workflow(Workflow([Step(0, "Do.")] * (3 if call.round else 1))))
 
     conductor = Conductor(Widening(), pool=pool_of(Costly()), max_rounds=None)
@@ -202,9 +191,7 @@ async def test_without_a_limit_of_rounds_a_budget_is_needed(budget: Budget | Non
         await conductor.ask("Why?", budget=budget)
 
 
-# --- orchestrators as workers -----------------------------------------------------------------------------------------
-
-
+# ── orchestrators as workers ──────────────────────────────────────────────────────────────────────────────────────────
 def nested(inner_worker: Costly, price: Price | None = None) -> WorkerPool:
     """A pool whose one worker is a Conductor: its planner and its worker spend ten tokens each."""
     return pool_of(Conductor(planner(ONE_STEP), pool=pool_of(inner_worker, price=price)))
@@ -225,9 +212,7 @@ async def test_an_orchestrator_needs_no_price_but_its_workers_do() -> None:
         await execute(ONE_STEP, nested(Costly()), "Why?", budget=budget)
 
 
-# --- reservations -----------------------------------------------------------------------------------------------------
-
-
+# ── reservations ──────────────────────────────────────────────────────────────────────────────────────────────────────
 def limited(*, price: Price | None = None) -> WorkerPool:
     """A worker that may write 30 tokens and writes ten."""
     return WorkerPool([Worker(Costly(), name="w", price=price, sampling=Sampling(max_tokens=30))])

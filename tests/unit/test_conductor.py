@@ -3,26 +3,17 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from decimal import Decimal
 
 import pytest
 
+from openconductor import errors
 from openconductor.conductor import Conductor
-from openconductor.errors import (
-    AuthFailed,
-    ConfigError,
-    JournalError,
-    RateLimited,
-    Refused,
-    WorkerError,
-    WorkerTimeout,
-    WorkflowError,
-)
 from openconductor.events import Answered, Asked, CallEnded, Event, Planned, RoundEnded, StepEnded, StepStarted
 from openconductor.pool import Worker, WorkerPool
 from openconductor.prompt import SOLVE_SUBTASK, PromptOptions, render_workflow
-from openconductor.protocols import CallContext, OnText
+from openconductor.protocols import CallContext
 from openconductor.types import Completion, Message, Price, Sampling, Step, Usage, Workflow
 
 PLAN = Workflow([Step(0, "Think."), Step(1, "Decide.", "all")])
@@ -36,9 +27,7 @@ class Planner:
         self._script = list(script)
         self.asked: list[tuple[tuple[Message, ...], Sampling, CallContext]] = []
 
-    async def complete(
-        self, messages: Sequence[Message], sampling: Sampling, *, call: CallContext, on_text: OnText | None = None
-    ) -> Completion:
+    async def complete(self, messages, sampling, *, call, on_text=None) -> Completion:
         self.asked.append((tuple(messages), sampling, call))
         said = self._script[min(call.round, len(self._script) - 1)]
         if isinstance(said, Exception):
@@ -60,12 +49,10 @@ def pool_of(*providers: object) -> WorkerPool:
 
 
 async def broken(messages: list[Message]) -> str:
-    raise RateLimited("slow down")
+    raise errors.RateLimited("slow down")
 
 
-# --- one round --------------------------------------------------------------------------------------------------------
-
-
+# ── one round ─────────────────────────────────────────────────────────────────────────────────────────────────────────
 async def test_a_question_is_planned_executed_and_answered() -> None:
     planner = Planner(PLAN)
     episode = await Conductor(planner, pool=pool_of()).ask("Why?", sample=3)
@@ -112,36 +99,32 @@ async def test_descriptions_are_shown_only_when_cards_are_on() -> None:
     assert "Card 1." not in without and "Card 1." in with_cards
 
 
-# --- failures ---------------------------------------------------------------------------------------------------------
-
-
+# ── failures ──────────────────────────────────────────────────────────────────────────────────────────────────────────
 @pytest.mark.parametrize(
     ("says", "workers", "kind", "who"),
     [
-        ("I would rather not.", (), WorkflowError, None),
-        (RateLimited("slow down"), (), RateLimited, "conductor"),
-        (PLAN, (echo, broken), RateLimited, "w1"),
+        ("I would rather not.", (), errors.WorkflowError, None),
+        (errors.RateLimited("slow down"), (), errors.RateLimited, "conductor"),
+        (PLAN, (echo, broken), errors.RateLimited, "w1"),
     ],
 )
-async def test_what_fails_in_the_first_round_ends_the_episode_in_that_error(
-    says: object, workers: tuple[object, ...], kind: type, who: str | None
-) -> None:
+async def test_what_fails_in_the_first_round_ends_the_episode_in_that_error(says, workers, kind, who) -> None:
     events: list[Event] = []
     episode = await Conductor(Planner(says), pool=pool_of(*workers)).ask("Why?", on_event=events.append)  # type: ignore[arg-type]
     assert type(episode.error) is kind and getattr(episode.error, "worker", None) == who
     assert episode.answer is None and episode.rounds[0].error is episode.error
     assert (episode.rounds[0].workflow is None) == (says is not PLAN)
     planned = [event.error for event in events if isinstance(event, Planned)]
-    assert planned == {WorkflowError: [episode.error], RateLimited: [None] if says is PLAN else []}[kind]
+    assert planned == {errors.WorkflowError: [episode.error], errors.RateLimited: [None] if says is PLAN else []}[kind]
 
 
 @pytest.mark.parametrize("where", ["planner", "worker"])
 async def test_a_missing_key_is_raised_with_the_episode(where: str) -> None:
     async def no_key(messages: list[Message]) -> str:
-        raise AuthFailed("no key")
+        raise errors.AuthFailed("no key")
 
-    planner = Planner(AuthFailed("no key")) if where == "planner" else Planner(PLAN)
-    with pytest.raises(AuthFailed) as caught:
+    planner = Planner(errors.AuthFailed("no key")) if where == "planner" else Planner(PLAN)
+    with pytest.raises(errors.AuthFailed) as caught:
         Conductor(planner, pool=pool_of(echo, no_key)).ask_sync("Why?")  # inside a running loop, too
     episode = caught.value.episode
     assert episode is not None and episode.error is caught.value and episode.rounds[0].error is caught.value
@@ -150,7 +133,7 @@ async def test_a_missing_key_is_raised_with_the_episode(where: str) -> None:
 
 async def test_a_blank_question_is_raised_and_nobody_is_asked() -> None:
     planner = Planner(PLAN)
-    with pytest.raises(ConfigError) as caught:
+    with pytest.raises(errors.ConfigError) as caught:
         await Conductor(planner, pool=pool_of()).ask(" ")
     assert planner.asked == [] and caught.value.episode is not None
 
@@ -161,19 +144,17 @@ def test_a_planner_that_takes_too_long_is_a_timeout(in_virtual_time: Callable) -
         return ""
 
     episode = in_virtual_time(Conductor(slow, pool=pool_of(), timeout_s=30.0).ask("Why?"))
-    assert isinstance(episode.error, WorkerTimeout)
+    assert isinstance(episode.error, errors.WorkerTimeout)
     assert episode.seconds == pytest.approx(30.0, abs=0.1)
 
 
 @pytest.mark.parametrize("wrong", [{"max_steps": 0}, {"max_rounds": 0}, {"timeout_s": 0.0}])
 def test_values_out_of_range_are_rejected(wrong: dict[str, int]) -> None:
-    with pytest.raises(ConfigError, match=next(iter(wrong))):
+    with pytest.raises(errors.ConfigError, match=next(iter(wrong))):
         Conductor(Planner(PLAN), pool=pool_of(), **wrong)  # type: ignore[arg-type]
 
 
-# --- rounds -----------------------------------------------------------------------------------------------------------
-
-
+# ── rounds ────────────────────────────────────────────────────────────────────────────────────────────────────────────
 async def test_a_later_round_sees_the_round_before_and_its_answer_replaces_it() -> None:
     second = Workflow([Step(1, "Revise.", "all")])
     planner = Planner(PLAN, second)
@@ -182,7 +163,6 @@ async def test_a_later_round_sees_the_round_before_and_its_answer_replaces_it() 
     assert [call.round for _, _, call in planner.asked] == [0, 1]
     assert "re: Decide." in planner.asked[1][0][-1].content
     transcript = episode.rounds[1].transcript
-    assert transcript is not None
     assert transcript.results[0].messages == (
         Message("user", "Why?"),
         Message("assistant", "re: Decide."),
@@ -198,20 +178,18 @@ async def test_accepting_returns_the_answer_as_it_is_and_ends_the_episode() -> N
     assert len(planner.asked) == 2 and episode.rounds[1].accepted and episode.rounds[1].transcript is None
 
 
-@pytest.mark.parametrize("second", ["no lists", RateLimited("slow down"), Workflow([Step(2, "Fail.")])])
+@pytest.mark.parametrize("second", ["no lists", errors.RateLimited("slow down"), Workflow([Step(2, "Fail.")])])
 async def test_a_later_round_that_fails_leaves_the_answer_standing_and_is_marked(second: object) -> None:
     planner = Planner(PLAN, second)  # type: ignore[arg-type]
     episode = await Conductor(planner, pool=pool_of(echo, echo, broken), max_rounds=5).ask("Why?")
     assert episode.answer == "re: Decide." and episode.error is None
     assert [type(round_.error) for round_ in episode.rounds] == [
         type(None),
-        WorkflowError if second == "no lists" else RateLimited,
+        errors.WorkflowError if second == "no lists" else errors.RateLimited,
     ]
 
 
-# --- events -----------------------------------------------------------------------------------------------------------
-
-
+# ── events ────────────────────────────────────────────────────────────────────────────────────────────────────────────
 async def test_events_tell_the_whole_episode_in_order() -> None:
     events: list[Event] = []
     conductor = Conductor(Planner(Workflow([Step(0, "Do.")]), ACCEPT), pool=pool_of(), max_rounds=2)
@@ -229,7 +207,7 @@ async def test_events_tell_the_whole_episode_in_order() -> None:
 
 
 @pytest.mark.parametrize("kind", [Asked, CallEnded, Planned, StepStarted, StepEnded, RoundEnded, Answered])
-@pytest.mark.parametrize("failure", [JournalError("disk full"), WorkerError("a liar"), KeyError("bug")])
+@pytest.mark.parametrize("failure", [errors.JournalError("disk full"), errors.WorkerError("a liar"), KeyError("bug")])
 async def test_a_failing_sink_stops_the_episode_and_is_told_nothing_more(kind: type, failure: Exception) -> None:
     events: list[Event] = []
 
@@ -244,9 +222,7 @@ async def test_a_failing_sink_stops_the_episode_and_is_told_nothing_more(kind: t
     assert isinstance(events[-1], kind) and sum(isinstance(event, kind) for event in events) == 1
 
 
-# --- nested, and without await ----------------------------------------------------------------------------------------
-
-
+# ── nested, and without await ─────────────────────────────────────────────────────────────────────────────────────────
 async def test_what_an_inner_episode_used_before_it_was_cancelled_is_counted() -> None:
     asked = asyncio.Event()
 
@@ -257,28 +233,26 @@ async def test_what_an_inner_episode_used_before_it_was_cancelled_is_counted() -
 
     async def fails(messages: list[Message]) -> str:
         await asked.wait()
-        raise Refused("no")
+        raise errors.Refused("no")
 
     inner = Conductor(Planner(Workflow([Step(0, "Inner.")])), pool=pool_of(hangs))
     outer = Conductor(Planner(Workflow([Step(0, "Ask."), Step(1, "Fail.")])), pool=pool_of(inner, fails))
     episode = await outer.ask("Why?")
-    assert isinstance(episode.error, Refused)
+    assert isinstance(episode.error, errors.Refused)
     assert episode.usage.tokens == 220  # both planners'
     assert episode.usage.unpriced_calls == 4  # they, the call that was cancelled, and the one that failed
 
 
-# --- replay -----------------------------------------------------------------------------------------------------------
-
-
+# ── replay ────────────────────────────────────────────────────────────────────────────────────────────────────────────
 async def test_an_end_that_cannot_be_made_durable_is_raised_with_the_episode() -> None:
     class Sink:
         def __call__(self, event: Event) -> None:
             pass
 
         async def wait_durable(self) -> None:
-            raise JournalError("disk full")
+            raise errors.JournalError("disk full")
 
-    with pytest.raises(JournalError) as caught:
+    with pytest.raises(errors.JournalError) as caught:
         await Conductor(Planner(PLAN), pool=pool_of()).ask("Why?", on_event=Sink())
     episode = caught.value.episode
     assert episode is not None and episode.answer is None and episode.usage.tokens == 110

@@ -134,9 +134,7 @@ def test_a_wrong_override_is_a_config_error(tmp_path: Path, override: str) -> No
         ('[body]\nlist = ["sk-topsecretvalue0123456789"]', ()),
     ],
 )
-def test_what_looks_like_a_key_is_refused_and_never_shown(
-    tmp_path: Path, text: str, overrides: tuple[str, ...]
-) -> None:
+def test_what_looks_like_a_key_is_refused_and_never_shown(tmp_path, text, overrides) -> None:
     said = message(tmp_path, text, *overrides)
     assert "environment" in said
     assert "topsecretvalue" not in said

@@ -40,9 +40,7 @@ def turns(*texts: str) -> tuple[Message, ...]:
         (Workflow([Step(0, "Revise."), Step(1, "Decide.", [0])]), 1, ["What is x?\n\nRevise.", "x = 2", "Decide."]),
     ],
 )
-def test_a_step_sees_the_question_what_its_access_grants_and_its_subtask(
-    workflow: Workflow, step: int, shown: list[str]
-) -> None:
+def test_a_step_sees_the_question_what_its_access_grants_and_its_subtask(workflow, step, shown) -> None:
     assert step_context(workflow, step, open_context("What is x?"), RESPONSES, previous="x = 9") == turns(*shown)
 
 

@@ -11,20 +11,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from openconductor import errors
 from openconductor.episode import execute
-from openconductor.errors import (
-    ContextTooLong,
-    EmptyResponse,
-    JournalError,
-    RateLimited,
-    Refused,
-    WorkerError,
-    WorkflowError,
-)
 from openconductor.events import Answered, Asked, CallEnded, Event, RoundEnded, StepEnded, StepStarted, StepText
 from openconductor.pool import Worker, WorkerPool
 from openconductor.protocols import CallContext, OnText
-from openconductor.types import Completion, Message, Sampling, Step, Transcript, Usage, Workflow
+from openconductor.types import Completion, Message, Step, Transcript, Usage, Workflow
 
 TREE = [[], [], [0], [1], [2, 3]]
 
@@ -42,9 +34,7 @@ class Scripted:
         self.ended: list[int | None] = []
         self.cancelled: list[int | None] = []
 
-    async def complete(
-        self, messages: Sequence[Message], sampling: Sampling, *, call: CallContext, on_text: OnText | None = None
-    ) -> Completion:
+    async def complete(self, messages, sampling, *, call, on_text=None) -> Completion:
         self.calls.append((call, tuple(messages)))
         try:
             return await self._answer(call, on_text)
@@ -54,7 +44,7 @@ class Scripted:
                 raise
         except self._swallows as error:
             if self._dresses:
-                raise WorkerError(f"stream: {error}") from error
+                raise errors.WorkerError(f"stream: {error}") from error
         return Completion("fine")
 
     async def _answer(self, call: CallContext, on_text: OnText | None) -> Completion:
@@ -92,9 +82,7 @@ async def never(call: CallContext) -> str:
     return "never"
 
 
-# --- order ------------------------------------------------------------------------------------------------------------
-
-
+# ── order ─────────────────────────────────────────────────────────────────────────────────────────────────────────────
 async def test_a_step_waits_for_what_it_sees_and_for_nothing_else() -> None:
     gate = asyncio.Event()
     # Step 1 is held until step 2, which sees only step 0, has run; by levels it would deadlock.
@@ -148,19 +136,17 @@ async def test_calls_say_which_episode_step_and_sample_they_are() -> None:
 )
 async def test_a_hand_built_workflow_is_validated(workflow: Workflow, reason: str) -> None:
     provider = Scripted()
-    with pytest.raises(WorkflowError) as caught:
+    with pytest.raises(errors.WorkflowError) as caught:
         await execute(workflow, pool_of(provider), "Why?", max_steps=5)
     assert caught.value.reason == reason and provider.calls == []
 
 
-# --- failure ----------------------------------------------------------------------------------------------------------
-
-
+# ── failure ───────────────────────────────────────────────────────────────────────────────────────────────────────────
 async def test_a_failure_cancels_the_other_steps_and_stands_in_the_transcript() -> None:
     events: list[Event] = []
-    provider = Scripted(s0=RateLimited("slow down"), s1=never)
+    provider = Scripted(s0=errors.RateLimited("slow down"), s1=never)
     transcript = await run(provider, on_event=events.append)
-    assert isinstance(transcript.error, RateLimited) and transcript.error.worker == "w0"
+    assert isinstance(transcript.error, errors.RateLimited) and transcript.error.worker == "w0"
     assert transcript.answer is None and provider.cancelled == [1]
     failed, cancelled, *unreached = transcript.results
     assert failed.error is transcript.error and failed.ended is not None
@@ -175,31 +161,29 @@ async def test_an_answer_of_an_independent_last_step_does_not_hide_a_failure() -
     async def late(call: CallContext) -> object:
         for _ in range(5):
             await asyncio.sleep(0)
-        return WorkerError("broken")
+        return errors.WorkerError("broken")
 
-    assert isinstance((await run(Scripted(s0=late), [[], []])).error, WorkerError)
+    assert isinstance((await run(Scripted(s0=late), [[], []])).error, errors.WorkerError)
 
 
 @pytest.mark.parametrize(
     ("completion", "kind", "retryable"),
     [
-        (Completion(""), EmptyResponse, True),
-        (Completion(" \n"), EmptyResponse, True),
-        (Completion("", finish_reason="length"), EmptyResponse, False),
-        (Completion("", tool_calls=({"name": "f"},), finish_reason="tool_calls"), EmptyResponse, True),
-        (Completion("I can", usage=Usage(5, 0, 2), finish_reason="content_filter"), Refused, False),
+        (Completion(""), errors.EmptyResponse, True),
+        (Completion(" \n"), errors.EmptyResponse, True),
+        (Completion("", finish_reason="length"), errors.EmptyResponse, False),
+        (Completion("", tool_calls=({"name": "f"},), finish_reason="tool_calls"), errors.EmptyResponse, True),
+        (Completion("I can", usage=Usage(5, 0, 2), finish_reason="content_filter"), errors.Refused, False),
     ],
 )
 async def test_what_is_no_answer_is_an_error(completion: Completion, kind: type, retryable: bool) -> None:
     transcript = await run(Scripted(s0=completion), [[]])
     error = transcript.error
-    assert type(error) is kind and isinstance(error, WorkerError)
+    assert type(error) is kind and isinstance(error, errors.WorkerError)
     assert (error.worker, error.retryable, transcript.answer) == ("w0", retryable, None)
 
 
-# --- cancellation -----------------------------------------------------------------------------------------------------
-
-
+# ── cancellation ──────────────────────────────────────────────────────────────────────────────────────────────────────
 @pytest.mark.parametrize("times", [1, 2])
 async def test_cancelling_execute_however_often_waits_for_its_steps(times: int) -> None:
     cleaned: list[int | None] = []
@@ -243,11 +227,9 @@ async def test_nothing_begins_after_a_cancellation_that_a_worker_swallowed() -> 
     assert sorted(call.step or 0 for call, _ in provider.calls) == [0, 1]
 
 
-# --- fallback ---------------------------------------------------------------------------------------------------------
-
-
+# ── fallback ──────────────────────────────────────────────────────────────────────────────────────────────────────────
 async def test_fallback_goes_on_in_ordinal_order_around_the_pool() -> None:
-    outcomes = (None, RateLimited("down"), ContextTooLong("down"), Completion(""))
+    outcomes = (None, errors.RateLimited("down"), errors.ContextTooLong("down"), Completion(""))
     providers = [Scripted(otherwise=outcome) for outcome in outcomes]
     events: list[Event] = []
     pool = pool_of(*providers, Scripted()).subset([0, 1, 2, 3])
@@ -260,9 +242,7 @@ async def test_fallback_goes_on_in_ordinal_order_around_the_pool() -> None:
     assert [len(provider.calls) for provider in providers] == [1, 1, 1, 1]
 
 
-# --- events -----------------------------------------------------------------------------------------------------------
-
-
+# ── events ────────────────────────────────────────────────────────────────────────────────────────────────────────────
 async def test_events_tell_what_happens_in_order() -> None:
     events: list[Event] = []
     transcript = await run(Scripted(otherwise="one two"), [[], [0]], on_event=events.append)
@@ -284,7 +264,7 @@ def failing(kind: type, failure: BaseException, step: int | None = None) -> Call
     return sink
 
 
-@pytest.mark.parametrize("failure", [JournalError("disk full"), ValueError("bug"), WorkerError("a liar")])
+@pytest.mark.parametrize("failure", [errors.JournalError("disk full"), ValueError("bug"), errors.WorkerError("a liar")])
 @pytest.mark.parametrize("kind", [StepStarted, StepText, StepEnded])
 async def test_a_failing_sink_cancels_the_other_steps(failure: Exception, kind: type) -> None:
     provider = Scripted(s0=never)
@@ -296,17 +276,17 @@ async def test_a_failing_sink_cancels_the_other_steps(failure: Exception, kind: 
 @pytest.mark.parametrize("dresses", [True, False])
 async def test_a_sink_that_fails_in_the_middle_of_a_stream_is_not_hidden_by_the_provider(dresses: bool) -> None:
     provider = Scripted(swallows=Exception, dresses=dresses)
-    with pytest.raises(JournalError, match="disk full"):
-        await run(provider, [[], [0]], on_event=failing(StepText, JournalError("disk full")))
+    with pytest.raises(errors.JournalError, match="disk full"):
+        await run(provider, [[], [0]], on_event=failing(StepText, errors.JournalError("disk full")))
 
 
 async def test_a_sink_that_fails_while_a_failure_closes_the_other_steps_is_heard() -> None:
-    provider = Scripted(s0=never, s1=Refused("no"))
-    with pytest.raises(JournalError, match="disk full"):
-        await run(provider, [[], []], on_event=failing(StepEnded, JournalError("disk full"), 0))
+    provider = Scripted(s0=never, s1=errors.Refused("no"))
+    with pytest.raises(errors.JournalError, match="disk full"):
+        await run(provider, [[], []], on_event=failing(StepEnded, errors.JournalError("disk full"), 0))
 
 
-@pytest.mark.parametrize("failure", [WorkerError("of the sink"), asyncio.CancelledError("of the sink")])
+@pytest.mark.parametrize("failure", [errors.WorkerError("of the sink"), asyncio.CancelledError("of the sink")])
 @pytest.mark.parametrize("accesses", [[[]], [[], []]])
 async def test_a_failing_sink_is_not_taken_for_the_worker(failure: BaseException, accesses: list[object]) -> None:
     other = Scripted()

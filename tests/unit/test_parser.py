@@ -26,9 +26,7 @@ def message_of(text: str) -> str:
     return caught.value.message
 
 
-# --- length and time --------------------------------------------------------------------------------------------------
-
-
+# ── length and time ───────────────────────────────────────────────────────────────────────────────────────────────────
 def test_a_text_one_character_longer_is_too_long_even_if_it_is_valid() -> None:
     assert reason_of(GOOD + " " * (MAX_TEXT - len(GOOD) + 1)) is WorkflowReason.TOO_LONG
 
@@ -83,9 +81,7 @@ def test_what_could_exhaust_pythons_parser_is_refused_before_it(nested: str, mon
     assert reason_of(text) is WorkflowReason.NOT_A_LITERAL
 
 
-# --- warnings ---------------------------------------------------------------------------------------------------------
-
-
+# ── warnings ──────────────────────────────────────────────────────────────────────────────────────────────────────────
 @pytest.mark.parametrize(
     ("literal", "value"),
     [
@@ -111,9 +107,7 @@ def test_an_unknown_escape_is_read_as_python_reads_it_and_never_warns(filter_: s
     assert not caught
 
 
-# --- messages ---------------------------------------------------------------------------------------------------------
-
-
+# ── messages ──────────────────────────────────────────────────────────────────────────────────────────────────────────
 @pytest.mark.parametrize(
     ("text", "parts"),
     [
@@ -151,12 +145,7 @@ def test_a_surrogate_is_found_although_the_text_holds_private_characters_already
     assert reason_of(GOOD.replace('"a"', f'"{private}\ud800"')) is WorkflowReason.BAD_SUBTASK
 
 
-# --- what is returned -------------------------------------------------------------------------------------------------
-
-
-# --- hand-built workflows ---------------------------------------------------------------------------------------------
-
-
+# ── hand-built workflows ──────────────────────────────────────────────────────────────────────────────────────────────
 def test_a_hand_built_workflow_that_keeps_the_rules_is_valid() -> None:
     steps = (Step(0, "a"), Step(1, "b", [0]), Step(0, "c", "all"), Step(1, "d", ["all"]), Step(1, "e", (2, 0, 0)))
     validate_workflow(Workflow(steps), {0, 1})

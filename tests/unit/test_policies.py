@@ -6,7 +6,7 @@ import asyncio
 import inspect
 import random
 import threading
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Coroutine
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -14,39 +14,15 @@ import pytest
 
 from openconductor import Budget, Conductor, Step, Worker, WorkerPool, Workflow, errors, execute, policies
 from openconductor.budget import open_meter
-from openconductor.errors import (
-    BudgetExceeded,
-    CircuitOpen,
-    OpenConductorError,
-    RateLimited,
-    ServerFailed,
-    TruncatedResponse,
-    Unreachable,
-    WorkerError,
-    WorkerTimeout,
-)
 from openconductor.events import CallEnded
-from openconductor.policies import (
-    COOL_DOWN_S,
-    FAILURES,
-    FIRST_WAIT_S,
-    LONG_PATIENCE_S,
-    LONGEST_RETRY_AFTER_S,
-    LONGEST_WAIT_S,
-    LOOK_S,
-    QUIET_S,
-    CallLimits,
-    most_tokens,
-    patient,
-)
-from openconductor.protocols import CallContext, OnText
-from openconductor.types import Completion, Episode, Message, Sampling, Usage
+from openconductor.protocols import CallContext
+from openconductor.types import Completion, Message, Sampling, Usage
 
 Runs = Callable[[Coroutine[Any, Any, Any]], Any]
 
 HELLO = (Message("user", "hello, hello"),)  # three tokens, by the guess
-DOWN = Unreachable("connection refused")
-FAULT = ServerFailed("broken")
+DOWN = errors.Unreachable("connection refused")
+FAULT = errors.ServerFailed("broken")
 ONE = Workflow((Step(0, "Say it."),))
 PLAN = "model_id = [0]\nsubtasks = ['Say it.']\naccess_list = [[]]"
 
@@ -81,9 +57,7 @@ class Server:
     times: list[float] = field(default_factory=list[float])
     attempts: list[int] = field(default_factory=list[int])
 
-    async def complete(
-        self, messages: Sequence[Message], sampling: Sampling, *, call: CallContext, on_text: OnText | None = None
-    ) -> Completion:
+    async def complete(self, messages, sampling, *, call, on_text=None) -> Completion:
         self.times.append(now())
         self.attempts.append(call.attempt)
         fault = self.faults.pop(0) if self.faults else self.fault if self.down[0] <= now() < self.down[1] else None
@@ -105,15 +79,7 @@ async def ask(worker: Worker, deadline: float | None = None, **options: Any) -> 
     call = CallContext(deadline=None if deadline is None else deadline + 1000)
     try:
         return (await worker.complete(HELLO, call=call, **options)).text
-    except OpenConductorError as error:
-        return type(error).__name__
-
-
-async def outcome(asking: Coroutine[Any, Any, Episode]) -> str:
-    """The name of the error that an episode ends in."""
-    try:
-        return type((await asking).error).__name__
-    except BudgetExceeded as error:
+    except errors.OpenConductorError as error:
         return type(error).__name__
 
 
@@ -122,7 +88,7 @@ async def break_down(server: Server, worker: Worker) -> None:
     down, server.down = server.down, (0, 1e9)
     while worker.healthy:
         assert await ask(worker) != "hi"
-        await asyncio.sleep(QUIET_S / FAILURES)
+        await asyncio.sleep(policies.QUIET_S / policies.FAILURES)
     server.times.clear()
     server.down = down
 
@@ -130,32 +96,32 @@ async def break_down(server: Server, worker: Worker) -> None:
 # ── retry ────────────────────────────────────────────────────────────────────────────────────────────────────────────
 @pytest.mark.parametrize("retries", [0, 1, 5])
 def test_the_last_failure_comes_out_when_the_attempts_are_used_up(in_virtual_time: Runs, retries: int) -> None:
-    faults = [ServerFailed(str(number)) for number in range(9)]
+    faults = [errors.ServerFailed(str(number)) for number in range(9)]
     server = Server(list[BaseException](faults), remote=False)
-    with pytest.raises(ServerFailed) as caught:
+    with pytest.raises(errors.ServerFailed) as caught:
         in_virtual_time(Worker(server, name="w", retries=retries).complete(HELLO, call=CallContext()))
     assert caught.value is faults[retries]
     assert len(server.attempts) == retries + 1
 
 
 FATES = [  # the fault, whether the same call is made again, whether it opens the circuit
-    (WorkerTimeout("silent"), True, True),
+    (errors.WorkerTimeout("silent"), True, True),
     (DOWN, True, True),
-    (ServerFailed("502"), True, True),
+    (errors.ServerFailed("502"), True, True),
     (errors.ConnectionLost("reset"), True, True),
-    (TruncatedResponse("cut"), True, True),
+    (errors.TruncatedResponse("cut"), True, True),
     (errors.MalformedResponse("garbage"), True, True),
     (errors.WrongContentType("HTML"), True, True),
     (errors.EmptyResponse("nothing"), True, True),
-    (RateLimited("slow"), True, False),
-    (RateLimited("the quota is spent", retryable=False), False, False),
-    (RateLimited("tomorrow", retry_after=LONGEST_RETRY_AFTER_S + 1), False, False),
+    (errors.RateLimited("slow"), True, False),
+    (errors.RateLimited("the quota is spent", retryable=False), False, False),
+    (errors.RateLimited("tomorrow", retry_after=policies.LONGEST_RETRY_AFTER_S + 1), False, False),
     (errors.Rejected("no such parameter", status=422), False, False),
     (errors.Refused("no", status=200), False, False),
     (errors.ContextTooLong("too long", status=400), False, False),
     (errors.AuthFailed("wrong key", status=401), False, False),
-    (WorkerError("never again", retryable=False), False, False),
-    (BudgetExceeded("spent", limit="calls"), False, False),
+    (errors.WorkerError("never again", retryable=False), False, False),
+    (errors.BudgetExceeded("spent", limit="calls"), False, False),
     (errors.ConfigError("wrong"), False, False),
 ]
 
@@ -169,12 +135,12 @@ def test_what_may_heal_is_tried_again_and_what_the_worker_failed_at_in_a_row_ope
     assert len(server.attempts) == 1 + again
 
     async def run() -> None:
-        server = Server([fault] * 3 * FAILURES)
+        server = Server([fault] * 3 * policies.FAILURES)
         worker = Worker(server, name="w", retries=0)
-        outcomes = [await ask(worker) for _ in range(3 * FAILURES)]
-        assert outcomes.count("CircuitOpen") == (2 * FAILURES if opens else 0)
+        outcomes = [await ask(worker) for _ in range(3 * policies.FAILURES)]
+        assert outcomes.count("CircuitOpen") == (2 * policies.FAILURES if opens else 0)
         assert worker.healthy is not opens
-        assert len(server.times) == (FAILURES if opens else 3 * FAILURES)
+        assert len(server.times) == (policies.FAILURES if opens else 3 * policies.FAILURES)
 
     in_virtual_time(run())
 
@@ -182,14 +148,14 @@ def test_what_may_heal_is_tried_again_and_what_the_worker_failed_at_in_a_row_ope
 def test_waits_are_random_below_a_bound_that_doubles_up_to_a_cap(in_virtual_time: Runs) -> None:
     server, before = Server([FAULT] * 9, remote=False), random.getstate()
     in_virtual_time(ask(Worker(server, name="w", retries=9)))
-    bounds = [min(LONGEST_WAIT_S, FIRST_WAIT_S * 2**number) for number in range(9)]
+    bounds = [min(policies.LONGEST_WAIT_S, policies.FIRST_WAIT_S * 2**number) for number in range(9)]
     assert all(0 <= wait <= bound for wait, bound in zip(server.waits, bounds, strict=True))
     assert len(set(server.waits)) == 9
     assert random.getstate() == before, "jitter draws nothing from the generator that results depend on"
 
 
 def test_no_wait_goes_beyond_the_questions_deadline(in_virtual_time: Runs) -> None:
-    server = Server([RateLimited("later", retry_after=30.0)])
+    server = Server([errors.RateLimited("later", retry_after=30.0)])
     assert in_virtual_time(ask(Worker(server, name="w"), deadline=29)) == "RateLimited"
     assert server.times == [0]
     server = Server([FAULT] * 100, remote=False)
@@ -207,7 +173,6 @@ def test_once_text_has_been_handed_on_a_failure_is_final(in_virtual_time: Runs) 
 def test_each_attempt_is_counted_and_a_budget_may_refuse_it(in_virtual_time: Runs) -> None:
     async def run() -> None:
         meter = open_meter(Budget(calls=2), now=1000.0)
-        assert meter is not None
         with await meter.call():
             assert await ask(Worker(server, name="w", retries=5)) == "BudgetExceeded"
 
@@ -217,27 +182,27 @@ def test_each_attempt_is_counted_and_a_budget_may_refuse_it(in_virtual_time: Run
 
 
 # ── patience ─────────────────────────────────────────────────────────────────────────────────────────────────────────
-@pytest.mark.parametrize("fault", [DOWN, ServerFailed("loading the model", status=503)], ids=["unreachable", "loading"])
-@pytest.mark.parametrize(("patience", "heals"), [(None, 6), (LONG_PATIENCE_S, 100)])
+@pytest.mark.parametrize(
+    "fault", [DOWN, errors.ServerFailed("loading the model", status=503)], ids=["unreachable", "loading"]
+)
+@pytest.mark.parametrize(("patience", "heals"), [(None, 6), (policies.LONG_PATIENCE_S, 100)])
 def test_a_worker_that_cannot_be_reached_is_asked_again_as_long_as_its_caller_is_patient(
     in_virtual_time: Runs, fault: BaseException, patience: float | None, heals: float
 ) -> None:
     async def run(server: Server) -> str:
         if patience is None:
             return await ask(Worker(server, name="w"))
-        with patient(patience):
+        with policies.patient(patience):
             return await ask(Worker(server, name="w"))
 
     assert in_virtual_time(run(Server(down=(0, heals), fault=fault))) == "hi"
     server = Server(down=(0, 1e9), fault=fault)
     assert in_virtual_time(run(server)) in ("Unreachable", "ServerFailed", "CircuitOpen")
-    assert (patience or 10) - COOL_DOWN_S - LOOK_S <= max(server.times) <= (patience or 10) + 10
-    assert len(server.times) <= FAILURES + 10 + (patience or 10) / COOL_DOWN_S
+    assert (patience or 10) - policies.COOL_DOWN_S - policies.LOOK_S <= max(server.times) <= (patience or 10) + 10
+    assert len(server.times) <= policies.FAILURES + 10 + (patience or 10) / policies.COOL_DOWN_S
 
 
-def test_nobody_waits_for_one_that_has_been_down_for_long(
-    in_virtual_time: Runs, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_nobody_waits_for_one_that_has_been_down_for_long(in_virtual_time, monkeypatch) -> None:
     monkeypatch.setattr(policies, "_jitter", random.Random(0))
     server = Server(down=(0, 1e9))
 
@@ -245,7 +210,7 @@ def test_nobody_waits_for_one_that_has_been_down_for_long(
         worker = Worker(server, name="w")
         errors = [await ask(worker) for _ in range(1000)]
         assert errors.count("CircuitOpen") > 980
-        assert now() < 10 + 2 * COOL_DOWN_S, "patience is counted from when the worker went down"
+        assert now() < 10 + 2 * policies.COOL_DOWN_S, "patience is counted from when the worker went down"
 
     in_virtual_time(run())
     assert len(server.times) < 10
@@ -275,7 +240,7 @@ async def test_with_fallback_nobody_waits_while_another_worker_is_healthy() -> N
     away = Server(down=(0, 1e9))
     pool, begun = WorkerPool([Worker(away, name="away"), Worker(Server(says="there"), name="other")]), now()
     assert (await execute(ONE, pool, "Well?", fallback=True)).answer == "there"
-    assert (len(away.times), now() - begun <= 3 * FIRST_WAIT_S) == (3, True)
+    assert (len(away.times), now() - begun <= 3 * policies.FIRST_WAIT_S) == (3, True)
 
 
 # ── breaker ──────────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -284,28 +249,30 @@ async def test_what_is_not_sent_says_what_failed_and_when_it_is_tried_next() -> 
     server = Server()
     worker = Worker(server, name="w", retries=0)
     await break_down(server, worker)
-    with pytest.raises(CircuitOpen, match=r"worker 'w': not sent: 5 calls .*refused; next try in \d\.\d s") as caught:
+    with pytest.raises(
+        errors.CircuitOpen, match=r"worker 'w': not sent: 5 calls .*refused; next try in \d\.\d s"
+    ) as caught:
         await worker.complete(HELLO, call=CallContext())
-    assert 0 < (caught.value.retry_after or 0) <= COOL_DOWN_S
+    assert 0 < (caught.value.retry_after or 0) <= policies.COOL_DOWN_S
 
 
 @virtual
 async def test_a_success_in_between_and_failures_right_after_one_do_not_open_it() -> None:
     server = Server()
     worker = Worker(server, name="w", retries=0)
-    for number in range(20 * FAILURES):
-        server.faults = [] if number % FAILURES == 0 else [DOWN]
+    for number in range(20 * policies.FAILURES):
+        server.faults = [] if number % policies.FAILURES == 0 else [DOWN]
         assert await ask(worker) != "CircuitOpen"
     server.down = (0, 1e9)
-    assert [await ask(worker) for _ in range(3 * FAILURES)] == ["Unreachable"] * 3 * FAILURES
-    await asyncio.sleep(QUIET_S)
+    assert [await ask(worker) for _ in range(3 * policies.FAILURES)] == ["Unreachable"] * 3 * policies.FAILURES
+    await asyncio.sleep(policies.QUIET_S)
     assert [await ask(worker), await ask(worker)] == ["Unreachable", "CircuitOpen"]
 
 
 def test_a_timeout_at_the_questions_own_deadline_proves_nothing_against_the_worker(in_virtual_time: Runs) -> None:
     async def run(seconds: float) -> bool:
         worker = Worker(Server(seconds=1e9), name="w", retries=0, timeout_s=5)
-        for _ in range(FAILURES):
+        for _ in range(policies.FAILURES):
             assert await ask(worker, deadline=now() + seconds) == "WorkerTimeout"
         return worker.healthy
 
@@ -318,11 +285,11 @@ async def test_after_the_cool_down_one_call_tries_and_its_success_closes_it() ->
     server = Server()
     worker = Worker(server, name="w", retries=0)
     await break_down(server, worker)
-    server.down = (0, now() + COOL_DOWN_S + 1)
-    await asyncio.sleep(COOL_DOWN_S)
+    server.down = (0, now() + policies.COOL_DOWN_S + 1)
+    await asyncio.sleep(policies.COOL_DOWN_S)
     assert worker.healthy
     assert await asyncio.gather(*(ask(worker) for _ in range(50))) == ["Unreachable"] + ["CircuitOpen"] * 49
-    await asyncio.sleep(COOL_DOWN_S)
+    await asyncio.sleep(policies.COOL_DOWN_S)
     server.seconds = 1.0
     assert await asyncio.gather(*(ask(worker) for _ in range(50))) == ["hi"] + ["CircuitOpen"] * 49
     assert await asyncio.gather(*(ask(worker) for _ in range(50))) == ["hi"] * 50
@@ -334,21 +301,19 @@ async def test_a_try_that_comes_to_nothing_leaves_it_usable(how: str) -> None:
     server = Server()
     worker = Worker(server, name="w", retries=0)
     await break_down(server, worker)
-    await asyncio.sleep(COOL_DOWN_S)
+    await asyncio.sleep(policies.COOL_DOWN_S)
     server.seconds = 3600.0
     trying = asyncio.create_task(ask(worker))
     await asyncio.sleep(1)
     if how == "cancelled":
         trying.cancel()
-    await asyncio.sleep(COOL_DOWN_S)
+    await asyncio.sleep(policies.COOL_DOWN_S)
     server.seconds = 0.0
     assert await ask(worker) == "hi"
     trying.cancel()
 
 
 # ── limits ───────────────────────────────────────────────────────────────────────────────────────────────────────────
-
-
 @pytest.mark.parametrize(
     ("sampling", "written"),
     [
@@ -359,7 +324,7 @@ async def test_a_try_that_comes_to_nothing_leaves_it_usable(how: str) -> None:
     ],
 )
 def test_the_most_that_a_call_may_use_is_its_text_and_its_token_limit(sampling: Sampling, written: int) -> None:
-    assert most_tokens(HELLO, sampling) == (3, written)
+    assert policies.most_tokens(HELLO, sampling) == (3, written)
 
 
 def limited(server: Server, **limits: int) -> Worker:
@@ -413,20 +378,18 @@ async def test_tokens_a_minute_are_corrected_to_what_was_used_and_let_in_who_wai
 @pytest.mark.parametrize(
     ("fault", "waits"),
     [
-        (RateLimited("slow"), 0),
+        (errors.RateLimited("slow"), 0),
         (DOWN, 0),
-        (ServerFailed("overloaded", status=503), 0),
-        (WorkerError("no", status=404), 0),
-        (TruncatedResponse("cut", usage=Usage(input_tokens=0)), 0),
-        (TruncatedResponse("cut", usage=Usage(input_tokens=3, output_tokens=20)), 60),
-        (TruncatedResponse("cut"), 60),
-        (WorkerTimeout("silent"), 60),
+        (errors.ServerFailed("overloaded", status=503), 0),
+        (errors.WorkerError("no", status=404), 0),
+        (errors.TruncatedResponse("cut", usage=Usage(input_tokens=0)), 0),
+        (errors.TruncatedResponse("cut", usage=Usage(input_tokens=3, output_tokens=20)), 60),
+        (errors.TruncatedResponse("cut"), 60),
+        (errors.WorkerTimeout("silent"), 60),
     ],
     ids=str,
 )
-def test_a_failed_call_counts_as_what_it_is_known_to_have_used(
-    in_virtual_time: Runs, fault: WorkerError, waits: float
-) -> None:
+def test_a_failed_call_counts_as_what_it_is_known_to_have_used(in_virtual_time, fault, waits) -> None:
     server = Server([fault])
 
     async def run() -> None:
@@ -454,14 +417,14 @@ async def test_a_call_that_was_not_sent_takes_nothing() -> None:
 
 @virtual
 async def test_a_pause_that_the_server_names_holds_for_all_callers() -> None:
-    server = Server([RateLimited("slow", retry_after=9.0)])
+    server = Server([errors.RateLimited("slow", retry_after=9.0)])
     one, other = (Worker(server, name="w", retries=0, max_concurrency=9) for _ in range(2))
     assert await ask(one) == "RateLimited"
     assert await ask(other, deadline=8) == "RateLimited"
     assert now() == 0, "a pause beyond the deadline fails at once"
     assert await asyncio.gather(ask(one), ask(other, deadline=10)) == ["hi", "hi"]
     assert server.times == [0, 9, 9]
-    server.faults = [RateLimited("tomorrow", retry_after=LONGEST_RETRY_AFTER_S + 1)]
+    server.faults = [errors.RateLimited("tomorrow", retry_after=policies.LONGEST_RETRY_AFTER_S + 1)]
     assert [await ask(one), await ask(one)] == ["RateLimited", "hi"], "too long a pause is none"
     assert now() == 9
 
@@ -469,15 +432,15 @@ async def test_a_pause_that_the_server_names_holds_for_all_callers() -> None:
 @virtual
 async def test_calls_that_wait_for_their_turn_are_not_sent_once_the_circuit_opens() -> None:
     server = Server([DOWN] * 1000, seconds=30.0)
-    worker = limited(server, max_concurrency=FAILURES, rpm=500)
+    worker = limited(server, max_concurrency=policies.FAILURES, rpm=500)
     outcomes = await asyncio.gather(*(ask(worker) for _ in range(300)))
-    assert len(server.times) == outcomes.count("Unreachable") == FAILURES
-    assert outcomes.count("CircuitOpen") == 300 - FAILURES
+    assert len(server.times) == outcomes.count("Unreachable") == policies.FAILURES
+    assert outcomes.count("CircuitOpen") == 300 - policies.FAILURES
     assert now() == 30
 
 
 def test_limits_hold_over_threads_and_survive_a_loop_that_died() -> None:
-    limits, at_once, most = CallLimits(max_concurrency=1), list[int](), list[int]()
+    limits, at_once, most = policies.CallLimits(max_concurrency=1), list[int](), list[int]()
 
     async def one() -> None:
         turn = await limits.take(HELLO, Sampling(), None)

@@ -7,19 +7,8 @@ from datetime import UTC, datetime, time
 from decimal import Decimal
 
 import pytest
+from genai_prices import types
 from genai_prices.data_snapshot import DataSnapshot, set_custom_snapshot
-from genai_prices.types import (
-    ClauseEquals,
-    ConditionalPrice,
-    ModelInfo,
-    ModelPrice,
-    PriceVariant,
-    Provider,
-    StartDateConstraint,
-    Tier,
-    TieredPrices,
-    TimeOfDateConstraint,
-)
 
 from openconductor.cli.pool_init import VENDORS
 from openconductor.config import validate
@@ -29,40 +18,44 @@ from openconductor.types import Price
 
 URL = "https://api.tokens.test/v1"
 NOW = datetime(2026, 11, 21, 12, tzinfo=UTC)
-FLAT = ModelPrice(input_mtok=Decimal("1.25"), output_mtok=Decimal(10), cache_read_mtok=Decimal("0.125"))
-DEARER = ModelPrice(input_mtok=Decimal(2), output_mtok=Decimal(20))
+FLAT = types.ModelPrice(input_mtok=Decimal("1.25"), output_mtok=Decimal(10), cache_read_mtok=Decimal("0.125"))
+DEARER = types.ModelPrice(input_mtok=Decimal(2), output_mtok=Decimal(20))
 
 
-def model(name: str, prices: ModelPrice | list[ConditionalPrice], variants: list[PriceVariant] | None = None):
-    return ModelInfo(id=name, match=ClauseEquals(name), prices=prices, price_variants=variants)
+def model(
+    name: str, prices: types.ModelPrice | list[types.ConditionalPrice], variants: list[types.PriceVariant] | None = None
+):
+    return types.ModelInfo(id=name, match=types.ClauseEquals(name), prices=prices, price_variants=variants)
 
 
-def priced(**prices: Decimal | TieredPrices) -> ModelPrice:
-    return ModelPrice(**prices)
+def priced(**prices: Decimal | types.TieredPrices) -> types.ModelPrice:
+    return types.ModelPrice(**prices)
 
 
 @pytest.fixture(autouse=True)
 def price_list():
     """A price list of our own, so that the tests do not change with the world's."""
-    tiered = TieredPrices(base=Decimal(1), tiers=[Tier(start=200_000, price=Decimal(2))])
+    tiered = types.TieredPrices(base=Decimal(1), tiers=[types.Tier(start=200_000, price=Decimal(2))])
     later = [
-        ConditionalPrice(prices=FLAT),
-        ConditionalPrice(StartDateConstraint(start_date=datetime(2026, 12, 1, tzinfo=UTC).date()), prices=DEARER),
+        types.ConditionalPrice(prices=FLAT),
+        types.ConditionalPrice(
+            types.StartDateConstraint(start_date=datetime(2026, 12, 1, tzinfo=UTC).date()), prices=DEARER
+        ),
     ]
-    at_night = TimeOfDateConstraint(start_time=time(0, tzinfo=UTC), end_time=time(6, tzinfo=UTC))
+    at_night = types.TimeOfDateConstraint(start_time=time(0, tzinfo=UTC), end_time=time(6, tzinfo=UTC))
     models = [
-        model("flat", FLAT, [PriceVariant(when={"service_tier": "flex"}, prices=DEARER)]),
+        model("flat", FLAT, [types.PriceVariant(when={"service_tier": "flex"}, prices=DEARER)]),
         model("plain", priced(input_mtok=Decimal("0.5"), output_mtok=Decimal("1.5"))),
         model("searching", priced(input_mtok=Decimal(1), output_mtok=Decimal(2), web_searches_kcount=Decimal(10))),
         model("tiered", priced(input_mtok=tiered, output_mtok=Decimal(2))),
-        model("hourly", [ConditionalPrice(prices=FLAT), ConditionalPrice(at_night, prices=DEARER)]),
+        model("hourly", [types.ConditionalPrice(prices=FLAT), types.ConditionalPrice(at_night, prices=DEARER)]),
         model("dated", later),
         model("gift", priced(input_mtok=Decimal(0), output_mtok=Decimal(0))),
         model("reader", priced(input_mtok=Decimal(1))),
         model("per-request", priced(input_mtok=Decimal(1), output_mtok=Decimal(2), requests_kcount=Decimal(5))),
         model("silent", priced()),
     ]
-    seller = Provider(id="tokens", name="Tokens", api_pattern=r"https://api\.tokens\.test", models=models)
+    seller = types.Provider(id="tokens", name="Tokens", api_pattern=r"https://api\.tokens\.test", models=models)
     set_custom_snapshot(DataSnapshot(providers=[seller], from_auto_update=False))
     yield
     set_custom_snapshot(None)

@@ -5,7 +5,7 @@ import re
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any, Literal, get_args
+from typing import Any, get_args
 
 import pytest
 
@@ -49,9 +49,7 @@ def pool_lines(text: str) -> list[str]:
     return re.findall(r"^Model .*$", text, re.MULTILINE)
 
 
-# --- rendering a workflow ---------------------------------------------------------------------------------------------
-
-
+# ── rendering a workflow ──────────────────────────────────────────────────────────────────────────────────────────────
 def test_a_workflow_is_rendered_with_exactly_this_spelling() -> None:
     expected = 'model_id = [3, 1]\nsubtasks = ["a", "b"]\naccess_list = [[], "all"]'
     assert render_workflow(TWO_STEPS) == expected
@@ -83,9 +81,7 @@ def test_a_subtask_is_escaped_only_where_it_must_be(subtask: str, spelt: str) ->
     assert parse_workflow(text, {0}) == workflow
 
 
-# --- the question -----------------------------------------------------------------------------------------------------
-
-
+# ── the question ──────────────────────────────────────────────────────────────────────────────────────────────────────
 @pytest.mark.parametrize(
     ("question", "says"),
     [
@@ -136,9 +132,7 @@ def test_images_of_all_turns_stay_on_the_user_message(options: PromptOptions) ->
     assert not any(message.parts for message in others)
 
 
-# --- the pool ---------------------------------------------------------------------------------------------------------
-
-
+# ── the pool ──────────────────────────────────────────────────────────────────────────────────────────────────────────
 def test_workers_are_listed_by_ordinal_only_in_the_order_of_the_offer() -> None:
     assert pool_lines(system([4, 0, 17])) == ["Model 4", "Model 0", "Model 17"]
 
@@ -160,9 +154,7 @@ def test_an_offer_that_makes_no_sense_is_a_config_error(ordinals: list[int], max
         render_prompt("Q?", ordinals, max_steps=max_steps)
 
 
-# --- the options ------------------------------------------------------------------------------------------------------
-
-
+# ── the options ───────────────────────────────────────────────────────────────────────────────────────────────────────
 def test_without_subtasks_every_step_is_to_get_the_same_text_and_the_examples_do_so() -> None:
     text = system(subtasks=False)
     assert f'word for word: "{SOLVE_SUBTASK}"' in text
@@ -176,8 +168,7 @@ def test_the_system_message_is_the_same_in_every_round_and_for_every_question() 
     assert first[0] == later[0]
 
 
-# --- the examples -----------------------------------------------------------------------------------------------------
-
+# ── the examples ──────────────────────────────────────────────────────────────────────────────────────────────────────
 OFFERS = [[0], [7], [0, 1], [3, 9], [0, 1, 2], [1, 4, 6], list(range(7)), [2, 3, 5, 7, 11, 13, 17, 19, 23]]
 SETTINGS = list(
     itertools.product(get_args(ExampleSet), ["binary", "index"], [True, False], [1, 2, 3, 4, 5, 9], range(len(OFFERS)))
@@ -208,9 +199,7 @@ def topology(workflow: Workflow) -> tuple[tuple[int, ...], ...]:
 
 @pytest.mark.parametrize("examples", ["in_distribution", "mixed", "out_of_distribution"])
 @pytest.mark.parametrize("access", ["binary", "index"])
-def test_a_set_shows_a_single_step_a_parallel_plan_with_a_merge_and_a_check(
-    examples: ExampleSet, access: Literal["binary", "index"]
-) -> None:
+def test_a_set_shows_a_single_step_a_parallel_plan_with_a_merge_and_a_check(examples, access) -> None:
     shapes = [topology(workflow) for _, _, workflow in shown(examples, range(7), access=access)]
     assert ((),) in shapes
     assert ((), (), (0, 1)) in shapes or ((), (), (0, 1), (1, 2)) in shapes or ((), (), (0, 1), (0, 1, 2)) in shapes
@@ -245,9 +234,7 @@ def test_in_one_example_different_parts_go_to_different_workers_where_the_pool_a
         assert all(len({step.worker for step in one}) == len(one) for _, _, one in examples)
 
 
-# --- later rounds -----------------------------------------------------------------------------------------------------
-
-
+# ── later rounds ──────────────────────────────────────────────────────────────────────────────────────────────────────
 def test_a_later_round_shows_the_workflow_and_its_response_and_offers_to_accept() -> None:
     text = render_prompt("Q?", [1, 3], previous=answered("It is 5."))[-1].content
     assert text.startswith("Q?\n\n")
@@ -286,9 +273,7 @@ def test_a_failed_round_is_said_to_be_so_and_cannot_be_accepted() -> None:
     assert "model_id = []" not in text
 
 
-# --- the compact template ---------------------------------------------------------------------------------------------
-
-
+# ── the compact template ──────────────────────────────────────────────────────────────────────────────────────────────
 def test_the_compact_prompt_of_a_later_round_is_exactly_this() -> None:
     (message,) = render_prompt("Q?", [1, 3], options=COMPACT, previous=answered("22"))
     assert message.content == (

@@ -13,24 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from openconductor.errors import (
-    AuthFailed,
-    BudgetExceeded,
-    ConfigError,
-    ContextTooLong,
-    EmptyResponse,
-    GradingError,
-    OpenConductorError,
-    RateLimited,
-    Refused,
-    SandboxError,
-    TaskError,
-    TruncatedResponse,
-    WorkerError,
-    WorkerTimeout,
-    WorkflowError,
-    WorkflowReason,
-)
+from openconductor import errors
 from openconductor.evaluation import Outcome
 from openconductor.events import Answered, Event
 from openconductor.pool import Worker, WorkerPool
@@ -64,7 +47,7 @@ PLAN = Workflow([Step(0, "Answer.")])
 ACCEPT = "model_id = []\nsubtasks = []\naccess_list = []"
 
 
-def ended(answer: str | None, error: OpenConductorError | None = None) -> Episode:
+def ended(answer: str | None, error: errors.OpenConductorError | None = None) -> Episode:
     return Episode("What is 6 * 7?", (), answer, error, Usage(), 0.0)
 
 
@@ -108,35 +91,35 @@ async def score(
     return await function(PROBLEM, render_workflow(PLAN) if completion is None else completion)
 
 
-# --- the rule ---------------------------------------------------------------------------------------------------------
-
-
-def budget_spent(limit: str) -> BudgetExceeded:
-    return BudgetExceeded("spent", limit=limit)
+# ── the rule ──────────────────────────────────────────────────────────────────────────────────────────────────────────
+def budget_spent(limit: str) -> errors.BudgetExceeded:
+    return errors.BudgetExceeded("spent", limit=limit)
 
 
 @pytest.mark.parametrize(
     ("error", "reward"),
     [
-        *((WorkflowError(reason, "no"), 0.0) for reason in WorkflowReason),
-        (ContextTooLong("too long"), 0.5),
-        (Refused("no"), 0.5),
-        (EmptyResponse("all of it was reasoning", retryable=False), 0.5),
-        (EmptyResponse("blank"), None),
-        (WorkerError("broken"), None),
-        (RateLimited("slow down"), None),
-        (WorkerTimeout("late"), None),
-        (TruncatedResponse("cut"), None),
-        (AuthFailed("no key"), None),
-        (GradingError("undecided"), None),
-        (SandboxError("no bwrap"), None),
+        *((errors.WorkflowError(reason, "no"), 0.0) for reason in errors.WorkflowReason),
+        (errors.ContextTooLong("too long"), 0.5),
+        (errors.Refused("no"), 0.5),
+        (errors.EmptyResponse("all of it was reasoning", retryable=False), 0.5),
+        (errors.EmptyResponse("blank"), None),
+        (errors.WorkerError("broken"), None),
+        (errors.RateLimited("slow down"), None),
+        (errors.WorkerTimeout("late"), None),
+        (errors.TruncatedResponse("cut"), None),
+        (errors.AuthFailed("no key"), None),
+        (errors.GradingError("undecided"), None),
+        (errors.SandboxError("no bwrap"), None),
         (budget_spent("calls"), 0.5),
         (budget_spent("tokens"), 0.5),
         (budget_spent("dollars"), 0.5),
         (budget_spent("seconds"), None),
     ],
 )
-def test_an_episode_that_failed_is_worth_what_its_cause_says(error: OpenConductorError, reward: float | None) -> None:
+def test_an_episode_that_failed_is_worth_what_its_cause_says(
+    error: errors.OpenConductorError, reward: float | None
+) -> None:
     assert episode_reward(ended(None, error), None) == reward
     assert episode_reward(ended(None, error), Grade(True)) == reward
 
@@ -148,14 +131,14 @@ def test_an_episode_that_failed_is_worth_what_its_cause_says(error: OpenConducto
         (None, Grade(False), False),
         (None, Grade(None), None),
         (None, None, None),
-        (WorkflowError(WorkflowReason.NO_STEPS, "no"), None, False),
-        (Refused("no"), None, False),
-        (RateLimited("slow down"), None, None),
+        (errors.WorkflowError(errors.WorkflowReason.NO_STEPS, "no"), None, False),
+        (errors.Refused("no"), None, False),
+        (errors.RateLimited("slow down"), None, None),
         (budget_spent("seconds"), None, None),
     ],
 )
 def test_whether_an_episode_is_right_does_not_hang_on_the_scale_of_the_reward(
-    error: OpenConductorError | None, grade: Grade | None, correct: bool | None, monkeypatch: pytest.MonkeyPatch
+    error: errors.OpenConductorError | None, grade: Grade | None, correct: bool | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # Twice as much for a right answer, a malus for a wrong one: accuracy is the same.
     scaled = {1.0: 2.0, 0.5: 0.0, 0.0: -1.0, None: None}
@@ -167,11 +150,9 @@ def test_whether_an_episode_is_right_does_not_hang_on_the_scale_of_the_reward(
     assert Outcome(PROBLEM, episode, grade).correct is correct
 
 
-# --- scoring one completion -------------------------------------------------------------------------------------------
-
-
+# ── scoring one completion ────────────────────────────────────────────────────────────────────────────────────────────
 @pytest.mark.parametrize(
-    ("answer", "reward"), [("42", 1.0), ("41", 0.5), (Refused("no"), 0.5), (RateLimited("slow"), None)]
+    ("answer", "reward"), [("42", 1.0), ("41", 0.5), (errors.Refused("no"), 0.5), (errors.RateLimited("slow"), None)]
 )
 async def test_an_answer_is_worth_its_grade(answer: str | Exception, reward: float | None) -> None:
     scored = await score(answer, "42")  # the second worker is never asked instead
@@ -184,22 +165,21 @@ async def test_an_answer_is_worth_its_grade(answer: str | Exception, reward: flo
     "completion", [Completion(render_workflow(PLAN), finish_reason="length"), ACCEPT, "I think it is 42."]
 )
 async def test_what_is_no_workflow_is_worth_nothing_and_nobody_is_asked(completion: Completion | str) -> None:
-    scored = await score(WorkerError("never called"), completion=completion)
+    scored = await score(errors.WorkerError("never called"), completion=completion)
     assert scored.reward == 0.0 and scored.grade is None
-    assert isinstance(scored.episode.error, WorkflowError) and scored.episode.rounds[0].transcript is None
+    assert isinstance(scored.episode.error, errors.WorkflowError) and scored.episode.rounds[0].transcript is None
 
 
 async def test_what_is_raised_closes_its_episode_first_and_carries_it() -> None:
     heard: list[Event] = []
     two = render_workflow(Workflow([Step(0, "Think."), Step(1, "Answer.", "all")]))
-    pool = pool_of("6 times 7", AuthFailed("no key"))
-    with pytest.raises(AuthFailed) as raised:
+    pool = pool_of("6 times 7", errors.AuthFailed("no key"))
+    with pytest.raises(errors.AuthFailed) as raised:
         await RewardFunction(pool, Exact(), on_event=heard.append)(PROBLEM, two)
     last = heard[-1]
     assert isinstance(last, Answered)
     assert last.outcome is raised.value.episode
     transcript = last.outcome.rounds[0].transcript
-    assert transcript is not None
     assert transcript.results[0].completion is not None, "what was paid for before is in the episode"
 
 
@@ -209,13 +189,19 @@ async def test_a_budget_that_steps_side_by_side_meet_at_once_is_its_own() -> Non
 
 
 async def test_a_spent_budget_of_the_run_is_raised() -> None:
-    with pytest.raises(BudgetExceeded):
+    with pytest.raises(errors.BudgetExceeded):
         await score(budget_spent("dollars"), budget=Budget(calls=10))
 
 
 @pytest.mark.parametrize(
     "failure",
-    [GradingError("undecided"), SandboxError("no bwrap"), KeyError("bug"), TimeoutError(), asyncio.CancelledError()],
+    [
+        errors.GradingError("undecided"),
+        errors.SandboxError("no bwrap"),
+        KeyError("bug"),
+        TimeoutError(),
+        asyncio.CancelledError(),
+    ],
 )
 async def test_a_grader_that_fails_masks_the_reward_and_says_why(failure: BaseException) -> None:
     scored = await score(grader=Exact(failure))
@@ -232,7 +218,7 @@ async def test_a_grader_that_fails_masks_the_reward_and_says_why(failure: BaseEx
         (1e19, "42", r"got 1e\+19"),
         ("much", "42", "problem p1: got 'much'"),
         (KeyError("bug"), "42", "problem p1: KeyError: 'bug'"),
-        (KeyError("never asked"), RateLimited("slow"), (None, None)),
+        (KeyError("never asked"), errors.RateLimited("slow"), (None, None)),
     ],
 )
 async def test_a_value_of_ones_own_is_the_reward_and_right_stays_what_the_grader_says(value, answer, expected) -> None:
@@ -241,7 +227,7 @@ async def test_a_value_of_ones_own_is_the_reward_and_right_stays_what_the_grader
             raise value
         return asyncio.sleep(0, value) if answer == "41" else value
 
-    with pytest.raises(ConfigError, match=expected) if isinstance(expected, str) else nullcontext():
+    with pytest.raises(errors.ConfigError, match=expected) if isinstance(expected, str) else nullcontext():
         scored = await score(answer, value=own)
         assert (scored.reward, scored.correct) == expected
 
@@ -251,8 +237,8 @@ def test_a_grader_that_hangs_masks_the_reward(in_virtual_time: Callable) -> None
     assert scored.reward is None and "within 5.0 s" in scored.grade.note
 
 
-@pytest.mark.parametrize("error", [ConfigError("extra missing"), TaskError("data gone")])
-async def test_a_grader_that_can_never_work_stops_the_run(error: OpenConductorError) -> None:
+@pytest.mark.parametrize("error", [errors.ConfigError("extra missing"), errors.TaskError("data gone")])
+async def test_a_grader_that_can_never_work_stops_the_run(error: errors.OpenConductorError) -> None:
     with pytest.raises(type(error)):
         await score(grader=Exact(error))
 
@@ -279,9 +265,7 @@ async def test_without_subtasks_every_step_gets_the_neutral_one() -> None:
     assert scored.episode.rounds[0].workflow == Workflow([Step(0, SOLVE_SUBTASK)])
 
 
-# --- a later round ----------------------------------------------------------------------------------------------------
-
-
+# ── a later round ─────────────────────────────────────────────────────────────────────────────────────────────────────
 async def first_round(answer: str | Exception) -> Round:
     return (await score(answer)).episode.rounds[0]
 
@@ -293,10 +277,8 @@ async def test_accepting_is_worth_what_the_accepted_answer_is_worth(answer: str,
     assert (scored.reward, scored.episode.answer, len(scored.episode.rounds)) == (reward, answer, 2)
 
 
-@pytest.mark.parametrize(("answer", "completion"), [("42", "no lists"), (RateLimited("slow down"), ACCEPT)])
-async def test_a_later_round_that_is_no_workflow_or_accepts_nothing_is_worth_nothing(
-    answer: str | Exception, completion: str
-) -> None:
+@pytest.mark.parametrize(("answer", "completion"), [("42", "no lists"), (errors.RateLimited("slow down"), ACCEPT)])
+async def test_a_later_round_that_is_no_workflow_or_accepts_nothing_is_worth_nothing(answer, completion) -> None:
     function = RewardFunction(pool_of("42"), Exact())
     assert (await function(PROBLEM, completion, previous=await first_round(answer))).reward == 0.0
 
@@ -310,9 +292,7 @@ async def test_a_later_round_is_judged_by_its_own_answer_and_sees_the_one_before
     assert transcript is not None and Message("assistant", "41") in transcript.results[0].messages
 
 
-# --- advantages -------------------------------------------------------------------------------------------------------
-
-
+# ── advantages ────────────────────────────────────────────────────────────────────────────────────────────────────────
 def test_advantages_are_centred_and_scaled_by_the_sample_deviation() -> None:
     assert group_advantages([0.0, 0.5, 1.0], eps=0.0) == [-1.0, 0.0, 1.0]
 

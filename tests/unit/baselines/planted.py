@@ -10,7 +10,7 @@ from typing import Any
 
 from openconductor.evaluation.statistics import wilson_interval
 from openconductor.pool import Worker, WorkerPool
-from openconductor.protocols import CallContext, Orchestrator
+from openconductor.protocols import Orchestrator
 from openconductor.types import Completion, Episode, Message, Price, Question, Sampling, Usage
 
 Say = Callable[[Sequence[Message], random.Random], str]
@@ -27,9 +27,7 @@ class Planted:
         self._say = say
         self._at_work = 0
 
-    async def complete(
-        self, messages: Sequence[Message], sampling: Sampling, *, call: CallContext, on_text: object = None
-    ) -> Completion:
+    async def complete(self, messages, sampling, *, call, on_text=None) -> Completion:
         self.calls.append((messages, sampling))
         self._at_work += 1
         self.most_at_once = max(self.most_at_once, self._at_work)

@@ -11,20 +11,12 @@ from pathlib import Path
 import pytest
 from planted import PRICE, calls_of, hang, planted_pool
 
+from openconductor import errors
 from openconductor.baselines import BASELINES, make_baseline
 from openconductor.baselines.collaboration import Explorer, trial_of
 from openconductor.baselines.observed import Observations
 from openconductor.baselines.planned import Heuristic, PlannedOrchestrator, RandomWorkflows
 from openconductor.baselines.single import SingleWorker
-from openconductor.errors import (
-    BudgetExceeded,
-    ConfigError,
-    Refused,
-    ServerFailed,
-    WorkerError,
-    WorkflowError,
-    WorkflowReason,
-)
 from openconductor.events import Answered, Asked, CallEnded, Event, RoundEnded, StepEnded, StepStarted
 from openconductor.gym.exact import expected_accuracy, oracle_workflow
 from openconductor.gym.questions import draw_questions
@@ -100,21 +92,21 @@ def test_a_worker_is_named_or_numbered() -> None:
         by_name = make_baseline(name, pool, **{option: "w2"})
         by_ordinal = make_baseline(name, pool, **{option: 2})
         assert by_name.name == by_ordinal.name  # type: ignore[attr-defined]
-        with pytest.raises(ConfigError, match="nearest is 'w"):
+        with pytest.raises(errors.ConfigError, match="nearest is 'w"):
             make_baseline(name, pool, **{option: "w7"})
-        with pytest.raises(ConfigError, match="not in the pool"):
+        with pytest.raises(errors.ConfigError, match="not in the pool"):
             make_baseline(name, pool, **{option: 7})
 
 
 def test_an_unknown_baseline_or_option_names_the_nearest() -> None:
     pool = pool_of(echo)
-    with pytest.raises(ConfigError, match="nearest: 'consensus'"):
+    with pytest.raises(errors.ConfigError, match="nearest: 'consensus'"):
         make_baseline("concensus", pool)
-    with pytest.raises(ConfigError, match="nearest: 'worker'"):
+    with pytest.raises(errors.ConfigError, match="nearest: 'worker'"):
         make_baseline("consensus", pool, wroker="w0")
-    with pytest.raises(ConfigError, match="missing worker"):
+    with pytest.raises(errors.ConfigError, match="missing worker"):
         make_baseline("consensus", pool, n=3)
-    with pytest.raises(ConfigError, match=r"Consensus\.n: got '5'"):
+    with pytest.raises(errors.ConfigError, match=r"Consensus\.n: got '5'"):
         make_baseline("consensus", pool, worker="w0", n="5")
 
 
@@ -163,8 +155,8 @@ async def test_a_baseline_replays_what_a_journal_holds(name: str, tmp_path: Path
 
 
 @EVERY
-@pytest.mark.parametrize("failure", [Refused, ServerFailed])
-async def test_workers_that_all_refuse_or_break_end_the_episode(name: str, failure: type[WorkerError]) -> None:
+@pytest.mark.parametrize("failure", [errors.Refused, errors.ServerFailed])
+async def test_workers_that_all_refuse_or_break_end_the_episode(name: str, failure: type[errors.WorkerError]) -> None:
     def fail(messages: list[Message]) -> str:
         raise failure("no")
 
@@ -180,7 +172,7 @@ async def test_a_budget_of_calls_dollars_or_seconds_stops_it_with_its_bill(name:
     pool = planted_pool(w0=four, w1=five, w2=four)
     if budget.seconds is not None:
         pool = WorkerPool([Worker(hang, name=f"w{index}") for index in range(3)])
-    with pytest.raises(BudgetExceeded) as caught:
+    with pytest.raises(errors.BudgetExceeded) as caught:
         await made(name, pool).ask("Hello?", budget=budget)
     assert caught.value.episode is not None
     assert caught.value.episode.answer is None
@@ -214,7 +206,9 @@ async def test_an_invalid_plan_ends_the_episode_before_anybody_is_asked() -> Non
 
     thrice = Workflow((Step(0, "Again."),) * 3)
     episode = await PlannedOrchestrator(pool_of(never), lambda _: thrice, max_steps=2).ask("Hello?")
-    assert isinstance(episode.error, WorkflowError) and episode.error.reason == WorkflowReason.TOO_MANY_STEPS
+    assert (
+        isinstance(episode.error, errors.WorkflowError) and episode.error.reason == errors.WorkflowReason.TOO_MANY_STEPS
+    )
     assert episode.answer is None and episode.rounds[0].transcript is None
 
 
@@ -261,9 +255,9 @@ def test_the_heuristic_is_worth_what_the_oracle_is_in_other_worlds_and_with_fewe
         offered = {ordinal: worker.provider.profile for ordinal, worker in pool}  # type: ignore[attr-defined]
         worth = [expected_accuracy(one, Heuristic(pool).workflow(one.text), offered) for one in asked]
         assert sum(worth) == pytest.approx(sum(oracle_workflow(one, offered)[1] for one in asked))
-    with pytest.raises(ConfigError, match="expected a question of the gym"):
+    with pytest.raises(errors.ConfigError, match="expected a question of the gym"):
         Heuristic(gym_pool()).workflow("What is 6 * 7?")
-    with pytest.raises(ConfigError, match="expected those of the gym alone"):
+    with pytest.raises(errors.ConfigError, match="expected those of the gym alone"):
         make_baseline("heuristic", planted_pool(w0=four))
 
 
@@ -289,10 +283,8 @@ def test_the_heuristic_is_worth_what_the_oracle_is_in_other_worlds_and_with_fewe
         ("smoothie-lite", {"encoder": 3}, "encoder: got 3"),
     ],
 )
-def test_an_option_out_of_its_range_says_where_what_was_got_and_what_was_expected(
-    name: str, options: dict[str, object], message: str
-) -> None:
-    with pytest.raises(ConfigError, match=message) as caught:
+def test_an_option_out_of_its_range_says_where_what_was_got_and_what_was_expected(name, options, message) -> None:
+    with pytest.raises(errors.ConfigError, match=message) as caught:
         make_baseline(name, planted_pool(w0=four, w1=five, w2=four), **(OPTIONS[name] | options))
     assert "expected" in str(caught.value)
 
@@ -300,5 +292,5 @@ def test_an_option_out_of_its_range_says_where_what_was_got_and_what_was_expecte
 def test_a_sentence_encoder_that_is_not_installed_says_how_to_get_it(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "sentence_transformers", None)
     pool = planted_pool(w0=four, w1=five, w2=four)
-    with pytest.raises(ConfigError, match=r"pip install sentence-transformers\); the offline encoders are"):
+    with pytest.raises(errors.ConfigError, match=r"pip install sentence-transformers\); the offline encoders are"):
         make_baseline("routerdc-lite", pool, observations=SEEN, encoder="all-mpnet-base-v2")

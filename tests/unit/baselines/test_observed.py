@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from itertools import product
 
 import numpy as np
 import pytest
@@ -62,11 +61,6 @@ def test_the_observed_oracle_is_the_best_of_each_question() -> None:
     assert oracle_observed(SEEN) == ((1.0, "x"), (1.0, "y"), (1.0, "y"), (0.25, "x"))
     assert oracle_accuracy(SEEN) == 3.25 / 4
     assert oracle_observed(Observations(("a",), ("x",), ((None,),)))[0] == (None, None)
-
-
-def test_the_observed_oracle_of_two_fair_coins_is_three_quarters() -> None:
-    rows = tuple(product((0.0, 1.0), repeat=2))  # each as likely; questions say nothing, so no router beats one half
-    assert oracle_accuracy(Observations(tuple("abcd"), ("x", "y"), rows)) == 0.75
 
 
 # ── the best fixed workflow ──────────────────────────────────────────────────────────────────────────────────────────

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
 import pytest
 from formulas import noise_of, triplets
-from planted import Say, answers, planted_pool
+from planted import answers, planted_pool
 from predictions import ASKED, LEVEL, SEEDS, Case, cases, questions_of
 from workers import by_count, fixed, merging, noisy, revising
 
@@ -17,8 +16,6 @@ from openconductor.baselines.consensus import Consensus, MixtureOfAgents
 from openconductor.baselines.single import LongContext, Reflection, SingleWorker
 from openconductor.baselines.smoothie import estimate_noise
 from openconductor.evaluation.statistics import wilson_interval
-from openconductor.pool import WorkerPool
-from openconductor.protocols import Orchestrator
 
 CASES = cases()
 
@@ -58,15 +55,10 @@ def test_each_system_has_a_pool_on_which_it_gains_and_one_on_which_it_must_not()
     ],
     ids=["consensus of one opinion", "reflection that changes nothing", "mixture of one opinion", "no use for tokens"],
 )
-async def test_where_more_calls_bring_nothing_new_every_answer_is_the_single_workers(
-    workers: dict[str, Say], system: Callable[[WorkerPool], Orchestrator]
-) -> None:
+async def test_where_more_calls_bring_nothing_new_every_answer_is_the_single_workers(workers, system) -> None:
     questions = questions_of(0)
     pool = planted_pool(**workers)
     assert await answers(system(pool), questions) == await answers(SingleWorker(pool, "a"), questions)
-
-
-# ── the predictions themselves ───────────────────────────────────────────────────────────────────────────────────────
 
 
 def test_the_triplet_formula_is_the_same_in_two_writings() -> None:

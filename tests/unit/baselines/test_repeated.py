@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import random
 from collections.abc import Sequence
-from pathlib import Path
 
 import pytest
 from planted import answers, attempts, calls_of, planted_pool, provider_of
@@ -32,9 +31,7 @@ def refusing(messages: Sequence[Message], rng: random.Random) -> str:
 
 
 # ── consensus ────────────────────────────────────────────────────────────────────────────────────────────────────────
-async def test_the_first_sample_is_the_call_of_the_worker_alone_and_the_others_are_calls_of_their_own(
-    tmp_path: Path,
-) -> None:
+async def test_the_first_sample_is_the_call_of_the_worker_alone_and_the_others_are_calls_of_their_own(tmp_path) -> None:
     pool = planted_pool(noisy=noisy(0.5))
     with Journal(tmp_path / "journal.sqlite") as journal:
         for question in QUESTIONS[:20]:
@@ -58,7 +55,6 @@ async def test_a_sample_that_is_declined_has_no_vote() -> None:
     episode = await Consensus(pool, "a", n=5).ask("Which?")
     assert episode.answer == "Answer: 4"
     transcript = episode.rounds[0].transcript
-    assert transcript is not None
     assert [result.calls[-1].outcome for result in transcript.results].count("context_too_long") == 2
 
 
@@ -129,9 +125,7 @@ async def test_a_revision_that_is_declined_leaves_the_attempt_standing_and_one_t
 
 # ── mixture of agents ────────────────────────────────────────────────────────────────────────────────────────────────
 @pytest.mark.parametrize("told", ["", "Be brief."])
-async def test_each_layer_reads_the_proposals_of_the_one_before_in_its_system_prompt_and_nothing_older(
-    told: str,
-) -> None:
+async def test_each_layer_reads_the_proposals_of_the_one_before_in_its_system_prompt_and_nothing_older(told) -> None:
     pool = planted_pool(a=lambda turns, _: f"A{len(references(turns))}", b=lambda turns, _: f"B{len(turns)}")
     question = [*([Message("system", told)] if told else []), Message("user", "Which?")]
     episode = await MixtureOfAgents(pool.subset([1, 0]), "b", layers=2).ask(question)

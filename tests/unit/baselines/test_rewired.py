@@ -50,7 +50,6 @@ async def test_what_the_planner_wrote_stands_in_its_call_and_what_was_played_in_
     assert planned.workflow == played(episode)
     (call,) = episode.rounds[0].calls
     assert call.completion is not None and call.completion.text == WRITTEN
-    assert episode.rounds[0].completion is not None
     assert episode.rounds[0].completion.text == render_workflow(played(episode))
 
 
@@ -93,11 +92,7 @@ async def test_what_workers_receive_is_the_plan_with_one_thing_changed() -> None
         }
 
     a, b, c = "from a", "from b", "from c"
-    as_planned = {
-        "a": [("Try.", []), ("Conclude.", [b, c])],
-        "b": [("Try too.", [])],
-        "c": [("Check the first.", [a])],
-    }
+    as_planned = {"a": [("Try.", []), ("Conclude.", [b, c])], "b": [("Try too.", [])], "c": [("Check the first.", [a])]}
     assert await sent() == await sent(sequential=True) == as_planned
     all_of_b = [("Try.", []), ("Try too.", []), ("Check the first.", [b]), ("Conclude.", [b, b])]
     assert await sent(one_worker=1) == {"a": [], "b": all_of_b, "c": []}
@@ -156,15 +151,6 @@ async def test_rounds_are_how_often_the_planner_is_called() -> None:
     unlimited = await ablated(conductor(WRITTEN, later), rounds=None).ask("Why?", budget=Budget(calls=9))
     assert len(unlimited.rounds) > 3
     assert unlimited.answer == "from b"
-
-
-@pytest.mark.parametrize(
-    "options",
-    [{"one_worker": "d"}, {"examples": "few"}, {"access": "some"}, {"rounds": 0}, {"rounds": True}],
-)
-def test_an_option_out_of_its_range_is_refused(options: dict[str, object]) -> None:
-    with pytest.raises(ConfigError):
-        ablated(conductor(WRITTEN), **options)  # type: ignore[arg-type]
 
 
 async def test_a_rewired_conductor_replays_what_a_journal_holds(tmp_path: Path) -> None:

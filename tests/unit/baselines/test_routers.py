@@ -78,9 +78,7 @@ def seen(*columns: str, of: dict[str, object] | None = None) -> Observations:
     )
 
 
-async def test_a_learnable_pool_is_learnt_and_again_from_its_file_over_the_workers_that_are_left(
-    tmp_path: Path,
-) -> None:
+async def test_a_learnable_pool_is_learnt_and_again_from_its_file_over_the_workers_that_are_left(tmp_path) -> None:
     system = RouterDC(experts(), observations=seen())  # no single worker is right on more than half
     said = await answers(system, ASKED)
     assert said.count("right") >= 0.95 * len(ASKED)
@@ -259,9 +257,7 @@ def test_what_a_worker_costs_is_not_nothing_where_nobody_knows_it() -> None:
         ),
     ],
 )
-def test_something_to_train_on_is_needed_and_only_one_thing(
-    system: type[RouterDC | MASRouter], options: dict[str, object], message: str
-) -> None:
+def test_something_to_train_on_is_needed_and_only_one_thing(system, options, message) -> None:
     with pytest.raises(ConfigError, match=message):
         system(experts(), **options)  # type: ignore[arg-type]
 

@@ -34,8 +34,6 @@ async def observed(pool: WorkerPool) -> Observations:
 
 
 # ── the estimator ────────────────────────────────────────────────────────────────────────────────────────────────────
-
-
 def test_answers_that_are_missing_are_left_out() -> None:
     tables = np.array(
         [distances(row, fit_encoder("hashed", [])) for row in (["a b", "a b", None, "c"], ["a b", "c d", "e", None])]

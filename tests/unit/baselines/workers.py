@@ -13,7 +13,6 @@ from topics import topic_of
 from openconductor.baselines.collaboration import ROLES
 from openconductor.baselines.instructions import MERGE, STANDS
 from openconductor.pool import Worker, WorkerPool
-from openconductor.protocols import CallContext
 from openconductor.types import Completion, Message, Sampling
 
 RIGHT, WRONG = "Answer: yes", "Answer: no"
@@ -91,9 +90,7 @@ class Thinker(Planted):
         super().__init__("thinker", noisy(0))
         self._mean = mean
 
-    async def complete(
-        self, messages: Sequence[Message], sampling: Sampling, *, call: CallContext, on_text: object = None
-    ) -> Completion:
+    async def complete(self, messages, sampling, *, call, on_text=None) -> Completion:
         completion = await super().complete(messages, sampling, call=call, on_text=on_text)
         takes = random.Random(f"thinker/{asked(messages)}").expovariate(1 / self._mean)
         limit = math.inf if sampling.max_tokens is None else sampling.max_tokens

@@ -24,7 +24,6 @@ def oracle(messages: Sequence[Message]) -> str:
     """What writes the best workflow over the workers on offer, and for smudged lists none."""
     text = messages[-1].content
     question = read_question(text.split("Question: ")[1].strip())
-    assert question is not None
     offered = {ordinal: one for ordinal, one in ALL.items() if f"Model {ordinal}\n" in text}
     return "no idea" if question.smudged else render_workflow(oracle_workflow(question, offered)[0])
 

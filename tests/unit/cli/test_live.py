@@ -184,7 +184,6 @@ def test_where_there_is_no_terminal_the_picture_comes_once_at_the_end(view) -> N
     assert file.getvalue().count("What is it?") == 1
 
 
-# ── the bill ─────────────────────────────────────────────────────────────────────────────────────────────────────────
 COST = oc.Usage(1000, output_tokens=200, dollars=Decimal("0.0123"), seconds=1.0)
 
 

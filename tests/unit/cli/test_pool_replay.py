@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -13,9 +12,7 @@ from openconductor.cli.pool_replay import split_of
 from openconductor.providers.replay_pool import COLUMNS, read_table
 
 
-def test_a_table_made_of_an_evaluation_of_recorded_workers_is_the_one_that_they_replay(
-    tmp_path: Path, run: Callable[..., object]
-) -> None:
+def test_a_table_made_of_an_evaluation_of_recorded_workers_is_the_one_that_they_replay(tmp_path, run) -> None:
     table, folder, out = write(tmp_path), tmp_path / "run", tmp_path / "again.csv.gz"
     pool = write_pool(tmp_path, *(f"{table}:{name}" for name in "abc"), f"{table}:vote", "mmlu_pro:Yi-34B")
     asked = ("eval", "workers", "--pool", pool, "--task", "replay", "--task-path", f"replay={table}")
@@ -45,9 +42,7 @@ def outputs(folder: Path, **files: object) -> Path:
     return folder
 
 
-def test_a_table_is_made_of_mmlu_pros_outputs_by_their_own_extraction(
-    tmp_path: Path, run: Callable[..., object]
-) -> None:
+def test_a_table_is_made_of_mmlu_pros_outputs_by_their_own_extraction(tmp_path, run) -> None:
     texts = {71: "So the answer is (F). " * 2, 72: "?", 73: "?"}
     yi = [ENTRY | {"question_id": number, "model_outputs": text} for number, text in texts.items()]
     read = {71: "B", 72: None}
@@ -70,9 +65,7 @@ def test_a_table_is_made_of_mmlu_pros_outputs_by_their_own_extraction(
         ([], "got no question that all answered; expected an `eval` of workers"),
     ],
 )
-def test_outputs_of_another_form_are_refused(
-    tmp_path: Path, run: Callable[..., object], entries: object, message: str
-) -> None:
+def test_outputs_of_another_form_are_refused(tmp_path, run, entries, message) -> None:
     ran = run("pool", "replay", outputs(tmp_path, a=entries), "--out", tmp_path / "made.csv.gz")
     assert ran.code == 2
     assert message in " ".join(ran.err.split())

@@ -11,8 +11,7 @@ from pathlib import Path
 
 from openconductor.errors import OpenConductorError
 from openconductor.pool import Worker, WorkerPool
-from openconductor.protocols import CallContext, OnText
-from openconductor.types import Completion, Message, Price, Sampling, Usage
+from openconductor.types import Completion, Price, Sampling, Usage
 
 _SUM = re.compile(r"What is (\d+) plus (\d+)\?")
 
@@ -36,9 +35,7 @@ class Adder:
         self.hanging = False
         self.most = self._now = 0
 
-    async def complete(
-        self, messages: Sequence[Message], sampling: Sampling, *, call: CallContext, on_text: OnText | None = None
-    ) -> Completion:
+    async def complete(self, messages, sampling, *, call, on_text=None) -> Completion:
         found = _SUM.search(messages[0].content)
         assert found is not None, messages
         first, second = int(found[1]), int(found[2])

@@ -9,19 +9,7 @@ from pathlib import Path
 import pytest
 
 from openconductor.errors import ConfigError
-from openconductor.evaluation.eval_config import (
-    EvalConfig,
-    LearnTable,
-    Spec,
-    SpendingTable,
-    differences,
-    dump_eval_config,
-    expand,
-    find_planner,
-    load_eval_config,
-    make_eval_config,
-    read_spec,
-)
+from openconductor.evaluation import eval_config
 from openconductor.gym.workers import gym_pool
 from openconductor.types import Budget
 
@@ -40,20 +28,20 @@ WHOLE = {
 }
 
 
-def made(**changes: object) -> EvalConfig:
-    return make_eval_config({**WHOLE, **changes}, where="test")
+def made(**changes: object) -> eval_config.EvalConfig:
+    return eval_config.make_eval_config({**WHOLE, **changes}, where="test")
 
 
 def test_a_recipe_that_is_written_down_loads_to_the_same(tmp_path: Path) -> None:
     path = tmp_path / "config.toml"
-    for config in (made(), make_eval_config({}, where="test")):
-        path.write_text(dump_eval_config(config), encoding="utf-8")
-        assert load_eval_config(path) == config
+    for config in (made(), eval_config.make_eval_config({}, where="test")):
+        path.write_text(eval_config.dump_eval_config(config), encoding="utf-8")
+        assert eval_config.load_eval_config(path) == config
     assert made().budget.budget() == Budget(calls=3, dollars=Decimal("1.50"))
 
 
 def test_the_defaults_are_the_gym_with_the_bundled_conductor_and_cost_nothing() -> None:
-    config = make_eval_config({}, where="test")
+    config = eval_config.make_eval_config({}, where="test")
     assert (config.systems, config.pool, [task.name for task in config.task]) == (("conductor",), "gym", ["gym"])
     assert config.budget.budget() is None
 
@@ -84,31 +72,40 @@ def test_a_wrong_recipe_says_what_is_wrong(changes: dict[str, object], said: str
 def test_a_recipe_of_a_training_and_what_no_toml_can_hold_are_refused(root: Path) -> None:
     said = r"gym\.toml: has \[model\], \[cold_start\].* `openconductor train`; expected"
     with pytest.raises(ConfigError, match=said):
-        load_eval_config(root / "recipes" / "gym.toml")
+        eval_config.load_eval_config(root / "recipes" / "gym.toml")
     limits = replace(made().constrained["gpt 5"], body={"effort": None})
     with pytest.raises(ConfigError, match="NoneType"):
-        dump_eval_config(replace(made(), constrained={"a": limits}))
+        eval_config.dump_eval_config(replace(made(), constrained={"a": limits}))
 
 
 def test_only_what_answers_depend_on_makes_an_evaluation_another_one() -> None:
     config = made()
-    assert differences(config, replace(config, name="b", against="conductor", concurrency=1)) == []
-    assert differences(config, replace(config, budget=SpendingTable())) == []
-    assert differences(config, replace(config, seed=6, setting="unconstrained")) == [
+    assert eval_config.differences(config, replace(config, name="b", against="conductor", concurrency=1)) == []
+    assert eval_config.differences(config, replace(config, budget=eval_config.SpendingTable())) == []
+    assert eval_config.differences(config, replace(config, seed=6, setting="unconstrained")) == [
         "seed: got 6, expected 5",
         'setting: got "unconstrained", expected "constrained"',
     ]
 
 
 def test_a_pool_file_and_local_data_may_lie_elsewhere_but_the_gym_is_no_file() -> None:
-    config = make_eval_config({"pool": "pool.toml", "task": [{"name": "gsm8k", "path": "a.jsonl"}]}, where="test")
-    moved = replace(
-        config, pool="/far/pool.toml", task=(replace(config.task[0], path="/far/a.jsonl"),), learn=LearnTable(path="b")
+    config = eval_config.make_eval_config(
+        {"pool": "pool.toml", "task": [{"name": "gsm8k", "path": "a.jsonl"}]}, where="test"
     )
-    assert differences(config, moved) == []
-    assert [one.partition(":")[0] for one in differences(config, moved, places=True)] == ["learn", "pool", "task 0"]
-    assert differences(config, replace(config, pool="gym")) == ['pool: got "gym", expected "pool.toml"']
-    assert differences(config, replace(moved, task=(replace(moved.task[0], limit=3),))) == [
+    moved = replace(
+        config,
+        pool="/far/pool.toml",
+        task=(replace(config.task[0], path="/far/a.jsonl"),),
+        learn=eval_config.LearnTable(path="b"),
+    )
+    assert eval_config.differences(config, moved) == []
+    assert [one.partition(":")[0] for one in eval_config.differences(config, moved, places=True)] == [
+        "learn",
+        "pool",
+        "task 0",
+    ]
+    assert eval_config.differences(config, replace(config, pool="gym")) == ['pool: got "gym", expected "pool.toml"']
+    assert eval_config.differences(config, replace(moved, task=(replace(moved.task[0], limit=3),))) == [
         "task 0: limit: got 3, expected null"
     ]
 
@@ -130,8 +127,8 @@ def test_a_pool_file_and_local_data_may_lie_elsewhere_but_the_gym_is_no_file() -
     ],
 )
 def test_a_spec_has_one_name_however_it_is_written(text: str, name: str) -> None:
-    assert read_spec(text).name == name
-    assert read_spec(name) == read_spec(text)
+    assert eval_config.read_spec(text).name == name
+    assert eval_config.read_spec(name) == eval_config.read_spec(text)
 
 
 @pytest.mark.parametrize(
@@ -147,28 +144,28 @@ def test_a_spec_has_one_name_however_it_is_written(text: str, name: str) -> None
 )
 def test_what_is_no_spec_says_why(text: str, said: str) -> None:
     with pytest.raises(ConfigError, match=said):
-        read_spec(text)
+        eval_config.read_spec(text)
 
 
 def test_workers_stands_for_every_worker_that_is_not_named_already_and_none_is_named_twice() -> None:
-    names = [spec.name for spec in expand(["worker:b", "workers", "conductor"], ["a", "b", "c"])]
+    names = [spec.name for spec in eval_config.expand(["worker:b", "workers", "conductor"], ["a", "b", "c"])]
     assert names == ["worker:b", "worker:a", "worker:c", "conductor"]
     for systems, said in ((["moa:a?layers=1", "moa: a?layers=01"], "twice"), (["workers?n=1"], "every worker")):
         with pytest.raises(ConfigError, match=said):
-            expand(systems, ["a"])
+            eval_config.expand(systems, ["a"])
 
 
 def test_a_value_is_a_switch_a_number_or_a_word() -> None:
-    spec = read_spec("conductor?a=true&b=3&c=-1.5&d=1_000&e=nan")
-    assert spec == Spec("conductor", "", (("a", True), ("b", 3), ("c", -1.5), ("d", "1_000"), ("e", "nan")))
+    spec = eval_config.read_spec("conductor?a=true&b=3&c=-1.5&d=1_000&e=nan")
+    assert spec == eval_config.Spec("conductor", "", (("a", True), ("b", 3), ("c", -1.5), ("d", "1_000"), ("e", "nan")))
 
 
 # ── who plans ────────────────────────────────────────────────────────────────────────────────────────────────────────
 def test_a_worker_of_the_pool_can_plan() -> None:
     pool = gym_pool()
-    assert find_planner("worker:jack", pool) is pool[pool.ordinal_of("jack")]
+    assert eval_config.find_planner("worker:jack", pool) is pool[pool.ordinal_of("jack")]
     with pytest.raises(ConfigError, match="nearest is 'jack'"):
-        find_planner("worker:jac", pool)
+        eval_config.find_planner("worker:jac", pool)
 
 
 @pytest.mark.parametrize(
@@ -177,4 +174,4 @@ def test_a_worker_of_the_pool_can_plan() -> None:
 )
 def test_a_url_without_a_provider_is_refused(named: str | None, said: str) -> None:
     with pytest.raises(ConfigError, match=said):
-        find_planner(named, gym_pool(), base_url="http://127.0.0.1:9/v1")
+        eval_config.find_planner(named, gym_pool(), base_url="http://127.0.0.1:9/v1")

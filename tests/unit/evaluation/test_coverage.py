@@ -10,7 +10,7 @@ quick.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from functools import cache
 from itertools import product
 from typing import Any
@@ -18,20 +18,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from openconductor.evaluation.statistics import (
-    Difference,
-    averaged_interval,
-    bootstrap_mean,
-    clustered_mean,
-    difference,
-    holm,
-    jackknife_interval,
-    mean_interval,
-    p_of_interval,
-    pass_at_k,
-    ratio_interval,
-    wilson_interval,
-)
+from openconductor.evaluation import statistics
 from openconductor.measures import entropy_bits
 
 SIMULATIONS = 1200
@@ -78,9 +65,9 @@ def pair(
     return asked(rng, better, repeats), asked(rng, first, repeats)
 
 
-def compared(ours: Array, theirs: Array, seed: int = 0, resamples: int = 1000) -> Difference:
+def compared(ours: Array, theirs: Array, seed: int = 0, resamples: int = 1000) -> statistics.Difference:
     first, second = ({("t", str(n)): row for n, row in enumerate(one.tolist())} for one in (ours, theirs))
-    found = difference(first, second, seed, resamples=resamples)
+    found = statistics.difference(first, second, seed, resamples=resamples)
     assert found is not None
     return found
 
@@ -97,7 +84,7 @@ def compared(ours: Array, theirs: Array, seed: int = 0, resamples: int = 1000) -
 )
 def test_a_clustered_mean_covers_as_it_claims(share: float, questions: int, repeats: int, alike: float | None) -> None:
     rng = np.random.default_rng(11)
-    found = (clustered_mean(drawn(rng, share, questions, repeats, alike))[2:] for _ in range(SIMULATIONS))
+    found = (statistics.clustered_mean(drawn(rng, share, questions, repeats, alike))[2:] for _ in range(SIMULATIONS))
     assert_covered(found, share, (0.93, 0.97 if repeats == 1 else 1.0))  # repeats never count as more questions
 
 
@@ -105,7 +92,9 @@ def test_single_answers_are_covered_exactly_as_well_as_whole_numbers_allow() -> 
     """Nothing is simulated: the chance of each count is known. No interval that is a function of the count does better
     at every share, for the counts are whole numbers."""
     questions = 100
-    ends = np.array([clustered_mean([[1.0]] * right + [[0.0]] * (questions - right))[2:] for right in range(101)])
+    ends = np.array(
+        [statistics.clustered_mean([[1.0]] * right + [[0.0]] * (questions - right))[2:] for right in range(101)]
+    )
     shares = np.linspace(0.03, 0.97, 941)
     rights = np.arange(questions + 1)
     log_ways = np.concatenate([[0.0], np.cumsum(np.log((questions + 1 - rights[1:]) / rights[1:]))])
@@ -137,12 +126,12 @@ def test_a_mean_is_covered_over_the_whole_grid(questions: int, structure: str) -
     for share in (0.02, 0.05, 0.3, 0.5, 0.7, 0.95, 0.98):
         for repeats in (1, 4, 16):
             draws = (asked(rng, STRUCTURES[structure](rng, share, questions), repeats) for _ in range(1000))
-            ends = (clustered_mean(scores.tolist())[2:] for scores in draws)
+            ends = (statistics.clustered_mean(scores.tolist())[2:] for scores in draws)
             found[share, repeats] = float(np.mean([low <= share <= high for low, high in ends]))
     print(f"covered {min(found.values()):.3f} to {max(found.values()):.3f}")
     assert min(found.values()) >= 0.91, found
     assert np.mean(list(found.values())) >= 0.94
-    assert clustered_mean([[1.0] * 16] * questions)[3] == 1.0
+    assert statistics.clustered_mean([[1.0] * 16] * questions)[3] == 1.0
 
 
 @pytest.mark.slow
@@ -163,25 +152,23 @@ def test_a_difference_is_covered_near_the_ends_and_with_many_repeats(questions: 
 @pytest.mark.parametrize(
     ("share", "questions", "repeats", "alike", "k"), [(0.4, 120, 8, 1.0, 4), (0.1, 100, 16, 0.5, 5)]
 )
-def test_pass_at_k_and_avg_at_k_are_unbiased_and_cover_as_they_claim(
-    share: float, questions: int, repeats: int, alike: float, k: int
-) -> None:
+def test_pass_at_k_and_avg_at_k_are_unbiased_and_cover_as_they_claim(share, questions, repeats, alike, k) -> None:
     rng = np.random.default_rng(14)
     population = rng.beta(share * alike, (1 - share) * alike, size=400_000)
     solved = float(np.mean(1 - (1 - population) ** k))
     every = [drawn(rng, share, questions, repeats, alike) for _ in range(SIMULATIONS)]
-    passed = [pass_at_k(scores, k) for scores in every]
+    passed = [statistics.pass_at_k(scores, k) for scores in every]
     assert float(np.mean([one.mean for one in passed])) == pytest.approx(solved, abs=0.005)
     assert_covered((one[2:] for one in passed), solved, (0.93, 1.0))
-    assert_covered((clustered_mean([row[:k] for row in scores])[2:] for scores in every), share, (0.93, 1.0))
+    assert_covered((statistics.clustered_mean([row[:k] for row in scores])[2:] for scores in every), share, (0.93, 1.0))
 
 
 @pytest.mark.parametrize(
-    "interval", [mean_interval, lambda values: bootstrap_mean(values, resamples=1000)[:2]], ids=["t", "bootstrap"]
+    "interval",
+    [statistics.mean_interval, lambda values: statistics.bootstrap_mean(values, resamples=1000)[:2]],
+    ids=["t", "bootstrap"],
 )
-def test_a_mean_of_any_numbers_covers_as_it_claims(
-    interval: Callable[[Sequence[float]], tuple[float, float]],
-) -> None:
+def test_a_mean_of_any_numbers_covers_as_it_claims(interval) -> None:
     """Steps a workflow, tokens a question: whole numbers, and skewed ones."""
     rng = np.random.default_rng(19)
     steps = (rng.integers(1, 6, size=100).astype(float).tolist() for _ in range(1000))
@@ -197,7 +184,9 @@ def test_a_mean_of_any_numbers_covers_as_it_claims(
 def test_an_average_over_tasks_covers_as_it_claims(shares: tuple[float, ...], questions: tuple[int, ...]) -> None:
     rng = np.random.default_rng(23)
     intervals = [
-        averaged_interval([(right / n, *wilson_interval(right, n)) for right, n in zip(rights, questions, strict=True)])
+        statistics.averaged_interval(
+            [(right / n, *statistics.wilson_interval(right, n)) for right, n in zip(rights, questions, strict=True)]
+        )
         for rights in (rng.binomial(questions, shares).tolist() for _ in range(SIMULATIONS))
     ]
     assert_covered(intervals, float(np.mean(shares)))
@@ -210,12 +199,12 @@ def test_a_ratio_covers_as_it_claims_and_is_silent_where_it_may_be_anything() ->
         best = asked(rng, difficulties(rng, 0.5, 200, 1.0), 1)[:, 0]
         ours = np.where(rng.random(200) < 0.4, 1.0, best)
         oracle = np.where(rng.random(200) < 0.6, 1.0, best)
-        found = ratio_interval((ours - best).tolist(), (oracle - best).tolist())
+        found = statistics.ratio_interval((ours - best).tolist(), (oracle - best).tolist())
         assert found is not None
         intervals.append(found)
     assert_covered(intervals, 0.2 / 0.3)
     noise = rng.choice([-1.0, 0.0, 1.0], size=200)
-    assert ratio_interval(noise.tolist(), (noise - noise.mean()).tolist()) is None
+    assert statistics.ratio_interval(noise.tolist(), (noise - noise.mean()).tolist()) is None
 
 
 @pytest.mark.slow
@@ -236,7 +225,7 @@ def test_an_entropy_by_jackknife_covers_as_it_claims(kinds: list[list[float]]) -
         counts = np.array([rng.multinomial(3, kinds[kind]) for kind in rng.integers(0, 3, size=150)])
         total = counts.sum(axis=0)
         without = [entropy_bits(rest) for rest in (total - counts).tolist()]
-        intervals.append(jackknife_interval(entropy_bits(total.tolist()), without)[1:])
+        intervals.append(statistics.jackknife_interval(entropy_bits(total.tolist()), without)[1:])
     assert_covered(intervals, entropy_bits(np.mean(kinds, axis=0).tolist()))
 
 
@@ -250,9 +239,7 @@ def test_an_entropy_by_jackknife_covers_as_it_claims(kinds: list[list[float]]) -
         (0.5, 0.02, 150, 8, 2.0, 1.0),
     ],
 )
-def test_a_paired_difference_covers_as_it_claims(
-    share: float, gain: float, questions: int, repeats: int, alike: float, common: float
-) -> None:
+def test_a_paired_difference_covers_as_it_claims(share, gain, questions, repeats, alike, common) -> None:
     rng = np.random.default_rng(15)
     found = (compared(*pair(rng, share, gain, questions, repeats, alike, common), seed) for seed in range(1000))
     assert_covered(((one.low, one.high) for one in found), gain)
@@ -268,7 +255,7 @@ def test_the_p_value_and_the_interval_of_a_bootstrap_agree() -> None:
     rng = np.random.default_rng(20)
     for seed in range(100):
         values = rng.choice([-1.0, 0.0, 1.0], p=[0.1, 0.7, 0.2], size=100).tolist()
-        low, high, p = bootstrap_mean(values, seed=seed)
+        low, high, p = statistics.bootstrap_mean(values, seed=seed)
         assert abs(p - 0.05) <= 0.004 or (p < 0.05) == (low > 0 or high < 0)
 
 
@@ -282,23 +269,21 @@ def assert_rarely(false: int, most: int = 65) -> None:
     ("share", "questions", "repeats", "alike", "common"),
     [(0.5, 100, 1, 1.0, 0.0), (0.7, 200, 1, 0.5, 0.8), (0.9, 100, 1, 0.5, 0.95), (0.8, 100, 4, 1.0, 0.9)],
 )
-def test_two_systems_of_equal_skill_are_rarely_called_different(
-    share: float, questions: int, repeats: int, alike: float, common: float
-) -> None:
+def test_two_systems_of_equal_skill_are_rarely_called_different(share, questions, repeats, alike, common) -> None:
     rng = np.random.default_rng(16)
     found = (compared(*pair(rng, share, 0.0, questions, repeats, alike, common), seed) for seed in range(1000))
     assert_rarely(sum(one.p < 0.05 for one in found))
 
 
 @cache
-def single_answers(better: int, worse: int, questions: int) -> Difference:
+def single_answers(better: int, worse: int, questions: int) -> statistics.Difference:
     """Two systems asked once each, that differ on so many questions."""
     ours = np.array([[1.0]] * better + [[0.0]] * (questions - better))
     theirs = np.array([[0.0]] * better + [[1.0]] * worse + [[0.0]] * (questions - better - worse))
     return compared(ours, theirs, resamples=4000)
 
 
-def seldom(rng: np.random.Generator, apart: float, questions: int) -> Difference:
+def seldom(rng: np.random.Generator, apart: float, questions: int) -> statistics.Difference:
     """Equals that differ on such a share of questions."""
     better, worse, _ = rng.multinomial(questions, [apart / 2, apart / 2, 1 - apart]).tolist()
     return single_answers(better, worse, questions)
@@ -313,14 +298,15 @@ def test_systems_that_seldom_differ_are_rarely_called_different() -> None:
 @pytest.mark.parametrize(
     ("tasks", "questions", "apart"), cells((2, 100, 0.01), (2, 30, 0.06), (4, 100, 0.02), (7, 100, 0.1))
 )
-def test_averages_of_systems_that_seldom_differ_are_rarely_called_different(
-    tasks: int, questions: int, apart: float
-) -> None:
+def test_averages_of_systems_that_seldom_differ_are_rarely_called_different(tasks, questions, apart) -> None:
     rng = np.random.default_rng(26)
     false = 0
     for _ in range(1000):
         parts = [(one.value, one.low, one.high) for one in (seldom(rng, apart, questions) for _ in range(tasks))]
-        false += p_of_interval(sum(value for value, _, _ in parts) / tasks, *averaged_interval(parts)) < 0.05
+        false += (
+            statistics.p_of_interval(sum(value for value, _, _ in parts) / tasks, *statistics.averaged_interval(parts))
+            < 0.05
+        )
     assert_rarely(false)
 
 
@@ -333,7 +319,7 @@ def test_among_thirty_equals_a_false_difference_is_rare_after_holms_adjustment()
         answers = (rng.random(30) < 0.6) ^ (rng.random((31, 30)) < 0.3)
         better, worse = (answers[1:] & ~answers[0]).sum(axis=1), (~answers[1:] & answers[0]).sum(axis=1)
         counts = zip(better.tolist(), worse.tolist(), strict=True)
-        false += min(holm([single_answers(*one, 30).p for one in counts])) < 0.05
+        false += min(statistics.holm([single_answers(*one, 30).p for one in counts])) < 0.05
     assert_rarely(false, 50)
 
 
@@ -341,9 +327,7 @@ def test_among_thirty_equals_a_false_difference_is_rare_after_holms_adjustment()
     ("questions", "better", "worse"),
     [(100, 4, 0), (100, 8, 0), (100, 10, 0), (100, 12, 1), (30, 8, 0), (5, 4, 0), (6, 5, 0), (200, 20, 5)],
 )
-def test_a_few_differences_are_not_called_more_than_the_sign_test_allows(
-    questions: int, better: int, worse: int
-) -> None:
+def test_a_few_differences_are_not_called_more_than_the_sign_test_allows(questions, better, worse) -> None:
     """McNemar's exact test is conservative: half its p-value, about its mid-p, is the least to be claimed."""
     found = single_answers(better, worse, questions)
     told = better + worse

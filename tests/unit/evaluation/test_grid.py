@@ -17,17 +17,9 @@ from typing import Any
 import pytest
 from scripted import Adder, pool_of, write_sums
 
+from openconductor import errors
 from openconductor.baselines.observed import Observations
 from openconductor.baselines.routers import RouterDC
-from openconductor.errors import (
-    AuthFailed,
-    BudgetExceeded,
-    ConfigError,
-    GradingError,
-    JournalError,
-    RateLimited,
-    TaskError,
-)
 from openconductor.evaluation import grid, systems
 from openconductor.evaluation.eval_config import EvalConfig, make_eval_config
 from openconductor.evaluation.grid import Move, OnProgress, Progress, Regraded, regrade
@@ -168,29 +160,7 @@ def test_an_answered_episode_gives_its_place_away_while_it_is_graded_and_only_so
 
 
 # ── a second run of the same folder ──────────────────────────────────────────────────────────────────────────────────
-def test_a_run_in_parts_is_the_same_as_one_in_peace_and_a_finished_one_asks_nobody(tmp_path: Path) -> None:
-    config = made(systems=[BEST_WORKER, "random", "best_fixed", "oracle"], repeats=2, share_calls=True)
-    peace, heard = run(config, tmp_path / "peace"), list[Progress]()
-
-    def stop(progress: Progress) -> None:
-        heard.append(progress)
-        if len(heard) == 3:
-            raise ConfigError("enough")
-
-    with pytest.raises(ConfigError, match="enough"):
-        run(config, tmp_path / "parts", tell=stop)
-    parts = run(config, tmp_path / "parts")
-    assert tables(tmp_path / "parts") == tables(tmp_path / "peace")
-    told = [[(one.answer, one.usage.dollars, one.calls) for one in some.records] for some in (parts, peace)]
-    assert told[0] == told[1]
-    before, asked = paid(tmp_path / "parts"), list[Progress]()
-    run(config, tmp_path / "parts", tell=asked.append)
-    assert (asked, paid(tmp_path / "parts")) == ([], before)
-
-
-def test_systems_that_make_the_same_call_pay_once_where_calls_are_shared(
-    tmp_path: Path, adders: dict[str, Adder]
-) -> None:
+def test_systems_that_make_the_same_call_pay_once_where_calls_are_shared(tmp_path, adders) -> None:
     config = sums(tmp_path, systems=["worker:ada", "best_fixed", "worker:bob"], learn=True, share_calls=True)
     shared = run(config, tmp_path / "shared")  # the best fixed workflow is ada alone
     assert len(adders["ada"].asked) == 4 + 4
@@ -201,21 +171,6 @@ def test_systems_that_make_the_same_call_pay_once_where_calls_are_shared(
 
 
 # ── budgets ──────────────────────────────────────────────────────────────────────────────────────────────────────────
-def test_a_spent_budget_begins_nothing_more_leaves_a_table_and_a_larger_one_resumes(
-    tmp_path: Path, adders: dict[str, Adder]
-) -> None:
-    for calls, said in ((2, r"2 of 4 questions are done: paid 2 calls and \$0.00024"), (3, "3 of 4")):
-        with pytest.raises(BudgetExceeded, match=said) as caught:
-            run(sums(tmp_path, budget={"calls": calls}), tmp_path / "run")
-        assert caught.value.limit == "calls"
-        assert len(adders["ada"].asked) == calls
-    table = json.loads((tmp_path / "run" / "table.json").read_text("utf-8"))
-    assert (table["missing"], table["rows"][0]["accuracy"]) == (1, 1.0)
-    assert "1 answer is missing" in (tmp_path / "run" / "table.md").read_text("utf-8")
-    assert run(sums(tmp_path, budget={"calls": 4}), tmp_path / "run").missing == 0
-    assert adders["ada"].asked == [1, 2, 3, 4]
-
-
 def test_dollars_are_never_overspent_and_the_last_cent_pays_for_no_call_of_unknown_cost(
     tmp_path: Path, adders: dict[str, Adder], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -223,18 +178,16 @@ def test_dollars_are_never_overspent_and_the_last_cent_pays_for_no_call_of_unkno
         monkeypatch.setattr(systems, "load_pool", lambda config, limit=limit: pool_of(max_tokens=limit, **adders))
         adders["ada"].asked.clear()
         for _ in range(2):
-            with pytest.raises(BudgetExceeded) as caught:
+            with pytest.raises(errors.BudgetExceeded) as caught:
                 run(sums(tmp_path, budget={"dollars": dollars}), tmp_path / folder)
         assert caught.value.limit in ("dollars", "calls")
         assert paid(tmp_path / folder)[1] <= Decimal(dollars)
         assert len(adders["ada"].asked) <= most
 
 
-def test_what_the_journal_answers_is_not_taken_from_the_budget(
-    tmp_path: Path, adders: dict[str, Adder], judge: Judge
-) -> None:
-    judge(lambda problem, answer: TaskError("stop") if problem.id.endswith("3") else Grade(True))
-    with pytest.raises(TaskError):  # the fourth answer is paid for, and there is no record of it
+def test_what_the_journal_answers_is_not_taken_from_the_budget(tmp_path, adders, judge) -> None:
+    judge(lambda problem, answer: errors.TaskError("stop") if problem.id.endswith("3") else Grade(True))
+    with pytest.raises(errors.TaskError):  # the fourth answer is paid for, and there is no record of it
         run(sums(tmp_path, budget={"calls": 5}), tmp_path / "run")
     judge(lambda problem, answer: Grade(True))
     results = run(sums(tmp_path, budget={"calls": 5}), tmp_path / "run")
@@ -245,7 +198,7 @@ def test_what_the_journal_answers_is_not_taken_from_the_budget(
 # ── failures ─────────────────────────────────────────────────────────────────────────────────────────────────────────
 def test_what_failed_is_masked_and_asked_again_only_on_request(tmp_path: Path, adders: dict[str, Adder]) -> None:
     config = sums(tmp_path, systems=["worker:ada", "worker:bob"])
-    adders["ada"].failing[2] = RateLimited("too many")
+    adders["ada"].failing[2] = errors.RateLimited("too many")
     first = run(config, tmp_path / "run")
     assert [(one.problem[-1], one.correct) for one in first.of("worker:ada") if one.status == "failed"] == [("1", None)]
     adders["ada"].failing.clear()
@@ -260,8 +213,8 @@ def test_what_failed_is_masked_and_asked_again_only_on_request(tmp_path: Path, a
 
 def test_what_a_system_has_learnt_from_stays_once_it_has_answered(tmp_path: Path, adders: dict[str, Adder]) -> None:
     config = sums(tmp_path, systems=["best_fixed"], learn=True)
-    adders["ada"].failing |= {12: RateLimited("too many"), 2: RateLimited("too many")}
-    with pytest.raises(BudgetExceeded):
+    adders["ada"].failing |= {12: errors.RateLimited("too many"), 2: errors.RateLimited("too many")}
+    with pytest.raises(errors.BudgetExceeded):
         run(sums(tmp_path, systems=["best_fixed"], learn=True, budget={"calls": 8}), tmp_path / "run")
     adders["ada"].asked.clear()
     run(config, tmp_path / "run", retry_failed=True)  # nothing has been answered by what was learnt: it may be mended
@@ -274,8 +227,8 @@ def test_what_a_system_has_learnt_from_stays_once_it_has_answered(tmp_path: Path
 
 def test_what_stops_a_run_cancels_what_runs_and_comes_out_as_it_is(tmp_path: Path, adders: dict[str, Adder]) -> None:
     adders["ada"].hanging = True
-    adders["ada"].failing[3] = AuthFailed("the key is wrong")
-    with pytest.raises(AuthFailed, match="the key is wrong"):
+    adders["ada"].failing[3] = errors.AuthFailed("the key is wrong")
+    with pytest.raises(errors.AuthFailed, match="the key is wrong"):
         run(sums(tmp_path, concurrency=3), tmp_path / "run")
     assert adders["ada"]._now == 0
     with JournalReader(tmp_path / "run" / "journal.sqlite") as journal:
@@ -286,14 +239,12 @@ def test_what_stops_a_run_cancels_what_runs_and_comes_out_as_it_is(tmp_path: Pat
     ("said", "status", "note"),
     [
         (Grade(None, note="two readings"), "ungraded", "two readings"),
-        (GradingError("no sandbox"), "ungraded", "no sandbox"),
+        (errors.GradingError("no sandbox"), "ungraded", "no sandbox"),
         (ZeroDivisionError("oops"), "ungraded", "ZeroDivisionError: oops"),
         (asyncio.CancelledError(), "ungraded", "the grader was cancelled from inside"),
     ],
 )
-def test_what_a_grader_cannot_decide_is_masked_with_the_reason(
-    tmp_path: Path, adders: dict[str, Adder], judge: Judge, said: Grade | BaseException, status: str, note: str
-) -> None:
+def test_what_a_grader_cannot_decide_is_masked_with_the_reason(tmp_path, adders, judge, said, status, note) -> None:
     judge(lambda problem, answer: said)
     results = run(sums(tmp_path), tmp_path / "run")
     assert {(one.status, one.note) for one in results.records} == {(status, note)}
@@ -310,7 +261,7 @@ def test_what_a_grader_cannot_decide_is_masked_with_the_reason(
     ],
 )
 def test_a_mistake_in_the_recipe_makes_no_folder(tmp_path: Path, values: dict[str, object], said: str) -> None:
-    with pytest.raises(ConfigError, match=said):
+    with pytest.raises(errors.ConfigError, match=said):
         run(made(**values), tmp_path / "run")
     assert not (tmp_path / "run").exists()
 
@@ -323,7 +274,7 @@ def test_an_evaluation_of_something_else_does_not_go_into_the_folder(tmp_path: P
         (sums(tmp_path, systems=["worker:bob"]), r'systems: got \["worker:bob"\], expected \["worker:ada"\]'),
         (sums(tmp_path, seed=2), "seed: got 2, expected null"),
     ):
-        with pytest.raises(ConfigError, match=said) as caught:
+        with pytest.raises(errors.ConfigError, match=said) as caught:
             run(config, folder)
         assert str(folder) in str(caught.value)
     write_sums(tmp_path / "test.jsonl", range(2, 6))
@@ -331,7 +282,7 @@ def test_an_evaluation_of_something_else_does_not_go_into_the_folder(tmp_path: P
         **{name: getattr(config, name) for name in ("systems", "pool")},
         task=[{"name": "gsm8k", "path": str(tmp_path / "test.jsonl")}],
     )
-    with pytest.raises(ConfigError, match=r"tasks: gsm8k: digest: got .*, expected"):
+    with pytest.raises(errors.ConfigError, match=r"tasks: gsm8k: digest: got .*, expected"):
         run(config, folder)
     assert {path.name: path.read_bytes() for path in folder.iterdir()} == before
 
@@ -346,7 +297,7 @@ def test_a_router_that_was_trained_anew_makes_it_another_evaluation(tmp_path: Pa
     run(config, tmp_path / "run")
     assert paid(tmp_path / "run") == once
     RouterDC(gym_pool(), observations=seen, seed=1).save(tmp_path / "router.json")
-    with pytest.raises(ConfigError, match=r"is another one: trained: .*router\.json: got"):
+    with pytest.raises(errors.ConfigError, match=r"is another one: trained: .*router\.json: got"):
         run(config, tmp_path / "run")
 
 
@@ -376,9 +327,9 @@ def test_what_a_kill_before_the_recipe_left_behind_is_no_hindrance_and_a_strange
     assert run(sums(tmp_path), folder).missing == 0
     (tmp_path / "thesis").mkdir()
     (tmp_path / "thesis" / "thesis.tex").touch()
-    with pytest.raises(ConfigError, match=r"holds 'thesis.tex', expected a new folder"):
+    with pytest.raises(errors.ConfigError, match=r"holds 'thesis.tex', expected a new folder"):
         run(sums(tmp_path), tmp_path / "thesis")
-    with pytest.raises(ConfigError, match="is no folder"):
+    with pytest.raises(errors.ConfigError, match="is no folder"):
         run(sums(tmp_path), tmp_path / "thesis" / "thesis.tex")
 
 
@@ -391,9 +342,7 @@ def test_a_folder_holds_what_it_was_told_and_no_other_evaluation(tmp_path: Path,
     assert not holds(tmp_path, config) and not holds(tmp_path / "new", config)
 
 
-def test_a_run_that_is_resumed_elsewhere_says_what_is_different_there(
-    tmp_path: Path, adders: dict[str, Adder], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_run_that_is_resumed_elsewhere_says_what_is_different_there(tmp_path, adders, monkeypatch) -> None:
     folder = tmp_path / "run"
     run(sums(tmp_path), folder)
     before = read_folder(folder)[1]
@@ -411,7 +360,7 @@ def test_a_run_that_is_resumed_elsewhere_says_what_is_different_there(
 def test_a_broken_folder_says_so(tmp_path: Path, adders: dict[str, Adder], name: str, text: str) -> None:
     run(sums(tmp_path), tmp_path / "run")
     (tmp_path / "run" / name).write_text(text, "utf-8")
-    with pytest.raises(ConfigError, match=str(tmp_path / "run")):
+    with pytest.raises(errors.ConfigError, match=str(tmp_path / "run")):
         run(sums(tmp_path), tmp_path / "run")
 
 
@@ -421,9 +370,9 @@ def test_a_file_that_cannot_be_written_leaves_the_old_one_and_no_part(tmp_path: 
         write_whole(tmp_path / "table.md", "\ud800")
     assert [path.name for path in tmp_path.iterdir()] == ["table.md"]
     assert (tmp_path / "table.md").read_bytes() == b"old\n"
-    with pytest.raises(JournalError, match="could not be written"):
+    with pytest.raises(errors.JournalError, match="could not be written"):
         write_whole(tmp_path / "table.md" / "below", "x")
-    with pytest.raises(JournalError, match="could not be made"):
+    with pytest.raises(errors.JournalError, match="could not be made"):
         make_folder(tmp_path / "table.md" / "below")
 
 
@@ -431,7 +380,7 @@ def test_a_file_that_cannot_be_written_leaves_the_old_one_and_no_part(tmp_path: 
 @pytest.fixture
 def folder(tmp_path: Path, adders: dict[str, Adder]) -> Path:
     """A finished run: ada is right (one of hers failed), bob is wrong."""
-    adders["ada"].failing[3] = RateLimited("too many")
+    adders["ada"].failing[3] = errors.RateLimited("too many")
     run(sums(tmp_path, systems=["worker:ada", "worker:bob"]), tmp_path / "run")
     for adder in adders.values():
         adder.asked.clear()
@@ -471,7 +420,7 @@ def test_verdicts_that_moved_are_listed_the_tables_follow_and_the_old_ones_stay_
 
 def test_other_questions_than_those_that_were_asked_are_refused(folder: Path, tmp_path: Path) -> None:
     write_sums(tmp_path / "test.jsonl", range(2, 6))
-    with pytest.raises(ConfigError, match="its questions are others now: gsm8k: digest: got"):
+    with pytest.raises(errors.ConfigError, match="its questions are others now: gsm8k: digest: got"):
         again(folder)
-    with pytest.raises(ConfigError, match="expected the folder of an evaluation"):
+    with pytest.raises(errors.ConfigError, match="expected the folder of an evaluation"):
         again(tmp_path)

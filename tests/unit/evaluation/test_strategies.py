@@ -9,18 +9,8 @@ from pathlib import Path
 import pytest
 
 from openconductor.conductor import Conductor
+from openconductor.evaluation import strategies
 from openconductor.evaluation.records import Record, RoundRecord
-from openconductor.evaluation.strategies import (
-    Strategy,
-    TimedPlan,
-    dependence,
-    diversity,
-    first_patterns,
-    journaled_plans,
-    pattern,
-    routing_dependence,
-    strategy,
-)
 from openconductor.gym.workers import gym_pool
 from openconductor.journal import Journal
 from openconductor.prompt import render_workflow
@@ -43,7 +33,7 @@ def merged(last: str, *subtasks: str) -> Workflow:
     return flow(*((place, text, ()) for place, text in enumerate(subtasks)), (9, last, "all"))
 
 
-GOLDEN: list[tuple[Strategy, Workflow]] = [
+GOLDEN: list[tuple[strategies.Strategy, Workflow]] = [
     ("accept", flow()),
     ("single", told("Check the claim and answer.")),
     ("single", told("Write a plan, then carry it out.")),
@@ -82,15 +72,17 @@ GOLDEN: list[tuple[Strategy, Workflow]] = [
 
 
 @pytest.mark.parametrize(("name", "workflow"), GOLDEN)
-def test_golden_workflows_have_their_strategy_however_they_are_written(name: Strategy, workflow: Workflow) -> None:
-    assert strategy(workflow) == name, pattern(workflow)
+def test_golden_workflows_have_their_strategy_however_they_are_written(
+    name: strategies.Strategy, workflow: Workflow
+) -> None:
+    assert strategies.strategy(workflow) == name, strategies.pattern(workflow)
     other = Workflow([Step(one.worker + 3, one.subtask, workflow.visible(at)) for at, one in enumerate(workflow)])
-    assert (strategy(other), pattern(other)) == (name, pattern(workflow))
+    assert (strategies.strategy(other), strategies.pattern(other)) == (name, strategies.pattern(workflow))
 
 
 def test_a_pattern_has_letters_for_workers_and_leaves_out_what_is_implied() -> None:
-    assert pattern(flow((7, "a", ()), (2, "b", "all"), (7, "c", (0,)))) == "A · B(1) · A(1)"
-    assert pattern(flow((0, "a", ()), (1, "b", (0,)), (2, "c", (0, 1)))) == "A · B(1) · C(2)"
+    assert strategies.pattern(flow((7, "a", ()), (2, "b", "all"), (7, "c", (0,)))) == "A · B(1) · A(1)"
+    assert strategies.pattern(flow((0, "a", ()), (1, "b", (0,)), (2, "c", (0, 1)))) == "A · B(1) · C(2)"
 
 
 # ── many ─────────────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -100,7 +92,9 @@ TWO, CHECK = told("Sort.", "Add."), told("Sort.", "Check it.")
 
 def test_patterns_come_in_the_order_of_their_first_workflow_with_all_that_are_like_it() -> None:
     planned = [(TWO, True, "a"), (ONE, None, ""), (SAME, None, ""), (CHECK, None, ""), (TWO, False, "b")]
-    found = first_patterns(TimedPlan(one, place, *more) for place, (one, *more) in enumerate(planned))
+    found = strategies.first_patterns(
+        strategies.TimedPlan(one, place, *more) for place, (one, *more) in enumerate(planned)
+    )
     assert [(one.pattern, one.strategy, one.count, one.first) for one in found] == [
         ("A · B(1)", "chain", 2, 0),
         ("A", "single", 2, 1),
@@ -113,13 +107,13 @@ def test_patterns_come_in_the_order_of_their_first_workflow_with_all_that_are_li
 
 def test_no_more_than_the_first_fifty_are_opened_but_later_ones_of_theirs_count() -> None:
     flows = [flow((0, "x", ()), *((bits >> place & 1, "x", "all") for place in range(6))) for bits in range(64)]
-    found = first_patterns(TimedPlan(one) for one in (*flows, flows[0], flows[63]))
+    found = strategies.first_patterns(strategies.TimedPlan(one) for one in (*flows, flows[0], flows[63]))
     assert (len(found), found[0].count, sum(one.count for one in found)) == (50, 2, 51)
 
 
 def test_diversity_is_the_effective_number_of_kinds_at_each_place() -> None:
     plans = [(ONE, 0, True), (TWO, 0, False), (ONE, 1), (SAME, 1), (flow(), 2)]
-    first, second = diversity(TimedPlan(*one) for one in plans)
+    first, second = strategies.diversity(strategies.TimedPlan(*one) for one in plans)
     assert (first.place, first.workflows, first.strategies, first.patterns, first.accuracy) == (0, 2, 2.0, 2.0, 0.5)
     assert (second.place, second.strategies, second.accuracy) == (1, 1.0, None)
 
@@ -131,7 +125,7 @@ def record(problem: str, workers: Sequence[int], *, sample: int = 0, task: str =
 
 
 def test_a_workflow_for_each_kind_holds_all_bits_of_the_kind() -> None:
-    found = dependence(["a", "b", "c", "d"] * 10, [[kind] for kind in "wxyz" * 10])
+    found = strategies.dependence(["a", "b", "c", "d"] * 10, [[kind] for kind in "wxyz" * 10])
     assert (found.bits, found.p) == (pytest.approx(2.0), 0.001)
     assert (found.problems, found.labels, found.workflows) == (40, 4, 4)
 
@@ -142,23 +136,21 @@ def test_workflows_drawn_at_random_seldom_seem_to_depend_and_repeats_are_not_mor
     for seed in range(100):
         rng = random.Random(seed)
         groups = [[rng.randrange(6)] * repeats for _ in range(24)]
-        seeming += dependence(["a", "b"] * 12, groups, seed=seed, permutations=99).p <= 0.05
+        seeming += strategies.dependence(["a", "b"] * 12, groups, seed=seed, permutations=99).p <= 0.05
     assert seeming <= 12, "5 are expected"
 
 
 def test_without_kinds_repeats_tell_whether_questions_get_their_own_workflow() -> None:
-    own = routing_dependence([record(f"q{n}", [n % 4], sample=k) for n in range(40) for k in range(3)])
-    assert own is not None
+    own = strategies.routing_dependence([record(f"q{n}", [n % 4], sample=k) for n in range(40) for k in range(3)])
     assert (own.on, own.p, own.problems) == ("question", 0.001, 40)
     rng = random.Random(0)
     drawn = [record(f"q{n}", [rng.randrange(4)], sample=k) for n in range(40) for k in range(3)]
-    found = routing_dependence(drawn)
+    found = strategies.routing_dependence(drawn)
     assert found is not None and found.p > 0.05
 
 
 def test_the_task_is_part_of_the_kind() -> None:
-    found = routing_dependence([record(f"q{n}", [n % 2], task=f"task{n % 2}") for n in range(40)])
-    assert found is not None
+    found = strategies.routing_dependence([record(f"q{n}", [n % 2], task=f"task{n % 2}") for n in range(40)])
     assert (found.on, found.labels) == ("kind", 2)
 
 
@@ -169,5 +161,5 @@ async def test_every_valid_workflow_comes_back_from_a_journal_with_its_place(tmp
         for _ in range(20):
             conductor = Conductor(lambda _: next(texts), pool=gym_pool())
             await conductor.ask("Take 4 17 9, sort the list, then double every number.", on_event=journal)
-    plans = list(journaled_plans(tmp_path / "journal.sqlite"))
-    assert plans == [TimedPlan(planned, place) for place in range(10)]
+    plans = list(strategies.journaled_plans(tmp_path / "journal.sqlite"))
+    assert plans == [strategies.TimedPlan(planned, place) for place in range(10)]

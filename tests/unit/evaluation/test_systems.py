@@ -21,18 +21,6 @@ from openconductor.conductor import Conductor
 from openconductor.errors import ConfigError, TaskError
 from openconductor.evaluation import systems
 from openconductor.evaluation.eval_config import EvalConfig, Spec, make_eval_config, read_spec
-from openconductor.evaluation.systems import (
-    Lessons,
-    Sheet,
-    System,
-    Workshop,
-    describe_pool,
-    explores,
-    learns,
-    load_learning,
-    load_pool,
-    load_sheets,
-)
 from openconductor.gym.bundled import bundled_folder
 from openconductor.gym.workers import gym_pool
 from openconductor.pool import Worker, WorkerPool
@@ -41,7 +29,7 @@ from openconductor.tasks.gym import GymTask
 from openconductor.types import Budget, Completion, Problem
 
 WORKERS = tuple(worker.name for _, worker in gym_pool())
-LESSONS = Lessons(
+LESSONS = systems.Lessons(
     Observations(
         ("Sum 1 2.", "Sort 3 1."),
         WORKERS,
@@ -55,11 +43,11 @@ def config(**values: object) -> EvalConfig:
     return make_eval_config({"conductor": {"planner": "worker:maven", "max_steps": 4}, **values}, where="test")
 
 
-def workshop(**values: object) -> Workshop:
-    return Workshop(config(**values), gym_pool())
+def workshop(**values: object) -> systems.Workshop:
+    return systems.Workshop(config(**values), gym_pool())
 
 
-def make(spec: str, lessons: Lessons | None = None, **values: object) -> System:
+def make(spec: str, lessons: systems.Lessons | None = None, **values: object) -> systems.System:
     return workshop(**values).make(read_spec(spec), lessons)
 
 
@@ -95,9 +83,7 @@ class Closing:
         self.closed += 1
 
 
-async def test_a_planner_is_loaded_once_for_all_its_ablations_and_closed_with_the_workers(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+async def test_a_planner_is_loaded_once_for_all_its_ablations_and_closed_with_the_workers(monkeypatch) -> None:
     loaded: dict[str, Closing] = {}
 
     def find(named: str | None, pool: WorkerPool, **options: object) -> Closing:
@@ -106,7 +92,7 @@ async def test_a_planner_is_loaded_once_for_all_its_ablations_and_closed_with_th
 
     monkeypatch.setattr(systems, "find_planner", find)
     provider = Closing()
-    shop = Workshop(make_eval_config({}, where="test"), WorkerPool([Worker(provider, name="w")]))
+    shop = systems.Workshop(make_eval_config({}, where="test"), WorkerPool([Worker(provider, name="w")]))
     for text in ("conductor", "conductor?rounds=2", "planner:openai:gpt-5?subtasks=false"):
         shop.make(read_spec(text))
     assert list(loaded) == ["None", "openai:gpt-5"]
@@ -148,8 +134,8 @@ def test_what_trains_gets_the_lessons() -> None:
     ],
 )
 def test_who_learns_from_what(spec: str, pool: str, does_learn: bool, does_explore: bool) -> None:
-    assert learns(read_spec(spec), config(pool=pool)) is does_learn
-    assert explores(read_spec(spec), config(pool=pool)) is does_explore
+    assert systems.learns(read_spec(spec), config(pool=pool)) is does_learn
+    assert systems.explores(read_spec(spec), config(pool=pool)) is does_explore
 
 
 # ── what is refused ──────────────────────────────────────────────────────────────────────────────────────────────────
@@ -160,6 +146,7 @@ def test_who_learns_from_what(spec: str, pool: str, does_learn: bool, does_explo
         ("conductor?subtasks=maybe", "subtasks 'maybe', expected true or false"),
         ("conductor?rounds=0", "rounds 0, expected a whole number from 1"),
         ("conductor?rounds=unlimited", "expected calls=N beside"),
+        ("conductor?examples=few", "got 'few'"),
         ("conductor?one_worker=jac", "nearest is 'jack'"),
         ("conductor?access=some", "got 'some'"),
         ("conductor:jack", "got 'jack' behind conductor; expected 'conductor' and options"),
@@ -222,7 +209,7 @@ def told(tmp_path: Path, **values: object) -> EvalConfig:
 
 def test_the_constrained_setting_lays_limits_over_every_workers_own(tmp_path: Path) -> None:
     limits = {"big": {"body": {"reasoning_effort": "minimal"}}, "small": {"max_tokens": 5000}}
-    pool = load_pool(told(tmp_path, setting="constrained", constrained=limits))
+    pool = systems.load_pool(told(tmp_path, setting="constrained", constrained=limits))
     limits_of = {worker.name: (worker.sampling.max_tokens, dict(worker.sampling.body)) for _, worker in pool}
     assert limits_of == {
         "big": (4096, {"reasoning_effort": "minimal", "top_k": 5}),
@@ -232,11 +219,9 @@ def test_the_constrained_setting_lays_limits_over_every_workers_own(tmp_path: Pa
     assert pool[0].sampling.temperature == 0.2
 
 
-def test_a_pools_description_holds_what_answers_and_costs_depend_on_and_no_key(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_pools_description_holds_what_answers_and_costs_depend_on_and_no_key(tmp_path, monkeypatch) -> None:
     monkeypatch.setenv("A_KEY_OF_MINE", "zebra-secret")
-    described = describe_pool(load_pool(told(tmp_path)))
+    described = systems.describe_pool(systems.load_pool(told(tmp_path)))
     assert json.loads(json.dumps(described)) == described
     big = described[0]
     assert (big["ordinal"], big["name"], big["price"]) == (0, "big", {"input": "1.5", "output": "2", "cached": None})
@@ -253,7 +238,7 @@ def test_a_digest_moves_with_everything_that_is_asked_or_right(monkeypatch: pyte
 
     def digest(*problems: Problem) -> object:
         monkeypatch.setattr(GymTask, "load", lambda self: problems)
-        return load_sheets(make_eval_config({"pool": "pool.toml"}, where="test"))["gym"].described["digest"]
+        return systems.load_sheets(make_eval_config({"pool": "pool.toml"}, where="test"))["gym"].described["digest"]
 
     digests = [digest(one) for one in (problem, *others)] + [digest(problem, others[0]), digest(others[0], problem)]
     assert len(set(digests)) == 7
@@ -261,9 +246,9 @@ def test_a_digest_moves_with_everything_that_is_asked_or_right(monkeypatch: pyte
 
 
 def test_every_task_is_loaded_under_its_name_and_its_own_seed_goes_before_the_recipes(tmp_path: Path) -> None:
-    def loaded(seed: int | None, own: Mapping[str, object]) -> Mapping[str, Sheet]:
+    def loaded(seed: int | None, own: Mapping[str, object]) -> Mapping[str, systems.Sheet]:
         sums = {"name": "gsm8k", "path": str(tmp_path), "limit": 3}
-        return load_sheets(told(tmp_path, seed=seed, task=[sums, {"name": "gym", "limit": 5, **own}]))
+        return systems.load_sheets(told(tmp_path, seed=seed, task=[sums, {"name": "gym", "limit": 5, **own}]))
 
     sheets = loaded(None, {})
     assert list(sheets) == ["gsm8k", "gym"]
@@ -276,15 +261,15 @@ def test_every_task_is_loaded_under_its_name_and_its_own_seed_goes_before_the_re
 @pytest.mark.parametrize("named", [{"task": [{"name": "gym"}, {"name": "math500"}]}, {"task": [{"name": "gsm8k"}]}])
 def test_the_gyms_workers_are_asked_nothing_but_the_gym(tmp_path: Path, named: dict[str, object]) -> None:
     with pytest.raises(ConfigError, match=r"can read only the gym's questions; expected a pool file: --pool FILE"):
-        load_pool(told(tmp_path, pool="gym", **named))
-    load_pool(told(tmp_path, **named))
-    load_pool(make_eval_config({}, where="test"))
+        systems.load_pool(told(tmp_path, pool="gym", **named))
+    systems.load_pool(told(tmp_path, **named))
+    systems.load_pool(make_eval_config({}, where="test"))
 
 
 # ── what is learnt from ──────────────────────────────────────────────────────────────────────────────────────────────
 def test_the_splits_of_a_folder_lie_side_by_side(tmp_path: Path) -> None:
     recipe = told(tmp_path, learn={"limit": 3})
-    sheet = load_learning(recipe, load_sheets(recipe).values())
+    sheet = systems.load_learning(recipe, systems.load_sheets(recipe).values())
     assert (sheet.name, len(sheet.problems), sheet.described["problems"]) == ("learn:gsm8k", 3, 3)
     assert "train.jsonl" in json.dumps(sheet.described["source"])
 
@@ -299,12 +284,12 @@ def test_the_splits_of_a_folder_lie_side_by_side(tmp_path: Path) -> None:
 def test_what_is_learnt_from_is_there_and_is_not_evaluated(tmp_path: Path, learn: dict[str, str], said: str) -> None:
     recipe = told(tmp_path, learn=learn)
     with pytest.raises(TaskError, match=said):
-        load_learning(recipe, load_sheets(recipe).values())
+        systems.load_learning(recipe, systems.load_sheets(recipe).values())
 
 
 def test_what_a_planner_learnt_from_is_not_evaluated_whatever_it_is_called(tmp_path: Path) -> None:
     table = [{"name": "gym", "limit": 5}]
-    held_out = load_sheets(config(task=table))["gym"]
+    held_out = systems.load_sheets(config(task=table))["gym"]
     learnt = shutil.copytree(bundled_folder(), tmp_path / "conductor")
     said = json.loads((learnt / "conductor.json").read_text())
     told = {**said, "learnt_splits": [], "learnt_questions": [question_digest(held_out.problems[0].question)]}
@@ -316,7 +301,7 @@ def test_what_a_planner_learnt_from_is_not_evaluated_whatever_it_is_called(tmp_p
         (learnt / "conductor.json").write_text(json.dumps(conductor_file))
         made = workshop(conductor={"planner": planner}, task=[{**table[0], "split": split}])
         made.check(read_spec("conductor"))
-        sheets = load_sheets(config(task=[{**table[0], "split": split}])).values()
+        sheets = systems.load_sheets(config(task=[{**table[0], "split": split}])).values()
         with pytest.raises(TaskError, match=re.escape(expected)) if expected else nullcontext():
             made.check_held_out(sheets)
 

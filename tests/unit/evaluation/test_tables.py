@@ -14,15 +14,7 @@ from rows_of import ONE, TWO, planned, record, records, results_of
 from openconductor.errors import ConfigError
 from openconductor.evaluation.records import Record, RoundRecord, latency
 from openconductor.evaluation.statistics import wilson_interval
-from openconductor.evaluation.tables import (
-    AVERAGE,
-    Table,
-    cut_answers,
-    details,
-    make_row,
-    make_table,
-    table_files,
-)
+from openconductor.evaluation.tables import AVERAGE, Table, cut_answers, details, make_row, make_table, table_files
 from openconductor.types import Usage
 
 FREE = Usage(input_tokens=10, output_tokens=5)

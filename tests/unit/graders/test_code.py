@@ -29,9 +29,7 @@ class Said:
         self.runs: list[Run] = []
         self.limits = Limits()
 
-    async def run_batch(
-        self, program: str, runs: Sequence[Run], *, limits: Limits, go_on: Callable[[RunResult], bool] | None = None
-    ) -> list[RunResult]:
+    async def run_batch(self, program, runs, *, limits, go_on=None) -> list[RunResult]:
         self.programs.append(program)
         self.limits = limits
         results: list[RunResult] = []
@@ -82,10 +80,7 @@ async def test_what_is_expected_never_goes_in() -> None:
 @pytest.mark.parametrize("verdict", [verdict for verdict in Verdict if verdict is not Verdict.OK])
 async def test_a_run_that_did_not_end_well_is_wrong_whatever_it_printed(verdict: Verdict) -> None:
     grade = await graded(IO, Said(result("1", verdict, stderr="Traceback\nZeroDivisionError: no\n")))
-    assert (grade.correct, grade.note) == (
-        False,
-        f"[said] after 0 of 3 tests: {verdict.value}: ZeroDivisionError: no",
-    )
+    assert (grade.correct, grade.note) == (False, f"[said] after 0 of 3 tests: {verdict.value}: ZeroDivisionError: no")
 
 
 async def test_a_sandbox_that_fails_is_no_verdict_on_the_program(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -122,9 +117,7 @@ async def test_a_right_answer_has_room_for_its_output_however_long_it_is() -> No
         assert wanted <= sandbox.limits.output_bytes < wanted + 1000
 
 
-async def test_the_sandbox_is_opened_once_however_many_ask_and_only_when_something_is_to_be_run(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+async def test_the_sandbox_is_opened_once_however_many_ask_and_only_when_something_is_to_be_run(monkeypatch) -> None:
     opened: list[Said] = []
     monkeypatch.setattr(code, "open_sandbox", lambda: opened.append(Said(result("1"))) or opened[-1])
     grader = CodeGrader()

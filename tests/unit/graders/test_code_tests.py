@@ -149,9 +149,7 @@ def test_a_fault_names_the_line_and_not_what_was_expected() -> None:
         ((1, 2), [1, 2], False, True, False),  # a returned tuple is a list for LiveCodeBench, unless the test says ==
     ],
 )
-def test_values_are_equal_by_type_by_livecodebench_or_as_python_says(
-    got: object, expected: object, typed: bool, compat: bool, python: bool
-) -> None:
+def test_values_are_equal_by_type_by_livecodebench_or_as_python_says(got, expected, typed, compat, python) -> None:
     reply = encode(got)
     assert (wrong_value(CallTest((), expected), reply, "strict") == "") is typed
     assert (wrong_value(CallTest((), expected), reply, "lcb-compat") == "") is compat

@@ -47,9 +47,7 @@ async def graded(workers: MathWorkers | None, reference: object, answer: str, to
         *((verdict, False, None, "undecided") for verdict in ("cpu", "memory", "crash")),
     ],
 )
-async def test_a_bomb_is_the_answers_fault_and_an_unread_reference_nobodys(
-    verdict: Verdict, gold_read: bool, correct: bool | None, note: str
-) -> None:
+async def test_a_bomb_is_the_answers_fault_and_an_unread_reference_nobodys(verdict, gold_read, correct, note) -> None:
     grade = await graded(SaidWorkers(verdict, gold_read=gold_read), "x+1", r"\boxed{1+x}")
     assert (grade.correct, grade.extracted) == (correct, "1+x") and grade.note.startswith(note)
 
@@ -82,9 +80,7 @@ async def test_plain_numbers_words_the_same_text_other_units_and_what_is_too_lon
         (r"0.\overline{3}", r"\boxed{1-2/3}", (r"\frac{1}{3}", ["1-2/3"])),
     ],
 )
-async def test_workers_get_both_sides_in_one_form_and_in_one_unit(
-    reference: str, answer: str, asked: tuple[str, list[str]]
-) -> None:
+async def test_workers_get_both_sides_in_one_form_and_in_one_unit(reference, answer, asked) -> None:
     workers = SaidWorkers("equal")
     await graded(workers, reference, answer, 0.01)
     assert workers.asked == [(*asked, 0.01)]
@@ -191,5 +187,4 @@ def test_what_is_not_in_the_list_is_no_unit_nor_is_a_single_letter_that_may_be_a
 
 def test_sizes_are_exact() -> None:
     unit = read_unit("km/h", letters=True)
-    assert unit is not None
     assert (unit.size, unit.dimension) == (Fraction(5, 18), (("metre", 1), ("second", -1)))

@@ -9,13 +9,7 @@ from collections.abc import Iterator
 import pytest
 
 from openconductor.episode import Stage, execute
-from openconductor.gym.exact import (
-    ALL,
-    alone_accuracy,
-    answer_chances,
-    expected_accuracy,
-    oracle_workflow,
-)
+from openconductor.gym.exact import ALL, alone_accuracy, answer_chances, expected_accuracy, oracle_workflow
 from openconductor.gym.levels import fixed_accuracy
 from openconductor.gym.questions import GymQuestion, draw_questions, read_question
 from openconductor.gym.sampling import random_workflow

@@ -75,7 +75,6 @@ def test_no_other_subtasks_do_better(text: str) -> None:
     """Against every combination of texts, for patterns of up to three steps."""
     text = text.replace("sort and double", "put it in order and then double every number")
     question, rng = read_question(f"Take {text}."), random.Random(4)
-    assert question is not None
     texts = [operation.phrase(wording) for operation, _ in question.operations for wording in WORDINGS]
     texts += [", then ".join(pair) for pair in product(texts, texts)] if len(question.operations) > 1 else []
     for size in (1, 2, 2, 3):

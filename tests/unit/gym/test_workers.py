@@ -28,7 +28,6 @@ from openconductor.protocols import CallContext
 from openconductor.types import Completion, Message, Sampling, Step, Workflow
 
 BY_NAME = {profile.name: profile for profile in PROFILES}
-every_worker = pytest.mark.parametrize("profile", PROFILES, ids=lambda profile: profile.name)
 
 
 def asked(text: str) -> GymQuestion:
@@ -86,13 +85,8 @@ def test_a_journal_tells_worlds_apart() -> None:
 
 
 def test_a_pool_is_known_by_its_name() -> None:
-    assert [world_of(name) for name in ("gym", "gym:0", "gym:12", "pool.toml", "gymnasium.toml")] == [
-        0,
-        0,
-        12,
-        None,
-        None,
-    ]
+    known = {"gym": 0, "gym:0": 0, "gym:12": 12, "pool.toml": None, "gymnasium.toml": None}
+    assert {name: world_of(name) for name in known} == known
     for name in ("gym:", "gym:x", "gym:-1", "gym:1.5"):
         with pytest.raises(ConfigError, match=r"pool 'gym:.*expected a whole number"):
             world_of(name)
@@ -129,9 +123,7 @@ async def said(profile: Profile, *turns: Message, sample: int = 0, seed: int = 0
     ],
     ids=["liked", "the other wording", "two at once", "the last one seen", "an apology seen", "nothing known", "none"],
 )
-def test_the_chance_of_a_result(
-    worker: str, instruction: str, seen: tuple[object, ...], result: object, chance: float
-) -> None:
+def test_the_chance_of_a_result(worker, instruction, seen, result, chance) -> None:
     assert chances(BY_NAME[worker], instruction, *seen)[result] == pytest.approx(chance)
 
 
@@ -163,7 +155,6 @@ async def test_the_same_call_draws_the_same_answer_and_every_part_of_its_key_ano
 async def test_a_step_is_billed_by_the_words_that_it_read_and_wrote() -> None:
     transcript = await execute(Workflow((Step(3, "sort the list"),)), gym_pool(), SORT.text)
     completion = transcript.results[0].completion
-    assert completion is not None
     assert completion.usage.input_tokens == len((SORT.text + " sort the list").split())
     assert completion.usage.output_tokens == len(completion.text.split())
     assert completion.usage.dollars == PROFILES[3].price.dollars(replace(completion.usage))

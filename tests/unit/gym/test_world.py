@@ -6,14 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from openconductor.gym.world import (
-    OPERATIONS,
-    WORDINGS,
-    Operation,
-    find_operations,
-    read_value,
-    write_value,
-)
+from openconductor.gym.world import OPERATIONS, WORDINGS, Operation, find_operations, read_value, write_value
 
 every_operation = pytest.mark.parametrize("operation", OPERATIONS.values(), ids=lambda operation: operation.name)
 number_lists = st.lists(st.integers(0, 999_999).map(str), min_size=1, max_size=5).map(tuple)

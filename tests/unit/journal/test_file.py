@@ -11,12 +11,6 @@ from openconductor.errors import JournalError
 from openconductor.journal import Journal
 
 
-@pytest.fixture
-def path(tmp_path: Path) -> Path:
-    return tmp_path / "journal.sqlite"
-
-
-# ── one writer, other files ──────────────────────────────────────────────────────────────────────────────────────────
 def test_a_second_writer_is_refused_until_the_first_is_done(path: Path) -> None:
     with Journal(path) as journal:
         for _ in range(2):
@@ -38,9 +32,7 @@ def test_a_second_writer_is_refused_until_the_first_is_done(path: Path) -> None:
         ("folder", "open|no such file"),
     ],
 )
-def test_a_file_that_is_no_journal_of_ours_is_refused_and_left_alone(
-    path: Path, kind: str, expected: str, reading: bool
-) -> None:
+def test_a_file_that_is_no_journal_of_ours_is_refused_and_left_alone(path, kind, expected, reading) -> None:
     if kind == "text":
         path.write_text("Dear diary, " * 500)
     elif kind == "folder":
@@ -71,9 +63,7 @@ def test_a_journal_that_was_closed_is_one_file(path: Path) -> None:
     assert Path(f"{path}-lock").stat().st_size == 0
 
 
-def test_a_path_may_hold_any_characters_and_the_working_folder_may_change(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_path_may_hold_any_characters_and_the_working_folder_may_change(tmp_path, monkeypatch) -> None:
     name = "run #1?mode=memory & 100%.sqlite"
     monkeypatch.chdir(tmp_path)
     with Journal(name) as journal:

@@ -19,12 +19,6 @@ from openconductor.privacy import Privacy, forms
 from openconductor.types import Message
 
 
-@pytest.fixture
-def path(tmp_path: Path) -> Path:
-    return tmp_path / "journal.sqlite"
-
-
-# ── what must not be written ─────────────────────────────────────────────────────────────────────────────────────────
 async def test_without_content_there_are_hashes_and_numbers_and_no_text(path: Path) -> None:
     words = ("ZEBRA-Q", "ZEBRA-SUB", "ZEBRA-ANSWER", "ZEBRA-ERROR", "ZEBRA-THOUGHT")
     plan = f"model_id = [0, 0, 1]\nsubtasks = ['{words[1]}', 'b', 'c']\naccess_list = [[], [], []]"
@@ -52,7 +46,6 @@ async def test_redaction_is_done_before_anything_is_written(path: Path) -> None:
         )
         calls = list(journal.calls())
         assert b"Smith" not in everything_in(path.parent)
-        assert calls[1].completion is not None
         assert calls[1].completion.text == "Dear Ms ***"
         assert journal.find_completion(calls[1].key or "") is None  # not what came
         found = journal.find_completion(calls[2].key or "")
@@ -78,9 +71,7 @@ async def test_a_redaction_that_fails_stops_the_journal_and_nothing_gets_by(path
     ["sk-canary-7Hq2Zx9LmT4vR8pW", 'od"d\\sécret/with+äll=\tof it', "Ab1" * 40, "p4ssw0rd"],
     ids=["usual", "odd", "long", "short"],
 )
-async def test_keys_of_the_environment_never_reach_the_file(
-    path: Path, secret: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_keys_of_the_environment_never_reach_the_file(path, secret, monkeypatch) -> None:
     monkeypatch.setenv("SOME_PROVIDERS_API_KEY", secret)
     shapes = {secret, quote(secret, safe=""), json.dumps(json.dumps(secret)[1:-1])}
     shapes |= {json.dumps({"k": secret}, ensure_ascii=ascii_only) for ascii_only in (True, False)}
@@ -100,9 +91,7 @@ async def test_keys_of_the_environment_never_reach_the_file(
     assert b"[key]" in written
 
 
-async def test_a_key_that_is_set_while_the_journal_is_open_is_kept_out_too(
-    path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_key_that_is_set_while_the_journal_is_open_is_kept_out_too(path, monkeypatch) -> None:
     with Journal(path) as journal:
         await ask(journal)
         monkeypatch.setenv("LATE_TOKEN", "canary-came-late")

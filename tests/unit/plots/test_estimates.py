@@ -28,18 +28,15 @@ def test_an_accuracy_is_that_of_the_table(record: Make) -> None:
     table = make_table(Results.of_records(config, records, workers={0: "anna"}))
     for task, of_task in (("small", records[:8]), ("large", records[8:]), (AVERAGE, records)):
         row, ours = table.row("random", task), accuracy(of_task)
-        assert ours is not None
         assert ours.value == pytest.approx(row.accuracy)
         assert (ours.low, ours.high) == pytest.approx(row.ci95)
         assert ours.problems == row.n
         cost = mean_cost(of_task, lambda one: float(one.usage.dollars))
-        assert cost is not None
         assert cost.value == pytest.approx(row.dollars_per_question)
 
 
 def test_what_is_masked_is_no_wrong_answer_and_is_counted(record: Make) -> None:
     found = accuracy([record("s", 0, True), record("s", 1, None), record("s", 2, False)])
-    assert found is not None
     assert (found.value, found.problems, found.masked) == (0.5, 2, 1)
     assert accuracy([record("s", 0, None)]) is None
     assert accuracy([]) is None
@@ -48,12 +45,10 @@ def test_what_is_masked_is_no_wrong_answer_and_is_counted(record: Make) -> None:
 def test_a_share_weighs_things_and_knows_that_those_of_a_question_hang_together() -> None:
     # Ten questions: in half of them all four steps are of the worker, in the others none. Ten draws, not forty.
     clustered = share({("t", str(place)): (4.0 if place % 2 else 0.0, 4.0) for place in range(10)})
-    assert clustered is not None
     assert clustered.value == 0.5
     low, high = wilson_interval(4.5, 9)  # the sample variance makes nine of ten
     assert (clustered.low, clustered.high) == pytest.approx((low, high))
     unequal = share({("t", "a"): (1.0, 1.0), ("t", "b"): (0.0, 3.0), ("t", "c"): (0.0, 0.0)})
-    assert unequal is not None
     assert (unequal.value, unequal.problems) == (0.25, 2)
     assert share({("t", "a"): (0.0, 0.0)}) is None
     none = share({("t", str(place)): (0.0, 5.0) for place in range(10)})
@@ -71,7 +66,6 @@ def test_the_intervals_of_shares_cover_as_they_claim() -> None:
             chance, steps = rng.choice((0.1, 0.5)), rng.randint(2, 5)  # the chance differs by question, mean 0.3
             parts["t", str(place)] = (float(sum(rng.random() < chance for _ in range(steps))), float(steps))
         found = share(parts)
-        assert found is not None
         covered += found.low <= truth <= found.high
     assert 0.925 <= covered / rounds <= 0.975
 
@@ -79,12 +73,10 @@ def test_the_intervals_of_shares_cover_as_they_claim() -> None:
 def test_a_cost_has_an_interval_above_zero_and_counts_what_failed(record: Make) -> None:
     records = [record("s", 0, True, dollars="0.01"), record("s", 1, None, dollars="0.03")]
     cost = mean_cost(records, lambda one: float(one.usage.dollars))
-    assert cost is not None
     assert cost.value == pytest.approx(0.02)
     # The means' standard error is 0.01: half the mean.
     assert cost.high / cost.value == pytest.approx(math.exp(1.959964 * 0.5))
     assert cost.low == pytest.approx(cost.value**2 / cost.high)
     free = mean_cost([record("s", 0, True, dollars="0")], lambda one: float(one.usage.dollars))
-    assert free is not None
     assert (free.value, free.low, free.high) == (0, 0, 0)
     assert mean_cost([], lambda one: 1.0) is None

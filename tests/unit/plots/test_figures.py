@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import replace
 from itertools import combinations, pairwise
 from pathlib import Path
@@ -84,9 +84,7 @@ def test_without_all_prices_the_cost_is_in_tokens_and_the_caption_says_why(evalu
         ([{}, {"task": "u"}], DOLLARS, 1, "a decided answer to some task: anna, bert."),
     ],
 )
-def test_what_cannot_be_compared_is_left_out_in_words(
-    record: Make, records: Sequence[dict[str, Any]], unit: str, shown: int, said: str
-) -> None:
+def test_what_cannot_be_compared_is_left_out_in_words(record, records, unit, shown, said) -> None:
     made = [record(f"worker:{name}", 0, True, [0], **one) for name, one in zip(("anna", "bert"), records, strict=True)]
     if "anna, bert" in said:
         made += [record("worker:carl", 0, True, [0], task=task) for task in ("t", "u")]
@@ -96,9 +94,7 @@ def test_what_cannot_be_compared_is_left_out_in_words(
     assert said in drawn.caption
 
 
-def test_the_heat_map_holds_the_accuracy_of_each_worker_and_the_conductor_by_kind(
-    evaluation: list[Record], record: Make
-) -> None:
+def test_the_heat_map_holds_the_accuracy_of_each_worker_and_the_conductor_by_kind(evaluation, record) -> None:
     drawn = draw("worker_kind", Material(evaluation, NAMES))
     (panel,) = drawn.figure.axes
     assert (ticks(panel.yaxis), ticks(panel.xaxis)) == (["anna", "bert", "conductor"], ["easy", "hard"])
@@ -168,9 +164,7 @@ def test_a_gap_stays_a_gap_and_few_iterations_have_no_mean(write_curve: Write) -
     assert "too few for a mean" in drawn.caption
 
 
-def test_the_best_worker_and_the_bounds_are_levels_with_their_intervals(
-    write_curve: Write, evaluation: list[Record]
-) -> None:
+def test_the_best_worker_and_the_bounds_are_levels_with_their_intervals(write_curve, evaluation) -> None:
     drawn = draw("training_accuracy", Material(evaluation, NAMES, read_curve(write_curve(*[{}] * 10))))
     above = drawn.figure.axes[0]
     assert {"best worker, anna 50.0 %", "oracle 100.0 %"} <= set(legend(drawn))
@@ -199,9 +193,7 @@ def test_without_any_material_a_figure_says_what_it_lacks(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", EVALUATED)
-def test_where_everything_is_masked_or_one_question_was_asked_a_figure_says_so_or_is_drawn(
-    name: str, record: Make
-) -> None:
+def test_where_everything_is_masked_or_one_question_was_asked_a_figure_says_so_or_is_drawn(name, record) -> None:
     records = [record("worker:anna", place, None, [0]) for place in range(3)]
     records += [record("conductor", place, None, None, planned=True) for place in range(3)]
     said = message(draw(name, Material(records, {0: "anna"})))
@@ -242,9 +234,7 @@ def test_a_training_that_wrote_no_workflow_is_a_result_and_has_no_shares(write_c
         ("accuracy_cost", "worker:free", [[0]], "No system used a dollar, a token or a call"),
     ],
 )
-def test_what_there_is_not_is_said_in_words(
-    record: Make, name: str, system: str, flows: list[list[int] | None], said: str
-) -> None:
+def test_what_there_is_not_is_said_in_words(record, name, system, flows, said) -> None:
     free = {"dollars": "0", "tokens": 0, "calls": 0} if system == "worker:free" else {}
     planned = system == "conductor" and bool(flows)
     drawn = draw(name, Material([record(system, 0, True, *flows, planned=planned, **free)], NAMES))
@@ -258,9 +248,7 @@ def test_a_pool_of_one_worker_has_no_shares_to_draw(write_curve: Write) -> None:
 
 # ── on paper ─────────────────────────────────────────────────────────────────────────────────────────────────────────
 @pytest.mark.parametrize("name", FIGURES)
-def test_twenty_workers_with_long_names_stay_on_the_sheet_and_apart(
-    name: str, crowd: list[Record], long_names: dict[int, str], write_curve: Write
-) -> None:
+def test_twenty_workers_with_long_names_stay_on_the_sheet_and_apart(name, crowd, long_names, write_curve) -> None:
     share = {"worker_share": dict.fromkeys(long_names.values(), 0.05)}
     drawn = draw(name, Material(crowd, long_names, read_curve(write_curve(*[share] * 12))))
     assert message(drawn) == ""

@@ -83,7 +83,6 @@ def test_long_names_stay_different() -> None:
     assert len({*labels(names).values()}) == 3
 
 
-# ── the curve ────────────────────────────────────────────────────────────────────────────────────────────────────────
 def test_the_record_of_the_bundled_training_is_read_whole() -> None:
     curve = read_curve(bundled_folder() / "run")
     assert [iteration.number for iteration in curve] == list(range(168))

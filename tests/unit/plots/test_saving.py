@@ -6,7 +6,6 @@ import os
 import subprocess
 import sys
 import threading
-from collections.abc import Callable
 from hashlib import sha256
 from pathlib import Path
 from xml.etree import ElementTree as ET
@@ -19,7 +18,6 @@ from openconductor.gym.bundled import bundled_folder
 from openconductor.plots import FIGURES, OF_TRAINING, Material, draw, rendered, save_all
 from openconductor.plots.iterations import read_curve
 
-Make = Callable[..., Record]
 NAMES = {0: "anna", 1: "bert"}
 DRAW = """
 import sys, hashlib
@@ -34,9 +32,7 @@ print("pyplot" if "matplotlib.pyplot" in sys.modules else "no pyplot")
 """
 
 
-def test_every_figure_that_there_is_material_for_is_written_as_svg_and_png(
-    evaluation: list[Record], tmp_path: Path
-) -> None:
+def test_every_figure_that_there_is_material_for_is_written_as_svg_and_png(evaluation, tmp_path) -> None:
     folder = tmp_path / "new" / "folder"
     pictures = save_all(evaluation, folder, bundled_folder() / "run", workers=NAMES)
     assert list(pictures) == list(FIGURES)
@@ -51,9 +47,7 @@ def test_every_figure_that_there_is_material_for_is_written_as_svg_and_png(
         save_all([], tmp_path)
 
 
-def test_equal_records_give_equal_bytes_however_often_and_in_however_many_threads_they_are_written(
-    evaluation: list[Record],
-) -> None:
+def test_equal_records_give_equal_bytes_however_often_and_in_however_many_threads_they_are_written(evaluation) -> None:
     names = ("worker_kind", "workflow_length", "accuracy_cost")
 
     def work(found: list[bytes]) -> None:
@@ -80,9 +74,7 @@ def test_two_processes_with_other_hash_seeds_draw_the_same_and_neither_needs_pyp
     assert other.splitlines() == ["lazy", *here, "no pyplot"]
 
 
-def test_a_file_names_no_date_and_no_version_carries_its_caption_and_survives_odd_names(
-    evaluation: list[Record], record: Make
-) -> None:
+def test_a_file_names_no_date_and_no_version_carries_its_caption_and_survives_odd_names(evaluation, record) -> None:
     import matplotlib as mpl
 
     odd = [record("worker:\x1b[31m<b>&\u202e", question, True, [0]) for question in range(4)]

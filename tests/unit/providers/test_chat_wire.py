@@ -11,24 +11,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from openconductor.errors import (
-    ConfigError,
-    ContextTooLong,
-    MalformedResponse,
-    RateLimited,
-    Refused,
-    ServerFailed,
-    TruncatedResponse,
-    WorkerError,
-)
-from openconductor.providers.chat_wire import (
-    EventStream,
-    Reply,
-    encode,
-    read_object,
-    read_usage,
-    request_body,
-)
+from openconductor import errors
+from openconductor.providers.chat_wire import EventStream, Reply, encode, read_object, read_usage, request_body
 from openconductor.types import Completion, Message, Sampling, Usage
 
 USAGE = {"prompt_tokens": 12, "completion_tokens": 5, "total_tokens": 17}
@@ -109,7 +93,7 @@ def test_a_lone_surrogate_can_be_sent() -> None:
     "value", [object(), {1, 2}, float("inf"), Decimal("nan"), b"x"], ids=lambda value: repr(value).split(" at 0x")[0]
 )
 def test_a_value_that_json_does_not_know_is_a_config_error(value: object) -> None:
-    with pytest.raises(ConfigError):
+    with pytest.raises(errors.ConfigError):
         encode({"x": value})
 
 
@@ -150,7 +134,7 @@ def test_documented_finish_reasons_have_our_word_and_those_of_a_break_are_a_cut(
     for reason, ours in words.items():
         assert read_stream(delta({"content": "4"}, reason)).finish_reason == ours
     for cut in ("error", "abort", None):
-        with pytest.raises(TruncatedResponse):
+        with pytest.raises(errors.TruncatedResponse):
             read_stream(delta({"content": "4"}, cut))
 
 
@@ -199,8 +183,6 @@ def test_a_character_that_comes_in_two_halves_is_put_together_and_a_half_alone_r
 
 
 # ── failures, and what they are known to have used ───────────────────────────────────────────────────────────────────
-
-
 def test_the_last_usage_counts_and_one_of_nothing_is_none() -> None:
     reply = Reply()
     reply.event(json.dumps(delta({"content": "4"}, "stop", usage={**USAGE, "completion_tokens": 1})).encode())
@@ -215,15 +197,13 @@ def test_the_last_usage_counts_and_one_of_nothing_is_none() -> None:
 @pytest.mark.parametrize(
     ("error", "at_first", "later"),
     [
-        ({"message": "busy", "code": 503}, ServerFailed, TruncatedResponse),
-        ({"message": "slow down", "code": 429}, RateLimited, TruncatedResponse),
-        ({"message": "filtered", "code": "content_filter"}, Refused, Refused),
-        ({"message": "no", "code": "context_length_exceeded"}, ContextTooLong, ContextTooLong),
+        ({"message": "busy", "code": 503}, errors.ServerFailed, errors.TruncatedResponse),
+        ({"message": "slow down", "code": 429}, errors.RateLimited, errors.TruncatedResponse),
+        ({"message": "filtered", "code": "content_filter"}, errors.Refused, errors.Refused),
+        ({"message": "no", "code": "context_length_exceeded"}, errors.ContextTooLong, errors.ContextTooLong),
     ],
 )
-def test_an_error_in_a_stream_is_a_refusal_of_the_call_or_a_cut_of_the_answer(
-    error: dict[str, object], at_first: type[WorkerError], later: type[WorkerError]
-) -> None:
+def test_an_error_in_a_stream_is_a_refusal_of_the_call_or_a_cut_of_the_answer(error, at_first, later) -> None:
     data = json.dumps({"error": error}).encode()
     with pytest.raises(at_first) as caught:
         Reply().event(data)
@@ -240,7 +220,7 @@ def test_an_error_in_a_stream_is_a_refusal_of_the_call_or_a_cut_of_the_answer(
 def test_json_that_is_cut_anywhere_is_called_so() -> None:
     whole = b'{"choices": [{"message": {"content": "4"}}], "n": -1.5e3}'
     for end in range(1, len(whole)):
-        with pytest.raises(TruncatedResponse):
+        with pytest.raises(errors.TruncatedResponse):
             read_body(whole[:end])
 
 
@@ -248,7 +228,7 @@ def test_json_that_is_cut_anywhere_is_called_so() -> None:
     "raw", [b"{'a': 1}", b'{"a": 1} x', b"[1]", b"7", b"nonsense", b"\xff{}", b"{" + b"[" * 100_000 + b"}", b'{"a": }']
 )
 def test_what_is_no_object_is_malformed_and_drags_nothing_along(raw: bytes) -> None:
-    with pytest.raises(MalformedResponse) as caught:
+    with pytest.raises(errors.MalformedResponse) as caught:
         read_object(raw)
     assert caught.value.__context__ is None
 
@@ -265,7 +245,7 @@ def test_what_is_no_object_is_malformed_and_drags_nothing_along(raw: bytes) -> N
     ids=str,
 )
 def test_what_has_another_shape_is_malformed(shape: object) -> None:
-    with pytest.raises(MalformedResponse, match="expected"):
+    with pytest.raises(errors.MalformedResponse, match="expected"):
         read_body(json.dumps(shape).encode())
 
 
@@ -290,7 +270,7 @@ def test_any_json_is_a_completion_or_a_typed_error(data: object) -> None:
     for read in (read_body, lambda raw: (reply := Reply()).event(raw) or reply.completion()):
         try:
             read(raw)
-        except WorkerError:
+        except errors.WorkerError:
             continue
 
 

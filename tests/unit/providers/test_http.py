@@ -47,9 +47,7 @@ def test_a_host_that_can_be_no_name_is_a_config_error() -> None:
 
 
 @pytest.mark.parametrize("proxy", ["http://user:p%40@proxy.example:3128", "user:p%40@proxy.example", ""])
-def test_plain_http_is_asked_of_the_proxy_and_https_is_not_shown_to_it(
-    proxy: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_plain_http_is_asked_of_the_proxy_and_https_is_not_shown_to_it(proxy, monkeypatch) -> None:
     for scheme in ("http", "https"):
         monkeypatch.setenv(f"{scheme}_proxy", proxy)
     line, host, *fields = head("http://api.example/v1")
@@ -61,9 +59,7 @@ def test_plain_http_is_asked_of_the_proxy_and_https_is_not_shown_to_it(
 
 
 @pytest.mark.parametrize("url", ["socks5://u:{}@proxy:1080", "http://", "http://proxy:99999", "http://u:{}@proxy:port"])
-def test_a_proxy_that_is_none_is_a_config_error_which_does_not_show_it(
-    url: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_proxy_that_is_none_is_a_config_error_which_does_not_show_it(url, monkeypatch) -> None:
     monkeypatch.setenv("http_proxy", url.format("hunter2"))
     with pytest.raises(ConfigError, match="expected http") as caught:
         HttpClient("http://api.example", None)

@@ -14,12 +14,7 @@ from hypothesis import strategies as st
 
 from openconductor.errors import ConnectionLost, MalformedResponse, Unreachable, WorkerError, WorkerTimeout
 from openconductor.providers import http_connection
-from openconductor.providers.http_connection import (
-    BUFFER_BYTES,
-    OVERHEAD_BYTES,
-    Connection,
-    Connections,
-)
+from openconductor.providers.http_connection import BUFFER_BYTES, OVERHEAD_BYTES, Connection, Connections
 
 Runs = Callable[[Coroutine[Any, Any, Any]], Any]
 

@@ -118,9 +118,7 @@ async def test_a_question_that_the_table_does_not_hold_is_a_failure_and_no_verdi
         ("vote", 16, ("a: Answer: A", "vote: Answer: C", "pick: Answer: C", "stranger: Answer: C"), "A"),
     ],
 )
-async def test_aggregators_weigh_what_they_see_by_the_train_split(
-    tmp_path: Path, aggregator: str, number: int, said: tuple[str, ...], expected: str
-) -> None:
+async def test_aggregators_weigh_what_they_see_by_the_train_split(tmp_path, aggregator, number, said, expected) -> None:
     path = write(tmp_path)
     assert (await ask(path, aggregator, number, *said)).text == f"{aggregator}: Answer: {expected}"
     listed = "\n".join(

@@ -59,11 +59,7 @@ CONFIG: dict[str, Any] = {
     "eos_token_id": 1,
     "pad_token_id": 0,
 }
-DESCRIBED = {
-    "prompt": {"template": "compact", "examples": "none", "access": "index"},
-    "max_tokens": 20,
-    "max_steps": 4,
-}
+DESCRIBED = {"prompt": {"template": "compact", "examples": "none", "access": "index"}, "max_tokens": 20, "max_steps": 4}
 
 
 @cache
@@ -183,9 +179,7 @@ async def test_greedy_text_is_the_likeliest_token_again_and_again_alone_and_in_a
         assert (await ask(provider, text, Sampling(temperature=0.0, seed=8))).text == by_hand(text)[0]
 
 
-async def test_the_same_call_draws_the_same_text_alone_and_in_a_batch_and_another_one_another_text(
-    provider: TinyProvider,
-) -> None:
+async def test_the_same_call_draws_the_same_text_alone_and_in_a_batch_and_another_one_another_text(provider) -> None:
     sampling = Sampling(temperature=1.0, seed=3)
     together = await asyncio.gather(*(ask(provider, text, sampling) for text in prompts(40)))
     assert [said.text for said in together] == [(await ask(provider, text, sampling)).text for text in prompts(40)]
@@ -232,9 +226,7 @@ async def test_tokens_are_counted_the_end_among_them_and_nothing_is_priced(provi
 
 
 # ── where it ends ────────────────────────────────────────────────────────────────────────────────────────────────────
-async def test_a_completion_ends_at_the_callers_limit_the_checkpoints_or_the_last_position(
-    endless: TinyProvider, tmp_path: Path
-) -> None:
+async def test_a_completion_ends_at_the_callers_limit_the_checkpoints_or_the_last_position(endless, tmp_path) -> None:
     said = await ask(endless, "abc", Sampling(max_tokens=7))
     assert (len(said.text), said.finish_reason, said.usage.output_tokens) == (7, "length", 7)
     assert len((await ask(endless, "abc")).text) == DESCRIBED["max_tokens"]
@@ -305,16 +297,12 @@ def batches(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     return sizes
 
 
-async def test_what_is_asked_in_one_turn_of_the_loop_is_generated_together(
-    provider: TinyProvider, batches: list[int]
-) -> None:
+async def test_what_is_asked_in_one_turn_of_the_loop_is_generated_together(provider, batches) -> None:
     await asyncio.gather(*(ask(provider, text) for text in prompts(MAX_BATCH + 20)))
     assert batches == [MAX_BATCH, 20]
 
 
-async def test_what_is_asked_while_a_batch_runs_is_the_next_batch_and_the_loop_stays_free(
-    endless: TinyProvider, batches: list[int]
-) -> None:
+async def test_what_is_asked_while_a_batch_runs_is_the_next_batch_and_the_loop_stays_free(endless, batches) -> None:
     begun = asyncio.Event()
     first = ask(endless, "a", Sampling(max_tokens=300), on_text=lambda piece: begun.set())
     await begun.wait()
@@ -349,9 +337,7 @@ async def test_a_call_ends_at_its_deadline(endless: TinyProvider) -> None:
     assert len((await ask(endless, "abc", Sampling(max_tokens=3))).text) == 3, "it does not hold up the next batch"
 
 
-def test_several_event_loops_may_ask_at_once_and_one_that_ends_early_disturbs_nobody(
-    provider: TinyProvider, endless: TinyProvider
-) -> None:
+def test_several_event_loops_may_ask_at_once_and_one_that_ends_early_disturbs_nobody(provider, endless) -> None:
     parts = [prompts(60)[start::4] for start in range(4)]
 
     async def all_of(part: Sequence[str]) -> list[str]:
@@ -368,9 +354,7 @@ def test_several_event_loops_may_ask_at_once_and_one_that_ends_early_disturbs_no
     assert said == [[by_hand(text)[0] for text in part] for part in parts]
 
 
-async def test_a_failing_runtime_is_every_callers_worker_error_and_the_next_call_works(
-    provider: TinyProvider, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_failing_runtime_is_every_callers_worker_error_and_the_next_call_works(provider, monkeypatch) -> None:
     def fail(*_: object) -> None:
         raise MemoryError("no room for the cache")
 
@@ -431,9 +415,7 @@ BFLOAT = json.dumps({"model.norm.weight": {"dtype": "BF16", "shape": [1], "data_
         ("chat_template.jinja", "{{ messages }}", "chat_template.jinja: got '{{ messages }}', expected the contents"),
     ],
 )
-def test_a_missing_or_malformed_file_is_named_with_what_was_expected(
-    folder: Path, tmp_path: Path, name: str, content: str | None, message: str
-) -> None:
+def test_a_missing_or_malformed_file_is_named_with_what_was_expected(folder, tmp_path, name, content, message) -> None:
     copied = shutil.copytree(folder, tmp_path / "copied")
     if name == "model.onnx" or content is None:
         (copied / name.replace("onnx", "safetensors")).unlink()

@@ -60,7 +60,6 @@ def test_auto_is_the_first_that_works_and_what_does_not_is_tried_again_later(mon
     assert tried == ["bubblewrap", "docker", "bubblewrap"]
 
 
-# ── what is asked of bubblewrap; tests/integration/test_sandbox*.py run it ───────────────────────────────────────────
 @pytest.fixture
 def bwrap(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A ``bwrap`` on the PATH that only says its version."""
@@ -90,9 +89,7 @@ def test_a_sandbox_has_nothing_of_the_callers(bwrap: Path, monkeypatch: pytest.M
 
 
 @linux
-def test_root_is_given_up_for_a_uid_of_its_own_and_a_plain_user_gets_a_namespace(
-    bwrap: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_root_is_given_up_for_a_uid_of_its_own_and_a_plain_user_gets_a_namespace(bwrap, monkeypatch) -> None:
     monkeypatch.setattr(bubblewrap, "may_give_up_root", lambda: True)
     sandbox = BubblewrapSandbox()
     with sandbox.launching(Limits()) as first, sandbox.launching(Limits()) as second:

@@ -83,17 +83,13 @@ def test_a_folder_that_was_not_made_for_a_sandbox_is_no_place(scratch: Path, tmp
         (7, "7", ["1", "7"], False),
     ],
 )
-def test_a_place_is_private_only_for_process_1_that_is_alone(
-    monkeypatch: pytest.MonkeyPatch, pid: int, link: str, listing: list[str], wanted: bool
-) -> None:
+def test_a_place_is_private_only_for_process_1_that_is_alone(monkeypatch, pid, link, listing, wanted) -> None:
     told = {"getpid": lambda: pid, "readlink": lambda path: link, "listdir": lambda path: listing}
     monkeypatch.setattr(place, "os", SimpleNamespace(**{**vars(posix), **told}))
     assert alone() is wanted
 
 
-def test_an_empty_folder_is_no_private_place_where_it_is_no_mount(
-    scratch: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_empty_folder_is_no_private_place_where_it_is_no_mount(scratch, monkeypatch) -> None:
     with pytest.raises(SandboxError, match="expected process 1, alone in a namespace"):
         Placed(scratch, private=True).run_now("print(1)", [Run()], limits=Limits())
     monkeypatch.setattr(place, "alone", lambda: True)
@@ -133,9 +129,7 @@ def test_a_group_is_ended_and_nobody_else(canary: Path, scratch: Path) -> None:
 
 
 @pytest.mark.parametrize("touch", ["a file", "a file that is gone", "its mode", "a link in its place", "nothing"])
-def test_a_folder_that_a_run_has_touched_is_not_used_again_and_nothing_in_it_is_removed(
-    canary: Path, scratch: Path, touch: str
-) -> None:
+def test_a_folder_that_a_run_has_touched_is_not_used_again_and_nothing_in_it_is_removed(canary, scratch, touch) -> None:
     there = Place(str(scratch), private=False)
     time.sleep(0.02)  # the kernel's clock of files moves on
     if touch == "its mode":

@@ -34,9 +34,7 @@ SOLUTION = "class Solution:\n    def add(self, a, b=1): return ('ours', a + b, _
         ("from operator import *\nclass Solution: pass", "add", 3),
     ],
 )
-def test_a_function_is_called_with_values_and_replies_with_one(
-    sandbox: PlainSandbox, program: str, entry_point: str, wanted: object
-) -> None:
+def test_a_function_is_called_with_values_and_replies_with_one(sandbox, program, entry_point, wanted) -> None:
     call = ((1, 2), {}, False) if wanted == 3 else ((1,), {"b": 2}, False)  # an operator takes no keywords
     (result,) = sandbox.run_now(program, [Run("", entry_point, [call])], limits=Limits())
     assert decode(result.replies[0]) == wanted
@@ -70,9 +68,7 @@ def test_of_a_value_that_is_not_plain_only_its_truth_can_be_had(sandbox: PlainSa
         ("\ud800", 1, Verdict.RUNTIME_ERROR, "surrogates not allowed\n"),
     ],
 )
-def test_an_end_is_reported_as_it_was(
-    sandbox: PlainSandbox, program: str, code: int, verdict: Verdict, said: str
-) -> None:
+def test_an_end_is_reported_as_it_was(sandbox, program, code, verdict, said) -> None:
     result = sandbox.run_now(program, [Run()], limits=Limits())[0]
     assert (result.exit_code, result.verdict) == (code, verdict)
     assert result.stderr.endswith(said)

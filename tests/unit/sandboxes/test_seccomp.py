@@ -79,9 +79,7 @@ def test_of_the_newer_calls_and_of_those_to_come_only_the_harmless_are_there(mac
     ],
     ids=["clone", "prlimit", "sched_setaffinity", "setpriority", "rt_sigaction", "mmap"],
 )
-def test_a_call_that_is_allowed_in_part_is_refused_in_the_other(
-    machine: str, call: tuple[int, int], allowed: list[tuple[int, ...]], refused: list[tuple[int, ...]]
-) -> None:
+def test_a_call_that_is_allowed_in_part_is_refused_in_the_other(machine, call, allowed, refused) -> None:
     number = call[seccomp.MACHINES[machine][0]]
     assert {verdict(machine, number, *arguments) for arguments in allowed} == {ALLOW}
     assert {verdict(machine, number, *arguments) for arguments in refused} == {EPERM}

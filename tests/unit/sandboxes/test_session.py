@@ -100,9 +100,7 @@ CALL = Run("", "f", [((), {}, False)])
         ({"status": 1}, b"", b"null\n", CALL, Verdict.RUNTIME_ERROR),
     ],
 )
-def test_a_runs_end_has_one_verdict(
-    said: dict[str, object], stderr: bytes, reply: bytes, run: Run, verdict: Verdict
-) -> None:
+def test_a_runs_end_has_one_verdict(said, stderr, reply, run, verdict) -> None:
     answer = {**ANSWER, **said}
     result = says(frame({}), frame(answer, b"o\xff", stderr, reply)).run_now("", [run], limits=Limits())[0]
     assert result.verdict is verdict

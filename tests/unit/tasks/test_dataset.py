@@ -87,7 +87,6 @@ def test_a_run_can_write_down_where_its_problems_came_from(tmp_path: Path) -> No
         load_task("math500", path=path, sha256="00").load()
 
 
-# ── published files; the hub's client is played ──────────────────────────────────────────────────────────────────────
 PINNED, NEWEST = "a" * 40, "b" * 40
 DATA = b'{"id": "1", "problem": "p", "answer": "1"}\n'
 SHA256 = hashlib.sha256(DATA).hexdigest()

@@ -69,9 +69,7 @@ class Attack:
 
 
 @pytest.mark.parametrize("protocol", range(pickle.HIGHEST_PROTOCOL + 1))
-def test_a_pickle_of_anything_else_is_refused_and_never_unpickled(
-    protocol: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_pickle_of_anything_else_is_refused_and_never_unpickled(protocol, monkeypatch) -> None:
     texts: list[object] = [["[]"], {"a": "[]"}, ("[]", "[]"), ["x" * 10, Attack()]]
     packed = [hidden(value, protocol) for value in (*texts, Attack(), b"[]", 7, None, bytearray(b"x"), Path("x"))]
 
@@ -110,11 +108,7 @@ def test_what_is_cut_off_or_unpacks_to_too_much_is_refused(monkeypatch: pytest.M
     ("tests", "changes", "message"),
     [
         (STDIN, {"private_test_cases": hidden(["[]"])}, "field 'private_test_cases': a pickle with the opcode"),
-        (
-            STDIN,
-            {"private_test_cases": hidden("{}")},
-            "field 'private_test_cases': got {}, expected a JSON list",
-        ),
+        (STDIN, {"private_test_cases": hidden("{}")}, "field 'private_test_cases': got {}, expected a JSON list"),
         (STDIN, {"private_test_cases": hidden("[")}, "field 'private_test_cases': "),
         (STDIN, {"public_test_cases": "[1]"}, "field 'public_test_cases': got .1., expected a JSON list of tests"),
         (STDIN, {"public_test_cases": '[{"input": "1"}]'}, "tests with the texts input, output and testtype"),

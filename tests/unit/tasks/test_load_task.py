@@ -31,8 +31,6 @@ def test_the_shelf_holds_the_papers_tasks_and_only_rlpr_is_not_pinned() -> None:
 
 def test_the_release_of_livecodebench_holds_v1_and_what_v6_added() -> None:
     first, sixth = load_task("livecodebench_v1").dataset, load_task("livecodebench_v6").dataset
-    assert first is not None
-    assert sixth is not None
     release = sixth.splits["release"]
     assert (release[:1], release[-1:]) == (first.splits["test"], sixth.splits["test"])
     assert sum(file.rows or 0 for file in release) == 1055

@@ -138,7 +138,6 @@ def test_a_run_can_write_down_every_part(folder: Path) -> None:
         mix(folder).load()
 
 
-# ── selection ────────────────────────────────────────────────────────────────────────────────────────────────────────
 def item(name: str, text: str = "", *, subject: str = "", difficulty: float | None = None) -> Item:
     return Item(Problem(name, text or name, "", "demo"), subject=subject, difficulty=difficulty)
 

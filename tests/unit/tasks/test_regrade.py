@@ -150,9 +150,7 @@ async def test_who_stops_reading_stops_the_grading(caplog: pytest.LogCaptureFixt
     assert not caplog.records
 
 
-async def test_an_extra_that_is_missing_ends_the_stream_without_a_sound_of_the_others(
-    caplog: pytest.LogCaptureFixture,
-) -> None:
+async def test_an_extra_that_is_missing_ends_the_stream_without_a_sound_of_the_others(caplog) -> None:
     class Missing(Waits):
         async def grade(self, problem: Problem, answer: str) -> Grade:
             raise ConfigError("math-verify is not installed")

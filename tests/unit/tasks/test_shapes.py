@@ -180,7 +180,6 @@ async def test_the_judge_accepts_the_canonical_reply_and_no_other(tmp_path: Path
 # ── choices ──────────────────────────────────────────────────────────────────────────────────────────────────────────
 def right_choice(question: str, letter: object) -> str:
     found = re.search(rf"^{letter}\) (.*)$", question, re.MULTILINE)
-    assert found is not None
     return found[1]
 
 
@@ -249,14 +248,12 @@ def test_the_box_that_is_asked_for_is_found(answer: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "program",
-    ["print(1)\n", "def f():\n    '''\n    ```python\n    no\n    ```\n    '''\n", "x = '````'\n", "\n\nx"],
+    "program", ["print(1)\n", "def f():\n    '''\n    ```python\n    no\n    ```\n    '''\n", "x = '````'\n", "\n\nx"]
 )
 def test_the_block_that_is_asked_for_is_found_whole(program: str) -> None:
     assert "```python" in program_prompt("Add.")
     assert "```python" in function_prompt("Add.")
     found = program_of(f"Here it is.\n\n{fenced(program)}\n\nDone.")
-    assert found is not None
     assert found.strip("\n") == program.strip("\n")
 
 
@@ -269,7 +266,6 @@ async def test_the_gyms_problems_are_drawn_by_seed_and_only_the_right_answer_is_
     assert GymTask(limit=60, seed=4).load("validation") != problems
     for problem, other in zip(problems, [*problems[1:], problems[0]], strict=True):
         question = read_question(problem.question)
-        assert question is not None
         assert (await task.grader.grade(problem, write_value(question.answer))).correct is True
         assert (await task.grader.grade(problem, str(other.reference))).correct is False
         assert (await task.grader.grade(problem, write_value(question.value))).correct is False

@@ -1,0 +1,90 @@
+"""The server that fails by seed (``tests/faults``) in a process of its own, so that it shares no core's loop.
+
+In: a script. Out: its URL and, once it has stopped, everything that it saw, in numbers. It stops when its standard
+input ends: also where its parent is gone.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import subprocess
+import sys
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import asdict
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "tests"))
+
+from faults.script import Seeded
+from faults.server import FaultServer, fault_server
+
+SECONDS = 600.0
+"""It serves no longer, whatever happens."""
+
+
+class FaultProcess:
+    """A server that runs; ``stop`` ends it and says what it saw."""
+
+    def __init__(self, script: Seeded) -> None:
+        given = json.dumps({"seed": script.seed, "shares": dict(script.shares), "weights": dict(script.weights)})
+        command = [sys.executable, __file__, given]
+        self._process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        assert self._process.stdout is not None
+        self.url = self._process.stdout.readline().strip()
+
+    def stop(self) -> dict[str, int]:
+        """End it; the counts of ``summary``."""
+        out, _ = self._process.communicate(timeout=30)
+        return json.loads(out)
+
+    def kill(self) -> None:
+        """End it where it has not ended."""
+        if self._process.poll() is None:
+            self._process.kill()
+            self._process.communicate()
+
+
+@contextmanager
+def fault_process(script: Seeded) -> Iterator[FaultProcess]:
+    """Serve a script in a process of its own."""
+    process = FaultProcess(script)
+    try:
+        yield process
+    finally:
+        process.kill()
+
+
+def summary(server: FaultServer) -> dict[str, object]:
+    """Everything that the server saw, in numbers."""
+    models = sorted({record.request.model for record in server.records})
+    repeats = Counter(record.request.digest for record in server.records)
+    return {
+        "requests": len(server.records),
+        "fates": dict(server.fates),
+        "usage": {model: asdict(server.usage(model)) for model in models},
+        "unreported": server.unreported(),
+        "most_repeats": max(repeats.values(), default=0),
+        "connections": server.accepted,
+        "open": len(server.connections),
+        "hung_up": server.hung_up,
+    }
+
+
+async def _serve(script: Seeded) -> None:
+    ended = asyncio.Event()
+    # Nothing is ever written there: it can only end.
+    asyncio.get_running_loop().add_reader(sys.stdin.fileno(), ended.set)
+    async with fault_server(script) as server:
+        print(server.url, flush=True)
+        try:
+            await asyncio.wait_for(ended.wait(), SECONDS)
+        except TimeoutError:
+            print(f"the fault server's {SECONDS} s are over", file=sys.stderr)
+        print(json.dumps(summary(server)), flush=True)
+
+
+if __name__ == "__main__":
+    asyncio.run(_serve(Seeded(**json.loads(sys.argv[1]))))
