@@ -31,10 +31,9 @@ import time
 from collections.abc import Awaitable, Callable
 
 import aiohttp
-from benchmarks.orchestration import QUESTION, WORKFLOW, by_hand, installed, slow_server
+from benchmarks.orchestration import CRITICAL_STEPS, QUESTION, WORKFLOW, by_hand, installed, slow_server
 
 from openconductor import Message, Worker, WorkerPool, execute
-from openconductor.measures import critical_path
 from openconductor.providers.openai_compatible import OpenAICompatibleProvider
 
 EACH = 3  # workflows a lane and round
@@ -110,7 +109,7 @@ def client(url: str, options: argparse.Namespace) -> None:
         walls = uvloop.run(main)
     else:
         walls = asyncio.run(main)
-    critical_s = critical_path(WORKFLOW) * options.seconds
+    critical_s = CRITICAL_STEPS * options.seconds
     print(json.dumps({name: statistics.median(values) / critical_s for name, values in walls.items()}))
 
 

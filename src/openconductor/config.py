@@ -11,10 +11,10 @@ import json
 import re
 import sys
 import tomllib
-from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Container, Generator, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from difflib import SequenceMatcher
 from pathlib import Path
-from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from openconductor.errors import ConfigError
@@ -103,6 +103,35 @@ def load_registered(shelf: Mapping[str, str], name: str, *, what: str) -> object
     return getattr(found, attribute)
 
 
+@contextmanager
+def needing(where: str, extra: str = "") -> Generator[None]:
+    """Say what is to be installed where an import fails: an extra of this package, or else what the error names.
+
+    Raises:
+        ConfigError: something is not installed.
+    """
+    try:
+        yield
+    except ImportError as error:
+        if (error.name or "").startswith("openconductor"):
+            raise  # a fault of ours, not something that the user lacks
+        wanted = f'"openconductor[{extra}]"' if extra else error.name or "what the error names"
+        raise ConfigError(f"{where}: {error}; expected its extra to be installed: pip install {wanted}") from error
+
+
+def one_of(where: str, value: str, known: Iterable[str]) -> str:
+    """A value that is one of those that are known.
+
+    Raises:
+        ConfigError: it is another one; the message names the nearest.
+    """
+    names = list(known)
+    if value not in names:
+        near = nearest(str(value), names)
+        raise ConfigError(f"{where}: got {value!r}, expected one of {', '.join(names)}; nearest: {near!r}")
+    return value
+
+
 def check_option(option: str, known: Iterable[str], where: str) -> None:
     """Make sure that an option is one of those that are known.
 
@@ -127,12 +156,7 @@ def split_name(text: str, shelf: Container[str], what: str) -> tuple[str, str, s
     return name, colon, rest
 
 
-def load_toml(
-    path: str | Path,
-    model: type[T],
-    overrides: Sequence[str] = (),
-    values: Mapping[str, object] = MappingProxyType({}),
-) -> T:
+def load_toml(path: str | Path, model: type[T], overrides: Sequence[str] = ()) -> T:
     """Read a TOML file into a dataclass or a pydantic model, strictly.
 
     Args:
@@ -140,7 +164,6 @@ def load_toml(
         model: a (frozen) dataclass or a pydantic model; nested ones are tables, tuples of them arrays of tables.
         overrides: ``key=value`` each, applied in order; keys are dotted (``worker.0.timeout_s=5``), values are TOML,
             and what is no TOML value is taken as a string (``name=fast``).
-        values: by dotted key, applied before the overrides.
 
     Returns:
         The file's values, the overrides and the model's defaults together.
@@ -150,15 +173,11 @@ def load_toml(
             type; an override is none; something looks like an API key.
     """
     data = read_toml(path)
-    for key, value in values.items():
-        _override(data, key.split("."), value, key)
     for override in overrides:
         key, equals, text = override.partition("=")
-        if not equals:
-            raise ConfigError(f"override {shorten(override)}: expected key=value, with dots in the key for tables")
         parts = [part.strip() for part in key.split(".")]
-        if not all(parts):
-            raise ConfigError(f"override {shorten(key)}: expected key=value, with dots in the key for tables")
+        if not equals or not all(parts):
+            raise ConfigError(f"override {shorten(override)}: expected key=value, with dots in the key for tables")
         _refuse_keys({parts[-1]: text.strip()}, "command line")
         _override(data, parts, _toml_value(text.strip()), key)
     return validate(data, model, where=str(path))

@@ -330,8 +330,7 @@ class Stage:
             calls.append(event.call)
             if paid is not None:
                 paid.charge(event.call.usage)
-        if self._on_event is not None:
-            self._hand_on(event)
+        self._hand_on(event)
 
     def _hand_on(self, event: Event) -> None:
         if self._on_event is None or self.failure is not None:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Hashable, Iterable, Mapping
 from typing import Literal, TypeVar
 
 from openconductor.types import Workflow
@@ -16,6 +16,8 @@ Topology = Literal["accept", "single", "chain", "parallel", "aggregate", "tree",
 """The shapes that ``topology`` tells apart."""
 
 Key = TypeVar("Key", int, Topology)
+T = TypeVar("T")
+G = TypeVar("G", bound=Hashable)
 
 
 def topology(workflow: Workflow) -> Topology:
@@ -65,14 +67,6 @@ def direct_access(workflow: Workflow) -> list[frozenset[int]]:
     return direct
 
 
-def critical_path(workflow: Workflow) -> int:
-    """The longest line of steps that wait for each other: the calls that a workflow lasts, at equal speed."""
-    depths: list[int] = []
-    for index in range(len(workflow)):
-        depths.append(1 + max((depths[seen] for seen in workflow.visible(index)), default=0))
-    return max(depths, default=0)
-
-
 def unused_steps(workflow: Workflow) -> tuple[int, ...]:
     """The steps whose response cannot reach the answer: paid for, and for nothing."""
     if not workflow.steps:
@@ -120,6 +114,18 @@ def entropy_bits(counts: Iterable[float]) -> float:
     total = math.fsum(known)
     # log2(total / count) instead of -log2(count / total): no share of everything may come out as -0.0.
     return math.fsum(count / total * math.log2(total / count) for count in known if count > 0)
+
+
+def group_by(items: Iterable[T], group: Callable[[T], G]) -> dict[G, list[T]]:
+    """The items of each group, both in the order in which they first come.
+
+    >>> group_by(["one", "two", "three"], len)
+    {3: ['one', 'two'], 5: ['three']}
+    """
+    groups: dict[G, list[T]] = {}
+    for item in items:
+        groups.setdefault(group(item), []).append(item)
+    return groups
 
 
 def shares(counts: Mapping[Key, int]) -> dict[Key, float]:

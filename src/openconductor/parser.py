@@ -303,7 +303,9 @@ def _check_steps(
     for index, subtask in enumerate(subtasks):
         _check_subtask(index, subtask, stand_in)
     for index, access in enumerate(accesses):
-        _check_access_shape(index, access)
+        if not _is_all(access) and not _is_index_list(access):
+            expected = '[], "all", ["all"] or a list of step numbers from 0'
+            raise _step_error(WorkflowReason.BAD_ACCESS, "access_list", index, access, expected)
     for index, access in enumerate(accesses):
         if _is_all(access):
             continue
@@ -328,13 +330,6 @@ def _is_all(access: object) -> bool:
 def _is_index_list(access: object) -> bool:
     """Whether this is a list of ints from 0 on (``bool`` is no int)."""
     return isinstance(access, list) and all(type(i) is int and i >= 0 for i in cast("list[object]", access))
-
-
-def _check_access_shape(index: int, access: object) -> None:
-    """Raise bad_access for anything but "all", ["all"] or a list of ints from 0 on."""
-    if not _is_all(access) and not _is_index_list(access):
-        expected = '[], "all", ["all"] or a list of step numbers from 0'
-        raise _step_error(WorkflowReason.BAD_ACCESS, "access_list", index, access, expected)
 
 
 def _step_error(reason: WorkflowReason, name: str, index: int, got: object, expected: str) -> WorkflowError:

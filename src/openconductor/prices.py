@@ -90,7 +90,7 @@ def find_price(
     moment = at or datetime.now(UTC)
     now = found.get_prices(moment)
     listed: dict[str, object] = {name: value for name, value in vars(now).items() if value is not None}
-    if reason := _hourly(found) or _separate(found, body) or _unclear(listed):
+    if reason := _unclear(found, body, listed):
         return FoundPrice(None, reason, source=source)
     extras = sorted({_EXTRAS[name] for name in listed if name in _EXTRAS})
     notes = [f"not covered, if you ask for it: {', '.join(extras)}"] if extras else []
@@ -116,20 +116,14 @@ def _dated(found: ModelInfo) -> list[tuple[object, ModelPrice]]:
     return [(one.constraint, one.prices) for one in found.prices] if isinstance(found.prices, list) else []
 
 
-def _hourly(found: ModelInfo) -> str:
+def _unclear(found: ModelInfo, body: Mapping[str, object], listed: Mapping[str, object]) -> str:
+    """Why a list's entry is no Price; "" where it is one."""
     from genai_prices.types import StartDateConstraint
 
-    hourly = any(when is not None and not isinstance(when, StartDateConstraint) for when, _ in _dated(found))
-    return "it depends on the hour" if hourly else ""
-
-
-def _separate(found: ModelInfo, body: Mapping[str, object]) -> str:
-    named = [name for variant in found.price_variants or () for name in variant.when if name in body]
-    return f"the body's {named[0]} has a price of its own" if named else ""
-
-
-def _unclear(listed: Mapping[str, object]) -> str:
-    """Why a list's entry is no Price; "" where it is one."""
+    if any(when is not None and not isinstance(when, StartDateConstraint) for when, _ in _dated(found)):
+        return "it depends on the hour"
+    if named := [name for variant in found.price_variants or () for name in variant.when if name in body]:
+        return f"the body's {named[0]} has a price of its own"
     for name, value in listed.items():
         if name not in _EXTRAS and name not in _BY_THE_TOKEN:
             return f"it is not priced by text tokens alone (the list has {name})"

@@ -11,11 +11,10 @@ Not here: ``rewired.ablated``, which makes an ablation of a Conductor, and ``ora
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Generator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, cast
 
-from openconductor.config import check_option, load_registered, shorten
+from openconductor.config import check_option, load_registered, needing, shorten
 from openconductor.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -51,16 +50,16 @@ def make_baseline(name: str, pool: WorkerPool, **options: object) -> Orchestrato
         ConfigError: there is no such baseline or option (the message names the nearest), one is missing or out of its
             range, or the extra that the baseline needs is not installed. Or what was made has no ``ask``.
     """
-    known = baseline_options(name)
+    known, where = baseline_options(name), f"baseline {name!r}"
     for option in options:
-        check_option(option, known, f"baseline {name!r}")
+        check_option(option, known, where)
     missing = [option for option, one in known.items() if one.default is one.empty and option not in options]
     if missing:
-        raise ConfigError(f"baseline {name!r}: missing {', '.join(missing)}; expected a value")
-    with _extra_of(name):
+        raise ConfigError(f"{where}: missing {', '.join(missing)}; expected a value")
+    with needing(where, "baselines"):
         made = _factory(name)(pool, **options)
     if not hasattr(made, "ask"):
-        raise ConfigError(f"baseline {name!r}: made {shorten(made)}, expected an object with `ask`")
+        raise ConfigError(f"{where}: made {shorten(made)}, expected an object with `ask`")
     return made
 
 
@@ -73,7 +72,7 @@ def baseline_options(name: str) -> Mapping[str, inspect.Parameter]:
     >>> list(baseline_options("consensus"))
     ['worker', 'n', 'key']
     """
-    with _extra_of(name):
+    with needing(f"baseline {name!r}", "baselines"):
         made = _factory(name)
     taken = list(inspect.signature(made).parameters.items()) if callable(made) else []
     if not taken:
@@ -83,15 +82,3 @@ def baseline_options(name: str) -> Mapping[str, inspect.Parameter]:
 
 def _factory(name: str) -> Callable[..., Orchestrator]:
     return cast("Callable[..., Orchestrator]", load_registered(BASELINES, name, what="baseline"))
-
-
-@contextmanager
-def _extra_of(name: str) -> Generator[None]:
-    """Name the extra that a baseline needs where a library is not there."""
-    try:
-        yield
-    except ImportError as error:
-        if (error.name or "").startswith("openconductor"):
-            raise  # a fault of ours, not an extra that the user lacks
-        extra = "; expected its extra: pip install 'openconductor[baselines]'" if name in BASELINES else ""
-        raise ConfigError(f"baseline {name!r}: {error}{extra}") from error

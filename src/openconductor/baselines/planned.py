@@ -9,7 +9,6 @@ import random
 from collections.abc import Callable, Sequence
 from statistics import fmean
 
-from openconductor.baselines.consensus import answer_key, majority
 from openconductor.baselines.instructions import ALONE, in_gym
 from openconductor.baselines.observed import Observations, text_of
 from openconductor.baselines.pools import Baseline, check_count, forgiving_pool, ordinal_in, spoken
@@ -32,18 +31,10 @@ class PlannedOrchestrator(Baseline):
         pool: the workers.
         plan: makes the workflow; a WorkflowError that it raises ends the episode, as an invalid workflow does.
         max_steps: the most steps that a workflow may have; None is no limit.
-        name: what tables call it.
     """
 
-    def __init__(
-        self,
-        pool: WorkerPool,
-        plan: Callable[[Question], Workflow],
-        *,
-        max_steps: int | None = None,
-        name: str = "planned",
-    ) -> None:
-        super().__init__(pool, name)
+    def __init__(self, pool: WorkerPool, plan: Callable[[Question], Workflow], *, max_steps: int | None = None) -> None:
+        super().__init__(pool, "planned")
         self._plan = plan
         self._max_steps = max_steps
 
@@ -129,7 +120,7 @@ class BestFixed(Baseline):
         if not self._votes:
             return await super().play(stage)
         said = await spoken(stage, self.workflow(stage.question))
-        return None if said is None else majority(list(said.values()), answer_key)
+        return None if said is None else _vote(list(said.values()))
 
     def workflow(self, question: Question, *, sample: int = 0) -> Workflow:
         """The constant; the gym's has subtasks that depend on the question."""
@@ -156,11 +147,17 @@ def _best_team(observations: Observations) -> tuple[str, ...]:
         for shares, answers in zip(observations.right, observations.answers, strict=True):
             row = dict(zip(observations.workers, zip(answers, shares, strict=True), strict=True))
             heard = [(text, share) for text, share in map(row.__getitem__, team) if text is not None]
-            said = majority([text for text, _ in heard], answer_key) if heard else None
+            said = _vote([text for text, _ in heard]) if heard else None
             found.append(next((share or 0.0 for text, share in heard if text == said), 0.0))
         return fmean(found)
 
     return max([(best,), *teams], key=lambda team: alone[best] if len(team) == 1 else right(team))
+
+
+def _vote(responses: Sequence[str]) -> str:
+    from openconductor.baselines.consensus import answer_key, majority  # the gym's constant needs no graders
+
+    return majority(responses, answer_key)
 
 
 class Heuristic(Baseline):

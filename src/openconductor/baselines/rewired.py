@@ -15,11 +15,12 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from copy import copy
 from dataclasses import KW_ONLY, dataclass, replace
-from typing import Literal
+from typing import Literal, get_args
 
 from openconductor.baselines.instructions import solve
 from openconductor.baselines.pools import around, changed_pool, ordinal_in
 from openconductor.conductor import Conductor
+from openconductor.config import one_of
 from openconductor.errors import ConfigError, WorkflowError
 from openconductor.parser import parse_workflow
 from openconductor.prompt import ExampleSet, render_workflow
@@ -119,10 +120,10 @@ def ablated(
     """
     if rounds not in ("planned", None) and (type(rounds) is not int or rounds < 1):
         raise ConfigError(f"ablated.rounds: got {rounds!r}, expected a whole number from 1, or None for no limit")
-    if access not in (None, "index", "none", "binary", "all"):
-        raise ConfigError(f"ablated.access: got {access!r}, expected index, none, binary or all")
-    if examples not in (None, *_EXAMPLES):
-        raise ConfigError(f"ablated.examples: got {examples!r}, expected one of {', '.join(_EXAMPLES)}")
+    if access is not None:
+        one_of("ablated.access", access, get_args(Access))
+    if examples is not None:
+        one_of("ablated.examples", examples, _EXAMPLES)
     in_words = conductor.prompt.template == "full"
     if examples is not None and not in_words:
         raise ConfigError("ablated.examples: the compact template has no examples, expected a full one")

@@ -24,6 +24,7 @@ from openconductor.baselines.instructions import ALONE, is_answer
 from openconductor.baselines.observed import Observations, text_of
 from openconductor.baselines.pools import Baseline, check_count, forgiving_pool, spoken
 from openconductor.baselines.routers import HASHED, TFIDF, Encoder, Floats, fit_encoder
+from openconductor.config import one_of
 from openconductor.episode import Stage
 from openconductor.errors import ConfigError
 from openconductor.pool import WorkerPool
@@ -56,8 +57,7 @@ class Smoothie(Baseline):
         neighbours: int = 20,
         encoder: str | Encoder | None = None,
     ) -> None:
-        if mode not in ("independent", "dependent"):
-            raise ConfigError(f"Smoothie.mode: got {mode!r}, expected 'independent' or 'dependent'")
+        one_of("Smoothie.mode", mode, ("independent", "dependent"))
         if len(pool) < 3:
             raise ConfigError(f"Smoothie: got {len(pool)} workers, expected at least 3")
         if mode == "independent" and observations is None:

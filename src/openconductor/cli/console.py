@@ -144,6 +144,11 @@ def printable(text: str) -> str:
     return text.translate(_CONTROLS)
 
 
+def percent(share: float | None) -> str:
+    """A share in percent; a dash where it is not known."""
+    return "–" if share is None else f"{share:.1%}"
+
+
 def counted(count: int, one: str) -> str:
     """How many of what: ``1 answer``, ``2,400 answers``."""
     return f"{count:,} {one if count == 1 else one + 's'}"

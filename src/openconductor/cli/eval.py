@@ -23,7 +23,7 @@ from openconductor.errors import BudgetExceeded, ConfigError
 from openconductor.evaluation.eval_config import EvalConfig, load_eval_config, make_eval_config, plain_config
 from openconductor.evaluation.grid import Regraded, regrade
 from openconductor.evaluation.records import JOURNAL, Results, latency
-from openconductor.evaluation.tables import accuracy_grid, briefly, comparisons, cut_answers, make_table
+from openconductor.evaluation.tables import Table, accuracy_grid, briefly, comparisons, cut_answers, make_table
 from openconductor.journal import JournalReader
 
 SYSTEMS = """What to ask: conductor, workers, worker:NAME, a baseline (consensus:NAME?n=5, or module:attribute), an
@@ -31,7 +31,7 @@ ablation (conductor?subtasks=false). With --config also key=value."""
 _OVERRIDE = re.compile(r"[a-z_][a-z0-9_.]*=")
 SHOWN_MOVES = 20
 
-Table = dict[str, object]
+Values = dict[str, object]
 
 
 def eval(  # noqa: A001, PLR0913, PLR0917 - the options of a command
@@ -60,7 +60,7 @@ def eval(  # noqa: A001, PLR0913, PLR0917 - the options of a command
     as_json: AsJson = False,
 ) -> None:
     """Evaluate systems on tasks, with intervals and costs; resumable."""
-    said: Table = {
+    said: Values = {
         "systems": [word for word in systems or () if not _OVERRIDE.match(word)] or None,
         "pool": None if pool is None else str(pool),
         "conductor": {"planner": conductor, "base_url": base_url, "api_key_env": key_env},
@@ -75,7 +75,7 @@ def eval(  # noqa: A001, PLR0913, PLR0917 - the options of a command
     given = _laid_over({}, said)
     overrides = [word for word in systems or () if _OVERRIDE.match(word)]
     paths = dict(_name_and_path(text) for text in task_path or ())
-    asked: list[Table] = [dict(zip(("name", "task"), text.split("=", 1), strict=False)) for text in task or paths]
+    asked: list[Values] = [dict(zip(("name", "task"), text.split("=", 1), strict=False)) for text in task or paths]
     if regraded is not None:
         if given or overrides or asked or limit or config or out or retry_failed:
             raise ConfigError("--regrade: grades what a folder holds; expected nothing beside it but --json")
@@ -86,18 +86,18 @@ def eval(  # noqa: A001, PLR0913, PLR0917 - the options of a command
     if config is None and overrides:
         raise ConfigError(f"{overrides[0]!r}: got key=value without a recipe; expected --config beside it")
     base = plain_config(EvalConfig() if config is None else load_eval_config(config, overrides))
-    tasks = _tasks(asked or cast("list[Table]", base["task"]), paths, limit)
+    tasks = _tasks(asked or cast("list[Values]", base["task"]), paths, limit)
     values = {**_laid_over(base, said), "task": tasks}
     recipe = make_eval_config(values, where="command line" if config is None else str(config))
     _evaluate(recipe, out or own_folder(recipe), retry_failed, as_json)
 
 
-def _laid_over(base: Table, said: Table) -> Table:
+def _laid_over(base: Values, said: Values) -> Values:
     """The base, with what is said (all that is not None) in its place, table by table."""
     merged = dict(base)
     for name, value in said.items():
         if isinstance(value, dict):
-            value = _laid_over(cast("Table", base.get(name, {})), cast("Table", value)) or None  # noqa: PLW2901
+            value = _laid_over(cast("Values", base.get(name, {})), cast("Values", value)) or None  # noqa: PLW2901
         if value is not None:
             merged[name] = value
     return merged
@@ -110,12 +110,12 @@ def _name_and_path(text: str) -> tuple[str, str]:
     return name, path
 
 
-def _tasks(asked: Sequence[Mapping[str, object]], paths: Mapping[str, str], limit: int | None) -> list[Table]:
+def _tasks(asked: Sequence[Mapping[str, object]], paths: Mapping[str, str], limit: int | None) -> list[Values]:
     """The recipe's tables of tasks, with what the command line says of them."""
     if strangers := sorted(paths.keys() - {one["name"] for one in asked}):
         raise ConfigError(f"--task-path: got {strangers[0]!r}, expected one of the tasks that are asked")
-    said: dict[str, Table] = {name: {"path": path} for name, path in paths.items()}
-    at_most: Table = {} if limit is None else {"limit": limit}
+    said: dict[str, Values] = {name: {"path": path} for name, path in paths.items()}
+    at_most: Values = {} if limit is None else {"limit": limit}
     return [{**one, **at_most, **said.get(str(one["name"]), {})} for one in asked]
 
 
@@ -151,19 +151,19 @@ def _regrade(folder: Path, as_json: bool) -> None:
 
 
 def _show(results: Results, folder: Path, as_json: bool, regraded: Regraded | None = None) -> None:
-    _show_table(results, folder, as_json, regraded)
+    table = make_table(results)
+    if as_json:
+        more: Values = {"latency": latency(results), "folder": str(folder), "spent": _spent(folder)}
+        if regraded is not None:
+            more |= {"regraded": regraded.graded, "moves": regraded.moves}
+        console.show_json({**table.to_json(), **more})
+    else:
+        _show_table(table)
     for line in cut_answers(results):
         console.say(line)
 
 
-def _show_table(results: Results, folder: Path, as_json: bool, regraded: Regraded | None) -> None:
-    table = make_table(results)
-    if as_json:
-        more: Table = {"latency": latency(results), "folder": str(folder), "spent": _spent(folder)}
-        if regraded is not None:
-            more |= {"regraded": regraded.graded, "moves": regraded.moves}
-        console.show_json({**table.to_json(), **more})
-        return
+def _show_table(table: Table) -> None:
     for title, (head, rows) in (
         ("accuracy, with standard errors clustered by problem", accuracy_grid(table)),
         ("cost and form, a question", briefly(table)),
@@ -178,7 +178,7 @@ def _show_table(results: Results, folder: Path, as_json: bool, regraded: Regrade
         console.say(f"{missing(table.missing)}: the evaluation was stopped")
 
 
-def _spent(folder: Path) -> Table:
+def _spent(folder: Path) -> Values:
     """What was really paid for, in all runs of the folder; dollars are null where a price is not known."""
     with JournalReader(folder / JOURNAL) as journal:
         spent = journal.totals().spent

@@ -12,9 +12,7 @@ import typer
 
 from openconductor.cli import console
 from openconductor.cli.options import AsJson
-from openconductor.errors import ConfigError
-
-INSTALL = 'pip install "openconductor[train]"'
+from openconductor.config import needing
 
 
 def export(
@@ -30,13 +28,9 @@ def export(
 
     A model card is in it, with recipe, curve and verdict.
     """
-    try:
+    with needing("export", "train"):
         from openconductor.training.checkpoint import servers_read_alike
         from openconductor.training.run import export as write
-    except ImportError as error:
-        if (error.name or "").startswith("openconductor"):
-            raise
-        raise ConfigError(f"export: {error}; expected the extra 'train' to be installed: {INSTALL}") from error
     with console.only_results_on_stdout():
         folder = write(run, out or run / "export", dtype=dtype)
         served = servers_read_alike(folder)

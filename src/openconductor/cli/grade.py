@@ -16,7 +16,8 @@ import typer
 
 from openconductor import sandboxes
 from openconductor.cli import console
-from openconductor.cli.options import Unsafe, one_of
+from openconductor.cli.options import Unsafe
+from openconductor.config import one_of
 from openconductor.errors import ConfigError, SandboxError, TaskError
 from openconductor.graders.code_compare import Mode
 from openconductor.sandboxes import Sandbox

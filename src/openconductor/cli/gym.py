@@ -16,7 +16,8 @@ from openconductor.cli import console
 from openconductor.cli.console import labelled
 from openconductor.cli.gym_measure import measure
 from openconductor.cli.live import COLOURS
-from openconductor.cli.options import AsJson, one_of
+from openconductor.cli.options import AsJson, Seed
+from openconductor.config import one_of
 from openconductor.gym.exact import oracle_workflow, random_accuracy
 from openconductor.gym.questions import EQUAL_MIX, KINDS, SPLITS, GymQuestion, draw_questions, read_question
 from openconductor.gym.questions import Kind as GymKind
@@ -32,7 +33,6 @@ gym.command("measure")(measure)
 Asked = Annotated[
     str | None, typer.Argument(help="A question of the gym; without it, one is drawn.", show_default=False)
 ]
-Seed = Annotated[int, typer.Option("--seed", min=0, help="Draws the questions.")]
 Index = Annotated[int, typer.Option("--index", min=0, help="Which question of the seed.")]
 Split = Annotated[str, typer.Option("--split", help="train, validation or test.")]
 Kind = Annotated[str | None, typer.Option("--kind", help="single, pair, triple or smudged; without it, in turn.")]

@@ -117,7 +117,7 @@ def measure(
     rows: list[list[str]] = []
     for one in found:
         shares = (one.validity, one.accuracy, one.oracle, one.share)
-        rows.append([" ".join(map(str, one.offered)), *(f"{share:.1%}" for share in shares)])
+        rows.append([" ".join(map(str, one.offered)), *map(console.percent, shares)])
     console.show_table(("workers", "valid", "expected", "oracle", "of the oracle"), rows)
     if part := found[1:]:
         console.show(
@@ -138,10 +138,7 @@ def measure(
         shown = [
             [
                 str(one.depth),
-                *(
-                    "–" if share is None else f"{share:.1%}"
-                    for share in (one.accuracy, one.fixed, one.ceiling, one.broken, one.accepted)
-                ),
+                *map(console.percent, (one.accuracy, one.fixed, one.ceiling, one.broken, one.accepted)),
                 "–" if one.calls is None else f"{one.calls:.2f}",
             ]
             for one in deeper

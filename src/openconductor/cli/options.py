@@ -1,15 +1,13 @@
-"""The options that several verbs share, and the values that they refuse."""
+"""The options that several verbs share."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from decimal import Decimal, InvalidOperation
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from openconductor.config import nearest
 from openconductor.errors import ConfigError
 
 
@@ -30,28 +28,18 @@ def check_dollars(text: str | None) -> str | None:
     return format(amount, "f")
 
 
-def one_of(option: str, value: str, known: Iterable[str]) -> str:
-    """The value of an option that has only certain values.
-
-    Raises:
-        ConfigError: it is another one; the message names the nearest.
-    """
-    names = list(known)
-    if value not in names:
-        near = nearest(value, names)
-        raise ConfigError(f"{option}: got {value!r}, expected one of {', '.join(names)}; nearest: {near!r}")
-    return value
-
-
+AtOnce = Annotated[int, typer.Option("--concurrency", min=1, help="Questions asked at once.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 BaseUrl = Annotated[str | None, typer.Option("--conductor-base-url", help="Where its API begins, /v1 included.")]
 KeyEnv = Annotated[str | None, typer.Option("--conductor-key-env", help="The environment variable that holds its key.")]
 Unsafe = Annotated[
     bool, typer.Option("--unsafe-code-exec", help="Run programs even where no sandbox works: they can do anything.")
 ]
+Calls = Annotated[int | None, typer.Option("--budget-calls", min=1, help="The most calls, of all runs.")]
 Dollars = Annotated[
     str | None, typer.Option("--budget-dollars", callback=check_dollars, help="The most US dollars, of all runs.")
 ]
+Limit = Annotated[int, typer.Option("--limit", min=1, help="How many questions, drawn by the seed.")]
 Out = Annotated[
     Path | None,
     typer.Option("--out", help="The run's folder; what is in it is resumed.", show_default="a new one in runs/"),
@@ -60,4 +48,7 @@ PlannerName = Annotated[
     str | None,
     typer.Option("--conductor", help="provider:model, a checkpoint folder, or worker:NAME.", show_default="bundled"),
 ]
+Seed = Annotated[int, typer.Option("--seed", min=0, help="Draws the questions.")]
+TaskName = Annotated[str, typer.Option("--task", help="The task whose questions are asked.")]
+TaskPath = Annotated[str | None, typer.Option("--task-path", help="Local data of the task.")]
 PoolFile = Annotated[Path | None, typer.Option("--pool", help="A pool file (TOML).", show_default="the gym's")]

@@ -18,7 +18,7 @@ import tomlkit
 import typer
 
 from openconductor.cli import console
-from openconductor.cli.options import AsJson, Dollars, Out
+from openconductor.cli.options import AsJson, AtOnce, Calls, Dollars, Limit, Out, Seed, TaskName, TaskPath
 from openconductor.cli.pool_headroom import ask_workers
 from openconductor.evaluation.headroom import alone
 from openconductor.evaluation.records import Record
@@ -31,13 +31,13 @@ FEWEST = 20
 
 def calibrate(
     pool: Annotated[Path, typer.Argument(help="The pool file (TOML), which is changed.", show_default=False)],
-    task: Annotated[str, typer.Option("--task", help="The task whose questions are asked.")],
-    task_path: Annotated[str | None, typer.Option("--task-path", help="Local data of the task.")] = None,
-    limit: Annotated[int, typer.Option("--limit", min=1, help="How many questions, drawn by the seed.")] = 100,
-    seed: Annotated[int, typer.Option("--seed", min=0, help="Draws the questions.")] = 0,
-    concurrency: Annotated[int, typer.Option("--concurrency", min=1, help="Questions asked at once.")] = 32,
+    task: TaskName,
+    task_path: TaskPath = None,
+    limit: Limit = 100,
+    seed: Seed = 0,
+    concurrency: AtOnce = 32,
     dollars: Dollars = None,
-    calls: Annotated[int | None, typer.Option("--budget-calls", min=1, help="The most calls, of all runs.")] = None,
+    calls: Calls = None,
     out: Out = None,
     as_json: AsJson = False,
 ) -> None:
@@ -47,12 +47,8 @@ def calibrate(
     It replaces the worker's description. Exits with 1 where the budget was spent first, or too little could be decided:
     the file is then left as it is, and the same command goes on from what was asked.
     """
-    recipe: dict[str, object] = {
-        "task": [{"name": task, "limit": limit, "path": task_path}],
-        "seed": seed,
-        "concurrency": concurrency,
-        "budget": {"dollars": dollars, "calls": calls},
-    }
+    asked, budget = {"name": task, "limit": limit, "path": task_path}, {"dollars": dollars, "calls": calls}
+    recipe = {"task": [asked], "seed": seed, "concurrency": concurrency, "budget": budget}
     folder, results, spent = ask_workers("calibrate", pool, recipe, out)
     if spent is not None:
         raise spent

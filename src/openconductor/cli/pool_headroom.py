@@ -14,7 +14,7 @@ from typing import Annotated
 import typer
 
 from openconductor.cli import console
-from openconductor.cli.options import AsJson, Dollars, Out
+from openconductor.cli.options import AsJson, AtOnce, Calls, Dollars, Limit, Out, Seed, TaskName, TaskPath
 from openconductor.cli.report import show_sections
 from openconductor.cli.runs import evaluated, interruptible, missing, own_folder
 from openconductor.errors import BudgetExceeded, ConfigError
@@ -29,15 +29,15 @@ MOST_COLUMNS = 10
 
 def headroom(  # noqa: PLR0913, PLR0917 - the options of a command
     pool: Annotated[Path | None, typer.Argument(help="The pool file (TOML).", show_default="the gym's pool")] = None,
-    task: Annotated[str, typer.Option("--task", help="The task whose questions are asked.")] = "gym",
-    task_path: Annotated[str | None, typer.Option("--task-path", help="Local data of the task.")] = None,
-    limit: Annotated[int, typer.Option("--limit", min=1, help="How many questions, drawn by the seed.")] = 100,
+    task: TaskName = "gym",
+    task_path: TaskPath = None,
+    limit: Limit = 100,
     repeats: Annotated[int, typer.Option("--repeats", min=1, help="2 or more tell luck from skill.")] = 2,
     gain: Annotated[list[float] | None, typer.Option("--gain", help="Points; how many questions show it?")] = None,
-    seed: Annotated[int, typer.Option("--seed", min=0, help="Draws the questions.")] = 0,
-    concurrency: Annotated[int, typer.Option("--concurrency", min=1, help="Questions asked at once.")] = 32,
+    seed: Seed = 0,
+    concurrency: AtOnce = 32,
     dollars: Dollars = None,
-    calls: Annotated[int | None, typer.Option("--budget-calls", min=1, help="The most calls, of all runs.")] = None,
+    calls: Calls = None,
     out: Out = None,
     as_json: AsJson = False,
 ) -> None:
@@ -48,13 +48,8 @@ def headroom(  # noqa: PLR0913, PLR0917 - the options of a command
     for one in gain or ():
         if not 0 < one <= 100:
             raise ConfigError(f"--gain: got {one:g}, expected points above 0 and up to 100")
-    recipe: dict[str, object] = {
-        "task": [{"name": task, "limit": limit, "path": task_path}],
-        "repeats": repeats,
-        "seed": seed,
-        "concurrency": concurrency,
-        "budget": {"dollars": dollars, "calls": calls},
-    }
+    asked, budget = {"name": task, "limit": limit, "path": task_path}, {"dollars": dollars, "calls": calls}
+    recipe = {"task": [asked], "repeats": repeats, "seed": seed, "concurrency": concurrency, "budget": budget}
     folder, results, spent = ask_workers("headroom", pool, recipe, out)
     gains = tuple(one / 100 for one in gain or ()) or measure.GAINS
     found = measure.headroom(results.records, seed=seed, gains=gains)
@@ -83,12 +78,8 @@ def ask_workers(
     name: str, pool: Path | None, recipe: Mapping[str, object], out: Path | None
 ) -> tuple[Path, Results, BudgetExceeded | None]:
     """Ask every worker of a pool alone: the run's folder, what is known now, and the budget if that was spent first."""
-    systems = {
-        "name": f"{name}-{GYM if pool is None else pool.stem}",
-        "systems": ["workers"],
-        "pool": GYM if pool is None else str(pool),
-    }
-    config = make_eval_config({**systems, **recipe}, where="command line")
+    named = {"name": f"{name}-{GYM if pool is None else pool.stem}", "pool": GYM if pool is None else str(pool)}
+    config = make_eval_config({**named, "systems": ["workers"], **recipe}, where="command line")
     folder = out or own_folder(config)
     try:
         with interruptible(folder, f"the same command and --out {shlex.quote(str(folder))}"):

@@ -16,14 +16,15 @@ from typing import Annotated, Any, cast
 import typer
 
 from openconductor.cli import console
+from openconductor.cli.console import percent
 from openconductor.cli.options import AsJson
 from openconductor.cli.runs import interruptible
+from openconductor.config import needing
 from openconductor.errors import ConfigError
 from openconductor.training.train_config import TrainConfig, load_train_config
 
 SEEDS = "1,2,3,4,5"
 JOBS = 2
-INSTALL = 'pip install "openconductor[train]"'
 
 _Record = dict[str, Any]
 
@@ -85,12 +86,8 @@ def _run(module: str, name: str, config: TrainConfig, folder: Path, **options: o
 
 
 def _of_training(module: str, name: str) -> Callable[..., Any]:
-    try:
+    with needing("train", "train"):
         return cast("Callable[..., Any]", getattr(import_module(f"openconductor.{module}"), name))
-    except ImportError as error:
-        if (error.name or "").startswith("openconductor"):
-            raise
-        raise ConfigError(f"train: {error}; expected the extra 'train' to be installed: {INSTALL}") from error
 
 
 def _show_estimate(config: TrainConfig, *, as_json: bool) -> None:
@@ -115,7 +112,7 @@ def _show_run(results: _Record) -> None:
     rows: list[list[str]] = []
     for key, name in names.items():
         phase = results[key]
-        shares = [_percent(phase[measure]) for measure in ("accuracy", "accuracy_given_valid", "validity")]
+        shares = [percent(phase[measure]) for measure in ("accuracy", "accuracy_given_valid", "validity")]
         rows.append([name, *shares, f"{phase['routing_entropy_bits']:.2f} bits"])
     console.show_table(("", "accuracy", "given valid", "validity", "routing entropy"), rows)
     if results.get("control", "none") != "none":
@@ -127,17 +124,13 @@ def _show_study(results: _Record) -> None:
     for row in results["rows"]:
         name = f"seed {row['seed']}" if row["control"] == "none" else f"control: {row['control']} rewards"
         rows.append(
-            [name, *(_percent(row[key]) for key in ("start", "sampled", "greedy", "share_of_oracle", "validity"))]
+            [name, *(percent(row[key]) for key in ("start", "sampled", "greedy", "share_of_oracle", "validity"))]
         )
     console.show_table(("run", "before learning", "sampled", "greedy", "of the oracle", "validity"), rows)
-    levels = ", ".join(f"{name.replace('_', ' ')} {_percent(value)}" for name, value in results["levels"].items())
+    levels = ", ".join(f"{name.replace('_', ' ')} {percent(value)}" for name, value in results["levels"].items())
     console.show(
         f"Levels: {levels}",
         f"{results['learnt']} of {results['seeds']} seeds learnt (three times random, and more than the best worker); "
-        f"of the oracle they reach {_percent(results['median_share_of_oracle'])} in the median, "
-        f"{_percent(results['worst_share_of_oracle'])} at worst.",
+        f"of the oracle they reach {percent(results['median_share_of_oracle'])} in the median, "
+        f"{percent(results['worst_share_of_oracle'])} at worst.",
     )
-
-
-def _percent(value: float | None) -> str:
-    return "–" if value is None else f"{value:.1%}"

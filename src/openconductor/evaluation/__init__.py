@@ -70,13 +70,18 @@ async def evaluate(
     async def ask(place: tuple[int, int]) -> None:
         problem, sample = problems[place[0]], place[1]
         episode = await orchestrator.ask(problem.question, sample=sample)
-        grade = None if episode.answer is None else await grade_answer(grader, problem, episode.answer)
-        outcomes[place] = Outcome(problem, episode, grade, sample)
+        outcomes[place] = await judged(problem, episode, grader, sample)
         if on_result is not None:
             on_result(outcomes[place])
 
     await at_once(((index, sample) for index in range(len(problems)) for sample in range(samples)), ask, concurrency)
     return [outcomes[place] for place in sorted(outcomes)]
+
+
+async def judged(problem: Problem, episode: Episode, grader: Grader, sample: int) -> Outcome:
+    """The episode with the grade of its answer, if it has one."""
+    grade = None if episode.answer is None else await grade_answer(grader, problem, episode.answer)
+    return Outcome(problem, episode, grade, sample)
 
 
 async def at_once(items: Iterable[T], work: Callable[[T], Awaitable[None]], most: int) -> None:

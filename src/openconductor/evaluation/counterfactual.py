@@ -19,15 +19,14 @@ from typing import Literal, NamedTuple, get_args
 
 from openconductor.baselines.instructions import solve
 from openconductor.episode import Stage
-from openconductor.evaluation import Outcome, at_once
+from openconductor.evaluation import at_once, judged
 from openconductor.evaluation.records import Record
 from openconductor.evaluation.statistics import Difference, Estimate, Key, difference, estimate, grouped, holm
 from openconductor.gym.exact import expected_accuracy
 from openconductor.gym.questions import read_question
-from openconductor.measures import topology
+from openconductor.measures import group_by, topology
 from openconductor.pool import WorkerPool
 from openconductor.protocols import Grader, OnEvent
-from openconductor.reward import grade_answer
 from openconductor.types import Problem, Step, Workflow
 
 Replay = Callable[[Problem, Workflow, int], Awaitable[float | None]]
@@ -155,8 +154,7 @@ def pool_replay(
     async def replay(problem: Problem, workflow: Workflow, repeat: int) -> float | None:
         stage = Stage(pool, problem.question, sample=sample(problem, repeat), on_event=on_event, spent="data")
         episode = await stage.play(lambda stage: stage.answer_by(workflow), None)
-        grade = None if episode.answer is None else await grade_answer(grader(problem), problem, episode.answer)
-        correct = Outcome(problem, episode, grade, repeat).correct
+        correct = (await judged(problem, episode, grader(problem), repeat)).correct
         return None if correct is None else float(correct)
 
     return replay
@@ -203,7 +201,7 @@ async def counterfactuals(
         OpenConductorError: one whose fate is *stop*, raised by ``replay``; what runs is cancelled.
     """
     kept = [one for one in records if len(one.workflows) == 1 and _key(one) in problems]
-    edits = [*_edits(kept, problems, workers, seed), *_whole(kept, problems, workers, seed), *_shuffled(kept, seed)]
+    edits = [*_edits(kept, problems, workers, seed), *_shuffled(kept, seed)]
     scores: dict[tuple[Key, Workflow, int], float | None] = {}
 
     def played(record: Record, workflow: Workflow) -> tuple[Key, Workflow, int]:
@@ -260,20 +258,13 @@ def _key(record: Record) -> Key:
 def _edits(
     records: Sequence[Record], problems: Mapping[Key, Problem], workers: Mapping[int, str], seed: int
 ) -> Iterator[_Edit]:
+    """Each record with one step changed, with all its steps done by others, and with none of them told anything."""
     for one in records:
-        told = solve(problems[_key(one)].question)
+        flow, told = one.workflows[0], solve(problems[_key(one)].question)
         drawn = f"{seed}/{one.task}/{one.problem}/{one.sample}"
-        for kind, step, changed in edits_of(one.workflows[0], workers, told=told, seed=drawn):
+        for kind, step, changed in edits_of(flow, workers, told=told, seed=drawn):
             yield _Edit(one, changed, kind, step)
-
-
-def _whole(
-    records: Sequence[Record], problems: Mapping[Key, Problem], workers: Mapping[int, str], seed: int
-) -> Iterator[_Edit]:
-    """Each record with all its steps done by others, and with none of them told anything."""
-    for one in records:
-        flow, rng = one.workflows[0], random.Random(f"strangers/{seed}/{one.task}/{one.problem}/{one.sample}")
-        told = solve(problems[_key(one)].question)
+        rng = random.Random(f"strangers/{drawn}")
         others = [[ordinal for ordinal in workers if ordinal != step.worker] or [step.worker] for step in flow]
         strangers = (replace(step, worker=rng.choice(some)) for step, some in zip(flow, others, strict=True))
         yield _Edit(one, Workflow(tuple(strangers)), "strangers")
@@ -282,11 +273,9 @@ def _whole(
 
 def _shuffled(records: Sequence[Record], seed: int) -> Iterator[_Edit]:
     """Each record with a workflow of another question of its task."""
-    tasks: dict[str, dict[str, list[Record]]] = {}
-    for one in records:
-        tasks.setdefault(one.task, {}).setdefault(one.problem, []).append(one)
     rng = random.Random(f"shuffle/{seed}")
-    for questions in tasks.values():
+    for of_task in group_by(records, lambda one: one.task).values():
+        questions = group_by(of_task, lambda one: one.problem)
         order = list(questions)
         rng.shuffle(order)  # each question gets the workflows of the next one
         for problem, giver in zip(order, [*order[1:], *order[:1]], strict=True):

@@ -21,13 +21,12 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from decimal import Decimal
 from pathlib import Path
-from types import MappingProxyType
 from typing import TYPE_CHECKING, Annotated, Literal, cast
 
 from pydantic import Field
 
 from openconductor.baselines import BASELINES
-from openconductor.config import dump_toml, load_toml, nearest, read_toml, registered, split_name, validate
+from openconductor.config import dump_toml, load_toml, one_of, read_toml, registered, split_name, validate
 from openconductor.errors import ConfigError
 from openconductor.serialisation import plain
 from openconductor.types import Budget
@@ -161,10 +160,8 @@ class EvalConfig:
         return self.pool == GYM and all((one.task or one.name) == GYM for one in self.task)
 
 
-def load_eval_config(
-    path: Path, overrides: Sequence[str] = (), values: Mapping[str, object] = MappingProxyType({})
-) -> EvalConfig:
-    """Read a recipe; ``values`` by their dotted keys win over it, and ``overrides`` over both.
+def load_eval_config(path: Path, overrides: Sequence[str] = ()) -> EvalConfig:
+    """Read a recipe; ``overrides`` win over it.
 
     Raises:
         ConfigError: the file cannot be read, is a recipe of a training, a key is unknown, or a value is out of its
@@ -175,7 +172,7 @@ def load_eval_config(
             f"{path}: has {', '.join(tables)}, so it is a recipe of `openconductor train`; expected one of an "
             "evaluation"
         )
-    return _distinct(load_toml(path, EvalConfig, overrides, values), str(path))
+    return _distinct(load_toml(path, EvalConfig, overrides), str(path))
 
 
 def make_eval_config(values: Mapping[str, object], *, where: str) -> EvalConfig:
@@ -312,9 +309,7 @@ def read_spec(text: str) -> Spec:
     kind, colon, argument = (part.strip() for part in split_name(head, {*KINDS, *_HIDDEN}, "baseline"))
     known = KINDS if kind in KINDS or ":" in kind else (*KINDS, *registered({}, "baseline"), "module:attribute")
     if kind not in known and ":" not in kind:
-        raise ConfigError(
-            f"system {text!r}: no {kind!r}, expected one of {', '.join(known)}; nearest: {nearest(kind, known)!r}"
-        )
+        one_of(f"system {text!r}", kind, known)
     if colon and not argument:
         raise ConfigError(f"system {text!r}: nothing behind the colon; expected a name")
     options: dict[str, Value] = {}

@@ -27,7 +27,7 @@ from typing import Any, NamedTuple, cast
 
 from openconductor.budget import BudgetMeter, PaidCall, check_price
 from openconductor.errors import BudgetExceeded, ConfigError
-from openconductor.evaluation import Outcome, at_once, records, systems, tables
+from openconductor.evaluation import at_once, judged, records, systems, tables
 from openconductor.evaluation.eval_config import (
     HINDSIGHT,
     WORKER,
@@ -44,7 +44,6 @@ from openconductor.evaluation.systems import Sheet, System
 from openconductor.events import CallEnded, Event
 from openconductor.journal import Journal, Spending
 from openconductor.policies import LONG_PATIENCE_S, patient
-from openconductor.reward import grade_answer
 from openconductor.serialisation import plain
 from openconductor.storage import make_folder, write_whole
 from openconductor.types import Budget, Episode, Problem
@@ -130,18 +129,15 @@ class _Plan:
         for spec in specs:
             workshop.check(spec)
         self.trained = {spec.name for spec in specs if systems.learns(spec, config)}
-        self.trials = config.learn.trials if any(systems.explores(spec, config) for spec in specs) else 0
+        self.trials = config.learn.trials if any(systems.learns(spec, config, "trials") for spec in specs) else 0
         sheets = list(systems.load_sheets(config).values())
         workshop.check_held_out(sheets)
         learning = [systems.load_learning(config, sheets)] if self.trained else []
         self.described: dict[str, object] = {
-            "workers": systems.describe_pool(workshop.pool, cards=any(spec.kind != WORKER for spec in specs)),
-            "planners": workshop.described(specs),
+            **workshop.described(specs),
             "tasks": {sheet.name: sheet.described for sheet in sheets},
             "learn": learning[0].described if learning else None,
         }
-        if files := systems.describe_trained(specs):
-            self.described["trained"] = files
         self.sandbox, every = systems.open_for([*sheets, *learning], config)
         self.sheets, self.learn = every[: len(sheets)], every[-1] if learning else None
         # What is really asked: hindsight only looks back, at every worker.
@@ -232,9 +228,7 @@ class _Run:
             for repeat in range(repeats)
             for system in asked
         ]
-        missing = [
-            one for one in cells if (one.system.name, one.sheet.name, one.problem.id, one.repeat) not in self._kept
-        ]
+        missing = [one for one in cells if one.key not in self._kept]
         self._done += len(cells) - len(missing)
         await at_once(missing, self._play, (1 + SETTLING) * self._config.concurrency)
         if self._empty is not None:
@@ -257,9 +251,7 @@ class _Run:
             return
         finally:
             sink.leave()
-        grader = cell.sheet.grader
-        grade = None if episode.answer is None else await grade_answer(grader, cell.problem, episode.answer)
-        outcome = Outcome(cell.problem, episode, grade, cell.repeat)
+        outcome = await judged(cell.problem, episode, cell.sheet.grader, cell.repeat)
         record = records.record_of(outcome, system=cell.system.name, task=cell.sheet.name)
         _keep(self.journal, record)
         self._done += 1
@@ -348,15 +340,14 @@ async def regrade(folder: str | Path) -> Regraded:
         raise ConfigError(
             f"{folder}: its questions are others now: {'; '.join(changed)}; expected those that were asked"
         )
-    sandbox, judged = systems.open_for(sheets.values(), config)
-    asked = {(sheet.name, problem.id): (sheet.grader, problem) for sheet in judged for problem in sheet.problems}
+    sandbox, opened = systems.open_for(sheets.values(), config)
+    asked = {(sheet.name, problem.id): (sheet.grader, problem) for sheet in opened for problem in sheet.problems}
     pairs: list[tuple[Record, Record]] = []
 
     async def again(old: Record) -> None:
         grader, problem = asked[old.task, old.problem]
-        grade = await grade_answer(grader, problem, old.answer or "")
         answered = Episode(problem.question, (), old.answer, None, old.usage, old.seconds)
-        new = records.record_of(Outcome(problem, answered, grade, old.sample), system=old.system)
+        new = records.record_of(await judged(problem, answered, grader, old.sample), system=old.system)
         now = replace(old, correct=new.correct, status=new.status, extracted=new.extracted, note=new.note)
         pairs.append((old, now))
         if old != now:

@@ -19,7 +19,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from statistics import NormalDist, fmean, median
 
-from openconductor.baselines.planned import PlannedOrchestrator, RandomWorkflows
+from openconductor.baselines.planned import BestFixed, PlannedOrchestrator, RandomWorkflows
 from openconductor.baselines.single import SingleWorker
 from openconductor.conductor import Conductor
 from openconductor.errors import ConfigError
@@ -41,10 +41,10 @@ from openconductor.evaluation.statistics import (
 from openconductor.evaluation.tables import make_row
 from openconductor.graders.exact import ExactGrader
 from openconductor.gym.exact import oracle_workflow
-from openconductor.gym.levels import BEST_FIXED, fixed_workflow
+from openconductor.gym.levels import BEST_FIXED
 from openconductor.gym.questions import KINDS, GymQuestion, Kind, draw_questions, read_question
 from openconductor.gym.workers import PROFILES
-from openconductor.measures import Topology, mean_steps, topology_shares, worker_shares
+from openconductor.measures import Topology, group_by, mean_steps, topology_shares, worker_shares
 from openconductor.pool import WorkerPool
 from openconductor.protocols import Orchestrator
 from openconductor.types import Question, Usage
@@ -208,11 +208,8 @@ def visible_gain(questions: int, spread: float) -> float | None:
 
 def alone(records: Iterable[Record]) -> dict[str, list[Record]]:
     """The records of the workers that were asked alone, by worker."""
-    found: dict[str, list[Record]] = {}
-    for record in records:
-        if record.system.startswith(ALONE):
-            found.setdefault(record.system.removeprefix(ALONE), []).append(record)
-    return found
+    asked = (record for record in records if record.system.startswith(ALONE))
+    return group_by(asked, lambda record: record.system.removeprefix(ALONE))
 
 
 def _row(name: str, scores: Mapping[str, Scores], got: Mapping[Key, set[str]], masked: int, seed: int) -> WorkerRow:
@@ -428,7 +425,7 @@ def references(pool: WorkerPool, seed: int = 0) -> dict[str, Orchestrator]:
     systems: dict[str, Orchestrator] = {worker.name: SingleWorker(pool, ordinal) for ordinal, worker in pool}
     systems["random"] = RandomWorkflows(pool, seed=seed)
     if offered.keys() >= set(BEST_FIXED.workers):
-        systems["best_fixed"] = PlannedOrchestrator(pool, lambda asked: fixed_workflow(_of_the_gym(asked)))
+        systems["best_fixed"] = BestFixed(pool)
     systems[ORACLE] = PlannedOrchestrator(pool, lambda asked: oracle_workflow(_of_the_gym(asked), offered)[0])
     return systems
 

@@ -39,6 +39,7 @@ from openconductor.evaluation.eval_config import (
 )
 from openconductor.journal import JournalReader
 from openconductor.ledger import draw_up
+from openconductor.measures import group_by
 from openconductor.serialisation import load
 from openconductor.storage import write_whole
 from openconductor.types import Price, Round, Usage, Workflow
@@ -205,21 +206,20 @@ JOURNAL = "journal.sqlite"
 _PACKAGES = ("openconductor", "httptools", "numpy", "safetensors", "scikit-learn", "scipy", "tokenizers", "math-verify")
 
 
-def check_folder(folder: Path, config: EvalConfig, inputs: Plain) -> bool:
-    """Whether a run is in the folder already; a ConfigError where it holds something else, or another evaluation."""
+def check_folder(folder: Path, config: EvalConfig, inputs: Plain) -> None:
+    """Raise a ConfigError where a folder holds something else than this evaluation, or another one."""
     if not (folder / CONFIG).is_file():
         if folder.exists() and not folder.is_dir():
             raise ConfigError(f"{folder}: is no folder, expected a new folder or one of an evaluation")
         for name in sorted(path.name for path in folder.glob("*")):  # else a kill before the recipe left it
             if name.removesuffix(".part") not in (CONFIG, ENVIRONMENT, JOURNAL) and not name.startswith(f"{JOURNAL}-"):
                 raise ConfigError(f"{folder}: holds {name!r}, expected a new folder or one of an evaluation")
-        return False
+        return
     before, environment = read_folder(folder)
     if found := differences(before, config) or what_differs(environment.get("inputs"), inputs):
         raise ConfigError(
             f"{folder}: its evaluation is another one: {'; '.join(found)}; expected the same, or a new folder (--out)"
         )
-    return True
 
 
 def write_folder(folder: Path, config: EvalConfig, inputs: Plain, sandbox: Sandbox | None) -> None:
@@ -375,9 +375,7 @@ def observations(records: Iterable[Record], questions: Mapping[str, str], worker
     Raises:
         ConfigError: there are no questions, or no workers.
     """
-    seen: dict[tuple[str, str], list[Record]] = {}
-    for record in sorted(records, key=lambda one: one.sample):
-        seen.setdefault((record.problem, record.system), []).append(record)
+    seen = group_by(sorted(records, key=lambda one: one.sample), lambda one: (one.problem, one.system))
     cells = [[seen.get((problem, ALONE + worker), []) for worker in workers] for problem in questions]
     decided = [[[float(one.correct) for one in cell if one.correct is not None] for cell in row] for row in cells]
     return Observations(

@@ -34,7 +34,7 @@ from typing import Literal, get_args
 from openconductor.evaluation.records import Record
 from openconductor.evaluation.statistics import Estimate, Key, estimate, grouped
 from openconductor.journal import Journal
-from openconductor.measures import Topology, direct_access, entropy_bits, topology, unused_steps
+from openconductor.measures import Topology, direct_access, entropy_bits, group_by, topology, unused_steps
 from openconductor.types import Workflow
 
 Strategy = Literal[
@@ -192,10 +192,7 @@ def first_patterns(planned: Iterable[TimedPlan]) -> tuple[Pattern, ...]:
 
 def diversity(planned: Iterable[TimedPlan]) -> tuple[Diversity, ...]:
     """The diversity at each place, in order."""
-    places: dict[int, list[TimedPlan]] = {}
-    for one in planned:
-        if one.workflow.steps:
-            places.setdefault(one.place, []).append(one)
+    places = group_by((one for one in planned if one.workflow.steps), lambda one: one.place)
     found: list[Diversity] = []
     for place, of_one in sorted(places.items()):
         kinds = Counter(strategy(one.workflow) for one in of_one)

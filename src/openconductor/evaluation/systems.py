@@ -187,12 +187,6 @@ def _unreadable(task: str) -> ConfigError:
     )
 
 
-def describe_pool(pool: WorkerPool, *, cards: bool = True) -> list[Plain]:
-    """The workers as plain values: all that an answer, or its cost, depends on (workers alone read no cards)."""
-    told = ("name", "identity", *(("description",) if cards else ()), "price", "sampling")
-    return [{"ordinal": ordinal, **{name: plain(getattr(worker, name)) for name in told}} for ordinal, worker in pool]
-
-
 # ── systems ──────────────────────────────────────────────────────────────────────────────────────────────────────────
 @dataclass(frozen=True, slots=True)
 class System:
@@ -286,15 +280,10 @@ class Workshop:
         Raises:
             ConfigError: it cannot; the message names the system, and the nearest of an option that is not known.
         """
-        from openconductor.baselines.collaboration import Trial
-
-        names = tuple(worker.name for _, worker in self.pool)
-        seen = Observations(("Question?",), names, ((1.0,) * len(names),), (("Answer.",) * len(names),))
-        made_up = Lessons(seen, tuple(Trial("Question?", "io", (name,), 1.0, 0.0) for name in names))
         try:
             _check_names(spec)
             if spec.kind != HINDSIGHT:
-                self.make(spec, made_up if learns(spec, self._config) else None)
+                self.make(spec, self._made_up() if learns(spec, self._config) else None)
         except ConfigError as error:
             raise ConfigError(f"system {spec.name!r}: {error}") from error
 
@@ -315,10 +304,20 @@ class Workshop:
                     "split, path or task"
                 )
 
-    def described(self, specs: Iterable[Spec]) -> dict[str, str]:
-        """What is behind each planner, by its name."""
+    def described(self, specs: Sequence[Spec]) -> Plain:
+        """All that an answer, or its cost, depends on, as plain values; to be called after ``check``.
+
+        That is the workers (those that are only asked alone read no cards), what is behind each planner by its name,
+        and a digest of each file that a system was trained to before by its path, if there are any.
+        """
+        cards = ("description",) if any(spec.kind != WORKER for spec in specs) else ()
+        told = ("name", "identity", *cards, "price", "sampling")
+        workers = [{"ordinal": place, **{name: plain(getattr(one, name)) for name in told}} for place, one in self.pool]
         planned = [spec for spec in specs if spec.kind in (CONDUCTOR, PLANNER, PLANNER_ALONE)]
-        return {spec.argument or CONDUCTOR: str(getattr(self._planner(spec), "identity", "")) for spec in planned}
+        planners = {spec.argument or CONDUCTOR: str(getattr(self._planner(spec), "identity", "")) for spec in planned}
+        paths = sorted({str(value) for spec in specs for name, value in spec.options if name in _TRAINED})
+        trained = {path: blake2b(Path(path).read_bytes(), digest_size=16).hexdigest() for path in paths}
+        return {"workers": workers, "planners": planners, **({"trained": trained} if trained else {})}
 
     async def aclose(self) -> None:
         """Close the connections of workers and planners on the running event loop."""
@@ -327,6 +326,13 @@ class Workshop:
             close = getattr(planner.provider if isinstance(planner, Worker) else planner, "aclose", None)
             if close is not None:
                 await close()
+
+    def _made_up(self) -> Lessons:
+        from openconductor.baselines.collaboration import Trial
+
+        names = tuple(worker.name for _, worker in self.pool)
+        seen = Observations(("Question?",), names, ((1.0,) * len(names),), (("Answer.",) * len(names),))
+        return Lessons(seen, tuple(Trial("Question?", "io", (name,), 1.0, 0.0) for name in names))
 
     def _alone(self, spec: Spec) -> Worker:
         """The model that plans as a worker, which is sent the question and nothing else."""
@@ -374,22 +380,14 @@ class Workshop:
 
 
 def learns(spec: Spec, config: EvalConfig, what: str = "observations") -> bool:
-    """Whether a system learns from questions that are not evaluated. The gym's best fixed workflow is known."""
+    """Whether a system learns from questions that are not evaluated: from ``observations``, or from ``trials``, too.
+
+    The gym's best fixed workflow is known.
+    """
     known = spec.kind == "best_fixed" and config.pool == GYM
     if known or spec.kind in (CONDUCTOR, PLANNER, PLANNER_ALONE, WORKER, ORACLE, HINDSIGHT):
         return False
     return what in baseline_options(spec.kind) and not set(_TRAINED) & set(dict(spec.options))
-
-
-def explores(spec: Spec, config: EvalConfig) -> bool:
-    """Whether a system learns from trials of collaborations, too."""
-    return learns(spec, config, "trials")
-
-
-def describe_trained(specs: Iterable[Spec]) -> dict[str, object]:
-    """A digest of each file that a system was trained to before, by its path; read after ``Workshop.check``."""
-    paths = {str(value) for spec in specs for name, value in spec.options if name in _TRAINED}
-    return {path: blake2b(Path(path).read_bytes(), digest_size=16).hexdigest() for path in sorted(paths)}
 
 
 def _check_names(spec: Spec) -> None:

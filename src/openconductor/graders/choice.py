@@ -21,6 +21,7 @@ from collections.abc import Sequence
 from hashlib import blake2b
 from typing import Literal, TypeVar, get_args
 
+from openconductor.config import one_of
 from openconductor.errors import ConfigError, GradingError
 from openconductor.graders.extraction import strip_thoughts
 from openconductor.types import Grade, Problem
@@ -151,8 +152,7 @@ class ChoiceGrader:
     def __init__(self, letters: str = LETTERS, *, style: Style = "ours") -> None:
         if not re.fullmatch(r"[A-Z]{2,}", letters):
             raise ConfigError(f"choice grader: got the letters {letters!r}, expected two capitals or more")
-        if style not in get_args(Style):
-            raise ConfigError(f"choice grader: got the style {style!r}, expected one of {', '.join(get_args(Style))}")
+        one_of("choice grader, style", style, get_args(Style))
         self.letters = letters
         self.style: Style = style
 

@@ -21,7 +21,8 @@ from dataclasses import replace
 from importlib import resources
 from typing import cast, get_args
 
-from openconductor.errors import ConfigError, GradingError, SandboxError
+from openconductor.config import one_of
+from openconductor.errors import GradingError, SandboxError
 from openconductor.graders.code_compare import Mode, wrong_output, wrong_value
 from openconductor.graders.code_tests import CallTest, CodeTests, IoTest
 from openconductor.graders.code_text import program_of, with_preamble
@@ -49,8 +50,7 @@ class CodeGrader:
     """
 
     def __init__(self, mode: Mode = "strict", sandbox: Sandbox | None = None, limits: Limits | None = None) -> None:
-        if mode not in get_args(Mode):
-            raise ConfigError(f"code grader: got the mode {mode!r}, expected one of {', '.join(get_args(Mode))}")
+        one_of("code grader, mode", mode, get_args(Mode))
         self.mode: Mode = mode
         self._sandbox = sandbox
         self._opening = threading.Lock()

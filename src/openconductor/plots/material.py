@@ -18,6 +18,7 @@ from typing import Any
 from openconductor.evaluation.eval_config import ALONE, CONDUCTOR, HINDSIGHT, ORACLE
 from openconductor.evaluation.records import Record
 from openconductor.gym.questions import KINDS
+from openconductor.measures import group_by
 from openconductor.plots.iterations import Iteration
 from openconductor.plots.sheet import Look
 from openconductor.types import Workflow
@@ -51,10 +52,7 @@ class Material:
     @cached_property
     def by_system(self) -> dict[str, list[Record]]:
         """The records of each system, in the order in which the systems first come."""
-        found: dict[str, list[Record]] = {}
-        for record in self.records:
-            found.setdefault(record.system, []).append(record)
-        return found
+        return group_by(self.records, lambda record: record.system)
 
     @cached_property
     def planning(self) -> list[str]:
@@ -118,16 +116,13 @@ def first_workflows(records: Iterable[Record]) -> dict[tuple[str, str], list[Wor
     return found
 
 
-def by_part(records: Iterable[Record]) -> dict[str, list[Record]]:
+def by_part(records: Sequence[Record]) -> dict[str, list[Record]]:
     """The records of each task, or of each kind where there is one task; the smallest parts beyond eleven together.
 
     Kinds stand from easy to hard where an order of them is known.
     """
-    by_task: dict[str, list[Record]] = {}
-    by_kind: dict[str, list[Record]] = {}
-    for record in records:
-        by_task.setdefault(record.task, []).append(record)
-        by_kind.setdefault(record.kind or record.task, []).append(record)
+    by_task = group_by(records, lambda record: record.task)
+    by_kind = group_by(records, lambda record: record.kind or record.task)
     parts = by_task if len(by_task) > 1 else {kind: by_kind[kind] for kind in in_order(by_kind)}
     ranked = sorted(parts, key=lambda name: -len(parts[name]))
     small = ranked[MOST_PARTS - 1 :] if len(parts) > MOST_PARTS else []

@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from importlib.resources import files
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
-from openconductor.errors import ConfigError
+from openconductor.config import needing
 from openconductor.evaluation.statistics import Estimate
 
 if TYPE_CHECKING:
@@ -39,11 +39,8 @@ def styled() -> Generator[None]:
     Raises:
         ConfigError: matplotlib is not installed.
     """
-    try:
+    with needing("plots", "plots"):
         from matplotlib import style
-    except ImportError as error:
-        install = 'pip install "openconductor[plots]"'
-        raise ConfigError(f"plots: {error}; expected the extra 'plots' to be installed: {install}") from error
 
     with _STYLING, style.context(["default", str(files("openconductor.plots").joinpath("paper.mplstyle"))]):
         yield

@@ -12,7 +12,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from pathlib import Path
 from typing import cast
 
-from openconductor.config import load_registered, nearest, registered, split_name
+from openconductor.config import load_registered, nearest, needing, registered, split_name
 from openconductor.errors import ConfigError
 from openconductor.protocols import Orchestrator, Provider
 from openconductor.types import Message
@@ -90,11 +90,8 @@ def create(name: str, model: str, **options: object) -> Provider:
     except TypeError as error:
         taken = ", ".join(list(inspect.signature(factory).parameters)[1:]) or "nothing but the model"
         raise ConfigError(f"provider {name!r}: {error}; expected options among: {taken}") from error
-    try:
-        made = factory(model, **options)
-    except ImportError as error:
-        raise _missing(name, error) from error
-    return resolve(cast("ProviderLike", made))
+    with needing(f"provider {name!r}", _extra(name)):
+        return resolve(cast("ProviderLike", factory(model, **options)))
 
 
 def takes(name: str, option: str) -> bool:
@@ -104,7 +101,12 @@ def takes(name: str, option: str) -> bool:
 
 def _from_text(text: str | Path, seconds: Mapping[str, float | None]) -> Provider:
     if str(text).strip() and Path(text).is_dir():
-        return _from_folder(Path(text))
+        from openconductor.providers.conductor_file import read_conductor_file
+
+        kind = (
+            "tiny" if read_conductor_file(Path(text)).chat == "plain" else "transformers"
+        )  # how it learnt to be asked
+        return create(kind, str(Path(text)))
     name, colon, model = split_name(str(text), PROVIDERS, "provider")
     looks_like_path = isinstance(text, Path) or os.sep in name or name in ("", ".", "..")
     if looks_like_path or not colon:
@@ -117,27 +119,14 @@ def _from_text(text: str | Path, seconds: Mapping[str, float | None]) -> Provide
     return create(name, model, **options)
 
 
-def _from_folder(folder: Path) -> Provider:
-    """A trained Conductor; what reads it depends on how it was trained to be asked."""
-    from openconductor.providers.conductor_file import read_conductor_file
-
-    return create("tiny" if read_conductor_file(folder).chat == "plain" else "transformers", str(folder))
-
-
 def _factory(name: str) -> Callable[..., object]:
     """What makes the provider: a class or a function."""
-    try:
+    with needing(f"provider {name!r}", _extra(name)):
         found = load_registered(PROVIDERS, name, what="provider")
-    except ImportError as error:
-        if (error.name or "").startswith("openconductor"):
-            raise  # a fault of ours, not an extra that the user lacks
-        raise _missing(name, error) from error
     if not callable(found):
         raise ConfigError(f"provider {name!r}: got {found!r}, expected what makes a provider of a model")
     return found
 
 
-def _missing(name: str, error: ImportError) -> ConfigError:
-    extra = _EXTRAS.get(PROVIDERS.get(name, "").partition(":")[0].rpartition(".")[2])
-    wanted = f'"openconductor[{extra}]"' if extra else (error.name or "what the error names")
-    return ConfigError(f"provider {name!r}: {error}; expected its extra to be installed: pip install {wanted}")
+def _extra(name: str) -> str:
+    return _EXTRAS.get(PROVIDERS.get(name, "").partition(":")[0].rpartition(".")[2], "")

@@ -25,7 +25,7 @@ from mcp import Client, MCPError, StdioServerParameters, stdio_client
 from mcp.client.streamable_http import streamable_http_client
 
 from openconductor import errors
-from openconductor.config import nearest
+from openconductor.config import nearest, one_of
 from openconductor.privacy import MARK, SHORTEST, forms
 from openconductor.protocols import CallContext, OnText
 from openconductor.providers import http
@@ -33,7 +33,6 @@ from openconductor.providers.chat_failures import excerpt, failure, key_of
 from openconductor.providers.chat_wire import plain
 from openconductor.types import Completion, Message, Sampling, Usage
 
-CONNECT_SECONDS = 30.0
 MOST_PAGES = 100  # of a server's list of tools
 KEPT_BYTES = 4096  # of the end of what a server wrote to its standard error
 
@@ -133,9 +132,7 @@ class McpToolProvider(http.Closing):
         self._command = None if command is None else _checked_command(command)
         self._url = None if url is None else http.checked_url(url)
         self._argument = argument
-        if send not in ("turn", "subtask"):
-            raise errors.ConfigError(f"send: got {send!r}, expected 'turn' or 'subtask'")
-        self._send = send
+        self._send = one_of("send", send, ("turn", "subtask"))
         self.api_key_env = http.checked_variable(api_key_env)
         self._env = tuple(cast(str, http.checked_variable(name)) for name in env)
         if self._url is None and self.api_key_env is not None:
@@ -238,7 +235,7 @@ class McpToolProvider(http.Closing):
         tail = None if self._command is None else _Tail(passed.values())
         try:
             async with AsyncExitStack() as stack:
-                async with asyncio.timeout(CONNECT_SECONDS):
+                async with asyncio.timeout(http.CONNECT_SECONDS):
                     if self._command is not None and tail is not None:
                         server = StdioServerParameters(command=self._command[0], args=[*self._command[1:]], env=passed)
                         transport = stdio_client(server, errlog=tail.errlog)
@@ -297,7 +294,7 @@ def _failed(error: Exception, status: int, *, opening: bool = False) -> errors.O
         if not (opening or error.code == mcp_types.PARSE_ERROR):
             return errors.Rejected(words)
     elif isinstance(error, TimeoutError):
-        return errors.Unreachable(f"no session within {CONNECT_SECONDS} s")
+        return errors.Unreachable(f"no session within {http.CONNECT_SECONDS} s")
     elif not isinstance(error, ValueError):
         if not opening:
             return errors.ConnectionLost(f"the session broke: {words}")
@@ -336,7 +333,7 @@ def _http_client(held: _Session, variable: str | None) -> httpx2.AsyncClient:
 
     key = key_of(variable)
     headers = {"User-Agent": "openconductor"} | ({"Authorization": f"Bearer {key}"} if key else {})
-    timeout = httpx2.Timeout(None, connect=CONNECT_SECONDS)  # a call's deadline ends it
+    timeout = httpx2.Timeout(None, connect=http.CONNECT_SECONDS)  # a call's deadline ends it
     return httpx2.AsyncClient(headers=headers, timeout=timeout, event_hooks={"response": [note]})
 
 

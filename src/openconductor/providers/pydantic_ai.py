@@ -39,7 +39,6 @@ from openconductor.types import Completion, Message, Sampling, Usage
 NO_KEY = "no-key"
 """What an SDK, which wants one, gets for a key at an address that no key was named for."""
 
-CONNECT_SECONDS = 30.0
 SILENCE_SECONDS = 3600.0  # where no read timeout is given: the deadline is what ends a call
 
 _HOMES: Mapping[str, tuple[str, tuple[str, ...]]] = {
@@ -161,7 +160,7 @@ class PydanticAIProvider(http.Closing):
     def _open(self) -> tuple[Model, httpx2.AsyncClient]:
         """pydantic-ai's model, and the client that it sends with, for the running event loop."""
         silence = self._read_timeout_s or SILENCE_SECONDS
-        client = create_async_httpx2_client(timeout=httpx2.Timeout(silence, connect=CONNECT_SECONDS))
+        client = create_async_httpx2_client(timeout=httpx2.Timeout(silence, connect=http.CONNECT_SECONDS))
         client.event_hooks = {"response": [_stay]}
         key = key_of(self.api_key_env) or (NO_KEY if self._elsewhere else None)
         given = {"api_key": key, "base_url": self._url, "http_client": client}

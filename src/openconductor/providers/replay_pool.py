@@ -29,7 +29,7 @@ from hashlib import blake2b, sha256
 from pathlib import Path
 from statistics import fmean
 
-from openconductor.config import dump_toml, nearest, read_toml, shorten
+from openconductor.config import dump_toml, one_of, read_toml, shorten
 from openconductor.errors import ConfigError, Rejected
 from openconductor.protocols import CallContext, OnText
 from openconductor.storage import write_whole
@@ -176,10 +176,7 @@ class ReplayPoolProvider:
         path, ends, name = model.rpartition(".csv.gz:")
         path, _, name = (path + ends[:-1], "", name) if ends else model.partition(":")
         self._table, self._name = read_table(table_path(path)), name
-        known = (*self._table.models, *AGGREGATORS)
-        if name not in known:
-            near = f"nearest: {nearest(name, known)!r}"
-            raise ConfigError(f"replay table {path}: got {name!r}, expected one of {', '.join(known)}; {near}")
+        one_of(f"replay table {path}", name, (*self._table.models, *AGGREGATORS))
         self.prices_itself = name in AGGREGATORS
         self.identity = f"replay_pool {name} {self._table.note['sha256'][:16]}"
         self._skills = skills_of(self._table) if self.prices_itself else {}

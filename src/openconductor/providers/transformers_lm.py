@@ -22,6 +22,7 @@ import torch
 import transformers as hf
 from jinja2 import TemplateError
 
+from openconductor.config import one_of
 from openconductor.errors import ConfigError, Rejected
 from openconductor.prompt import PromptOptions
 from openconductor.providers.batching import BatchingProvider, BatchRow
@@ -161,8 +162,7 @@ def _loaded(name: str, device: str | None, dtype: str) -> tuple[hf.PreTrainedTok
         described = json.loads((Path(name) / "tokenizer_config.json").read_text(encoding="utf-8"))
         if described.get("tokenizer_class") in ("PreTrainedTokenizerFast", "TokenizersBackend"):
             reader = hf.PreTrainedTokenizerFast
-    if dtype not in DTYPES:
-        raise ConfigError(f"dtype: got {dtype!r}, expected one of {', '.join(DTYPES)}")
+    one_of("dtype", dtype, DTYPES)
     where = device or torch.accelerator.current_accelerator(check_available=True) or "cpu"
     try:
         torch.empty(0, device=where)

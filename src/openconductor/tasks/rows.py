@@ -22,13 +22,12 @@ from pathlib import Path
 from types import ModuleType, UnionType
 from typing import Any, cast
 
-from openconductor.config import shorten
-from openconductor.errors import ConfigError, TaskError
+from openconductor.config import needing, shorten
+from openconductor.errors import TaskError
 from openconductor.tasks.items import Item
 from openconductor.types import Problem
 
 _Rows = Iterator[tuple[Mapping[str, object], str]]
-INSTALL = 'pip install "openconductor[tasks]"'
 
 
 class Unusable(Exception):
@@ -192,10 +191,8 @@ def needs(module: str) -> ModuleType:
     Raises:
         ConfigError: it is not installed; says which command installs it.
     """
-    try:
+    with needing("tasks", "tasks"):
         return importlib.import_module(module)
-    except ModuleNotFoundError as error:
-        raise ConfigError(f"tasks: {module} is not installed; {INSTALL}") from error
 
 
 def _json_lines(path: Path, name: str) -> _Rows:

@@ -20,6 +20,7 @@ import re
 from collections import Counter, deque
 from collections.abc import Mapping, Sequence
 
+from openconductor.measures import group_by
 from openconductor.tasks.items import Item, draw_key
 
 POOL = 4
@@ -66,9 +67,7 @@ def _spread(items: Sequence[Item], count: int, seed: int) -> list[Item]:
     """Take turns among subjects, each giving what is least like what it gave before."""
     vectors = dict(zip(map(_id, items), tf_idf([item.problem.question for item in items]), strict=True))
     likeness = dict.fromkeys(vectors, 0.0)
-    subjects: dict[str, list[Item]] = {}
-    for item in items:
-        subjects.setdefault(item.subject, []).append(item)
+    subjects = group_by(items, lambda item: item.subject)
     turns = deque(sorted(subjects, key=lambda subject: draw_key(seed, subject)))
     chosen: list[Item] = []
     while len(chosen) < count and turns:

@@ -86,7 +86,7 @@ async def test_what_cannot_be_judged_is_refused() -> None:
     seen = await observed(pool)
     for workers, options, message in (
         (pool, {"mode": "independent"}, "expected observations"),
-        (pool, {"mode": "local"}, "expected 'independent' or 'dependent'"),
+        (pool, {"mode": "local"}, "expected one of independent, dependent"),
         (pool.subset([0, 1]), {}, "at least 3"),
         (pool, {"observations": Observations(seen.questions, seen.workers, seen.right)}, "no answers of the pool's"),
     ):

@@ -135,11 +135,11 @@ def test_a_spec_has_one_name_however_it_is_written(text: str, name: str) -> None
     ("text", "said"),
     [
         ("conducter", "nearest: 'conductor'"),
-        ("single:a", "no 'single'"),
+        ("single:a", "got 'single'"),
         ("worker:", "nothing behind the colon"),
         ("consensus:a?n=5&n=6", "each option once"),
         ("consensus:a?n=5&", "expected option=value"),
-        ("", "no ''"),
+        ("", "got ''"),
     ],
 )
 def test_what_is_no_spec_says_why(text: str, said: str) -> None:

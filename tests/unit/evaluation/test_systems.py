@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from scripted import write_sums
@@ -97,7 +98,7 @@ async def test_a_planner_is_loaded_once_for_all_its_ablations_and_closed_with_th
         shop.make(read_spec(text))
     assert list(loaded) == ["None", "openai:gpt-5"]
     described = shop.described([read_spec("conductor?rounds=2"), read_spec("planner:openai:gpt-5"), Spec("random")])
-    assert described == {"conductor": "closing", "openai:gpt-5": "closing"}
+    assert described["planners"] == {"conductor": "closing", "openai:gpt-5": "closing"}
     await shop.aclose()
     assert [one.closed for one in (provider, *loaded.values())] == [1, 1, 1]
 
@@ -135,7 +136,7 @@ def test_what_trains_gets_the_lessons() -> None:
 )
 def test_who_learns_from_what(spec: str, pool: str, does_learn: bool, does_explore: bool) -> None:
     assert systems.learns(read_spec(spec), config(pool=pool)) is does_learn
-    assert systems.explores(read_spec(spec), config(pool=pool)) is does_explore
+    assert systems.learns(read_spec(spec), config(pool=pool), "trials") is does_explore
 
 
 # ── what is refused ──────────────────────────────────────────────────────────────────────────────────────────────────
@@ -158,7 +159,7 @@ def test_who_learns_from_what(spec: str, pool: str, does_learn: bool, does_explo
         ("consensus:jack?observations=3", "got the option 'observations'"),
         ("moa:jack?layer=1", "nearest: 'layers'"),
         ("moa:jack?layers=0", "expected a whole number from 1"),
-        ("smoothie-lite?mode=both", "expected 'independent' or 'dependent'"),
+        ("smoothie-lite?mode=both", "expected one of independent, dependent"),
         ("routerdc-lite?router=nowhere.json", "nowhere.json"),
         ("best_fixed?workflow=abc", "got the option 'workflow', expected one of none"),
         ("consensus:jack?key=len", "got the option 'key', expected one of n"),
@@ -221,11 +222,13 @@ def test_the_constrained_setting_lays_limits_over_every_workers_own(tmp_path: Pa
 
 def test_a_pools_description_holds_what_answers_and_costs_depend_on_and_no_key(tmp_path, monkeypatch) -> None:
     monkeypatch.setenv("A_KEY_OF_MINE", "zebra-secret")
-    described = systems.describe_pool(systems.load_pool(told(tmp_path)))
+    recipe = told(tmp_path)
+    workshop = systems.Workshop(recipe, systems.load_pool(recipe))
+    described: Any = workshop.described([read_spec("random")])["workers"]
     assert json.loads(json.dumps(described)) == described
     big = described[0]
     assert (big["ordinal"], big["name"], big["price"]) == (0, "big", {"input": "1.5", "output": "2", "cached": None})
-    assert big["sampling"]["body"] == {"reasoning_effort": "high", "top_k": 5}  # type: ignore[index]
+    assert big["sampling"]["body"] == {"reasoning_effort": "high", "top_k": 5}
     assert described[1]["price"] is None
     assert "big-1" in str(big["identity"])
     assert "zebra-secret" not in json.dumps(described)
