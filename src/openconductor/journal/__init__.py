@@ -26,8 +26,7 @@ from contextlib import ExitStack, closing, suppress
 from pathlib import Path
 from typing import Literal, NamedTuple
 
-from openconductor.config import one_of
-from openconductor.errors import JournalError
+from openconductor.errors import ConfigError, JournalError
 from openconductor.events import Answered, Asked, CallEnded, Event, RoundEnded, StepEnded
 from openconductor.journal.file import explanation, lock, open_for_writing
 from openconductor.journal.keys import call_key
@@ -91,7 +90,8 @@ class Journal(JournalReader):
         content: Literal["full", "none"] = "full",
         redact: Callable[[str], str] | None = None,
     ) -> None:
-        one_of("Journal.content", content, ("full", "none"))
+        if content not in ("full", "none"):
+            raise ConfigError(f"Journal.content: got {content!r}, expected 'full' or 'none'")
         path = Path(path)
         with ExitStack() as undone:
             self._lock = undone.enter_context(closing(lock(path)))

@@ -327,5 +327,5 @@ def test_of_several_outcomes_of_one_key_the_last_counts_and_none_is_lost(journal
 
 
 def test_what_content_may_be_is_said(path: Path) -> None:
-    with pytest.raises(ConfigError, match="expected one of full, none"):
+    with pytest.raises(ConfigError, match="'full' or 'none'"):
         Journal(path, content="some")  # type: ignore[arg-type]
