@@ -292,7 +292,7 @@ async def test_a_key_goes_to_the_url_as_a_bearer_token_and_is_not_in_errors(monk
         ({"url": "ftp://x"}, "base_url"),
         ({"command": ["x"], "api_key_env": "KEY"}, "`env`"),
         ({"command": ["x"], "env": ["A=B"]}, "not shown"),
-        ({"command": ["x"], "send": "subtasks"}, "'turn' or 'subtask'"),
+        ({"command": ["x"], "send": "subtasks"}, "expected one of turn, subtask"),
         ({"command": ["x"], "timeout_s": -1}, "timeout_s"),
     ],
 )

@@ -160,7 +160,7 @@ def replay_calls(folder: Path) -> int:
 async def test_replays_pay_for_new_calls_once_and_for_those_of_the_evaluation_never(paid, monkeypatch) -> None:
     results = Results.load(paid)
     with monkeypatch.context() as patched:  # nothing is edited
-        for name in ("_edits", "_whole", "_shuffled"):
+        for name in ("_edits", "_shuffled"):
             patched.setattr(counterfactual, name, lambda *some: ())
         found = await replayed(results, paid)
     unedited = [one.correct for one in results.of("conductor") if one.workflows]

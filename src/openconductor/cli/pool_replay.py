@@ -35,10 +35,10 @@ Recorded = dict[tuple[str, str, str], dict[str, list[tuple[str, Usage]]]]
 
 def replay(
     source: Annotated[Path, typer.Argument(help="The folder of an `eval`, or of MMLU-Pro's JSON files, one a model.")],
-    out: Annotated[Path, typer.Option("--out", help="The table to write: ….csv.gz")],
+    out: Annotated[Path, typer.Option("--out", help="The table to write, NAME.csv.gz.")],
     as_json: AsJson = False,
 ) -> None:
-    """Record what models answered, so that they can be replayed as workers.
+    """Record what models answered, to replay them as workers.
 
     A question that one of them did not answer, as often as it was asked, is left out. A question's split follows its
     id: of five, three are to learn from, one to choose by, one to test on.

@@ -278,7 +278,7 @@ def clustered_mean(scores_by_problem: Sequence[Sequence[float]]) -> Mean:
         ValueError: there is no score at all, or one is outside [0, 1].
 
     >>> [round(number, 3) for number in clustered_mean([[1, 1], [1, 0], [0, 0], [1, 1]])]
-    [0.625, 0.239, 0.221, 0.907]
+    [0.625, 0.239, 0.219, 0.908]
     """
     decided = [scores for scores in scores_by_problem if scores]
     if not decided:
