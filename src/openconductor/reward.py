@@ -204,7 +204,7 @@ async def _asked(value: RewardValue, problem: Problem, episode: Episode, grade: 
     try:
         found = value(problem, episode, grade)
         worth = await found if isinstance(found, Awaitable) else found
-    except Exception as error:
+    except Exception as error:  # a user's own function may raise anything
         raise ConfigError(f"reward: problem {problem.id}: {type(error).__name__}: {error}") from error
     if worth is not None and not (isinstance(cast(object, worth), int | float) and abs(worth) <= LARGEST):  # or NaN
         raise ConfigError(f"reward: problem {problem.id}: got {shorten(worth)}, expected a finite float or None")

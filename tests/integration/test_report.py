@@ -185,6 +185,9 @@ def test_replays_stop_at_their_budget_and_go_on_from_there(paid: Path, run: Any)
     values = read(run, *words)
     assert values["counterfactuals"]["replays"] > 6
     assert replay_calls(paid) > begun
+    unasked = run("report", str(paid), "--budget-dollars", "0.0005", "--json")
+    assert (unasked.code, unasked.json()["counterfactuals"]) == (0, None)
+    assert "no replays" in unasked.err
 
 
 # ── pool headroom ────────────────────────────────────────────────────────────────────────────────────────────────────

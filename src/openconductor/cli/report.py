@@ -19,7 +19,7 @@ from rich.text import Text
 from openconductor.cli import console
 from openconductor.cli.options import AsJson, Dollars
 from openconductor.cli.runs import evaluated, interruptible, own_folder
-from openconductor.errors import ConfigError
+from openconductor.errors import BudgetExceeded, ConfigError
 from openconductor.evaluation.eval_config import load_eval_config
 from openconductor.evaluation.records import JOURNAL, Results
 from openconductor.report.figures import Section, heading, sections
@@ -83,7 +83,12 @@ def report(
             console.progress_bar("replaying") as on_progress,
         ):
             replaying = replayed(results, folder, system=named, limit=limit, dollars=most, on_progress=on_progress)
-            found = asyncio.run(replaying)
+            try:
+                found = asyncio.run(replaying)
+            except BudgetExceeded as error:
+                if limit is not None:  # else nobody asked for them: the report is made without
+                    raise
+                console.say(f"no replays: {error}; --counterfactual N replays the plans of fewer questions")
     made = make_report(results, system=named, before=earlier, training_folder=training, found=found)
     with console.only_results_on_stdout():
         files = write_report(made, results, folder, out or folder / "report", curves=training)

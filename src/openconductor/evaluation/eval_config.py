@@ -247,8 +247,8 @@ WORKER = "worker"
 WORKERS = "workers"
 ORACLE = "oracle"
 HINDSIGHT = "oracle_observed"
-LEVELS = ("random", "best_fixed", "heuristic", ORACLE, HINDSIGHT)
-"""The systems that stand for a level."""
+BOUNDS = ("heuristic", ORACLE, HINDSIGHT)
+"""Systems that know the answers, or the gym's workers: bounds of the scale, never competitors."""
 ALONE = f"{WORKER}:"
 """How the name of a system begins that is one worker alone."""
 _HIDDEN = ("planned", "single", "explorer")  # made from Python, not from a name
@@ -342,9 +342,8 @@ def expand(texts: Sequence[str], workers: Iterable[str]) -> list[Spec]:
     return specs
 
 
-GROUPS = ("Orchestrators", "Ablations", "Baselines", "Workers alone", "Levels")
-LEVEL = GROUPS[-1]
-"""The group of bounds, and of what was chosen by the answers: nothing of it is the best of a table."""
+GROUPS = ("Orchestrators", "Ablations", "Baselines", "Workers alone", "Bounds")
+"""What systems are grouped by in tables and figures."""
 
 
 def group_of(system: str) -> str:
@@ -352,7 +351,7 @@ def group_of(system: str) -> str:
     kind, changed = re.split(r"[:?]", system, maxsplit=1)[0], "?" in system
     if kind in (CONDUCTOR, PLANNER):
         return GROUPS[1 if changed else 0]
-    return GROUPS[3] if kind in (WORKER, PLANNER_ALONE) else LEVEL if kind in LEVELS else GROUPS[2]
+    return GROUPS[3] if kind in (WORKER, PLANNER_ALONE) else GROUPS[4] if kind in BOUNDS else GROUPS[2]
 
 
 def against_in(systems: Sequence[str], named: str) -> str:

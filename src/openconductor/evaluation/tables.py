@@ -12,7 +12,7 @@ import csv
 import io
 import json
 import re
-from collections import ChainMap, Counter
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, astuple, dataclass, fields
 from decimal import Decimal
@@ -21,9 +21,9 @@ from statistics import fmean
 from typing import Any
 
 from openconductor.evaluation.eval_config import (
+    BOUNDS,
     GROUPS,
     HINDSIGHT,
-    LEVEL,
     against_in,
     group_of,
 )
@@ -226,17 +226,20 @@ def _used(records: Sequence[Record]) -> Usage:
 
 def _gaps(results: Results, by_row: Mapping[tuple[str, str], Sequence[Record]], against: str) -> list[Gap]:
     """Every system against one, task by task and over all. Hindsight chose by these very answers: no test fits it."""
-    theirs = {task: scores_by_problem(by_row[against, task]) for task in results.tasks}
     seed = results.config.seed or 0
     found: list[tuple[str, str, Difference]] = []
     for system in results.systems:
         if system not in (against, HINDSIGHT):
-            ours = {task: scores_by_problem(by_row[system, task]) for task in results.tasks}
-            compared = {task: one for task in ours if (one := difference(ours[task], theirs[task], seed)) is not None}
+            rows = {task: (by_row[system, task], by_row[against, task]) for task in results.tasks}
+            rows |= {AVERAGE: (results.of(system), results.of(against))} if len(rows) > 1 else {}
+            compared = {
+                task: one
+                for task, (ours, theirs) in rows.items()
+                if (one := difference(scores_by_problem(ours), scores_by_problem(theirs), seed)) is not None
+            }
+            if len(compared) < len(rows):  # an average is known where all tasks are
+                compared.pop(AVERAGE, None)
             found += [(system, task, one) for task, one in compared.items()]
-            if len(compared) == len(results.tasks) > 1:
-                overall = difference(dict(ChainMap(*ours.values())), dict(ChainMap(*theirs.values())), seed)
-                found += [(system, AVERAGE, overall)] if overall is not None else []
     adjusted = holm([apart.p for _, _, apart in found])
     return [
         Gap(system, task, one.value, (one.low, one.high), one.p, p, one.problems, one.better, one.worse)
@@ -288,21 +291,21 @@ def _csv(table: Table) -> str:
 def _latex(table: Table) -> str:
     """The tables of ``_markdown`` as ``tabular`` environments; needs the package booktabs.
 
-    Systems are grouped, and the best of each task is bold, levels aside: they are bounds, or chosen by the answers.
+    Systems are grouped, and the best of each task is bold, bounds aside.
     """
     about, grid, narrow = f"% {_tex(_about(table))}", accuracy_grid(table), briefly(table)
     groups = [group_of(cells[0]) for cells in grid[1]]
     accuracy: dict[str, dict[str, float]] = {}
     for row in table.rows:
         accuracy.setdefault(row.task, {})[row.system] = -1.0 if row.accuracy is None else row.accuracy
-    best = [max((one[name] for name in one if group_of(name) != LEVEL), default=1.0) for one in accuracy.values()]
+    best = [max((one[name] for name in one if name not in BOUNDS), default=1.0) for one in accuracy.values()]
     lines = [about, *_tabular(grid[0])]
     for group in dict.fromkeys((GROUPS[0], *sorted(groups, key=GROUPS.index))):
         inside = [cells for cells, of in zip(grid[1], groups, strict=True) if of == group]
         lines += ["\\midrule", f"\\multicolumn{{{len(grid[0])}}}{{l}}{{\\textit{{{group}}}}} \\\\"] if inside else []
         for name, *cells in inside:
             marked = [
-                f"\\textbf{{{_tex(cell)}}}" if group != LEVEL and of[name] == top else _tex(cell)
+                f"\\textbf{{{_tex(cell)}}}" if name not in BOUNDS and of[name] == top else _tex(cell)
                 for cell, of, top in zip(cells, accuracy.values(), best, strict=True)
             ]
             lines.append(" & ".join([_tex(name), *marked]) + " \\\\")

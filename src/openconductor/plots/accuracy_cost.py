@@ -11,10 +11,10 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable
 
-from openconductor.evaluation.eval_config import GROUPS, group_of
+from openconductor.evaluation.eval_config import BOUNDS, GROUPS, group_of
 from openconductor.evaluation.records import Record
 from openconductor.plots.estimates import accuracy, mean_cost
-from openconductor.plots.material import NO_RECORD, ORACLES, Material, labels, spanned
+from openconductor.plots.material import NO_RECORD, Material, labels, spanned
 from openconductor.plots.sheet import GREY, Drawn, Look, in_percent, opened, point
 
 DOLLARS = "US dollars a thousand questions"
@@ -68,7 +68,7 @@ def accuracy_cost(material: Material) -> Drawn:
     figure, (panel,) = opened(2.6)
     # The front: none is at least as right for less, or more often right for as much.
     xs, ys = list[float](), list[float]()
-    for cost, less in sorted((costs[name].value, -right[name].value) for name in costs if name not in ORACLES):
+    for cost, less in sorted((costs[name].value, -right[name].value) for name in costs if name not in BOUNDS):
         if not ys or -less > ys[-1]:
             xs.append(cost)
             ys.append(-less)
@@ -94,7 +94,7 @@ def accuracy_cost(material: Material) -> Drawn:
     in_percent(panel, "y", "right (%)")
     masked, size = sum(one.masked for one in right.values()), spanned(one.problems for one in right.values())
     left = ", ".join(written[name] for name in written if name not in costs)
-    known = ", ".join(name for name in ORACLES if name in costs)
+    known = ", ".join(name for name in BOUNDS if name in costs)
     why = "not every price is known" if unpriced else "nothing costs any"
     said = [
         f"n = {size} questions a system, {masked:,} records masked and left out of the accuracy, not of the cost.",

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from functools import cache, cached_property
 from typing import Any
 
-from openconductor.evaluation.eval_config import ALONE, CONDUCTOR, HINDSIGHT, ORACLE
+from openconductor.evaluation.eval_config import ALONE, CONDUCTOR
 from openconductor.evaluation.records import Record
 from openconductor.gym.questions import KINDS
 from openconductor.measures import group_by
@@ -23,8 +23,6 @@ from openconductor.plots.iterations import Iteration
 from openconductor.plots.sheet import Look
 from openconductor.types import Workflow
 
-ORACLES = ("heuristic", ORACLE, HINDSIGHT)
-"""Systems that know the answers, or the gym's workers: bounds of the scale, never competitors."""
 MOST_PARTS = 12
 """The most rows or columns of a figure by kind; the smallest kinds beyond are put together."""
 NO_RECORD = "No record of an evaluation was given."

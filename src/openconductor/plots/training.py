@@ -12,9 +12,10 @@ from collections.abc import Sequence
 from statistics import fmean
 from typing import TYPE_CHECKING
 
+from openconductor.evaluation.eval_config import BOUNDS
 from openconductor.plots.estimates import accuracy
 from openconductor.plots.iterations import Iteration, smoothed, window_of
-from openconductor.plots.material import ORACLES, Material, label, labels, look, spanned
+from openconductor.plots.material import Material, label, labels, look, spanned
 from openconductor.plots.sheet import GREY, Drawn, Look, in_percent, opened
 
 if TYPE_CHECKING:
@@ -58,7 +59,7 @@ def training_accuracy(material: Material) -> Drawn:
 
 def _levels(panel: Axes, material: Material) -> str:
     """Draw what workers alone and bounds reach as lines across a panel; returns what the caption says of them."""
-    systems = [*material.alone, *ORACLES, "best_fixed"]
+    systems = [*material.alone, *BOUNDS, "best_fixed"]
     levels = {name: one for name in systems if (one := accuracy(material.by_system.get(name, []))) is not None}
     workers = [name for name in material.alone if name in levels]
     if not levels:

@@ -30,7 +30,7 @@ import math
 from dataclasses import dataclass, replace
 from typing import Literal, NamedTuple
 
-from openconductor.evaluation.eval_config import ALONE, LEVEL, group_of
+from openconductor.evaluation.eval_config import ALONE, BOUNDS
 from openconductor.evaluation.headroom import questions_needed
 from openconductor.evaluation.statistics import Difference, Estimate, averaged_interval
 from openconductor.report.orchestration import Level, Orchestration
@@ -282,7 +282,7 @@ def _at_equal_cost(found: Orchestration) -> _Finding:
 def _over_others(found: Orchestration) -> _Finding:
     """Every other system that costs as much or less must be beaten; what costs more is only named."""
     own = found.system.partition("?")[0]
-    named = [one for one in found.others if one.lead is not None and group_of(one.system) != LEVEL]
+    named = [one for one in found.others if one.lead is not None and one.system not in BOUNDS]
     rivals = [one for one in named if one.system.partition("?")[0] != own]
     chance = [found.random] if found.random is not None and found.random.lead is not None else []
     fair = [*(one for one in rivals if one.cost is None or one.cost <= LIKE), *chance]  # chance at any cost

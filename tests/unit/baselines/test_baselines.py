@@ -20,7 +20,7 @@ from openconductor.baselines.single import SingleWorker
 from openconductor.events import Answered, Asked, CallEnded, Event, RoundEnded, StepEnded, StepStarted
 from openconductor.gym.exact import expected_accuracy, oracle_workflow
 from openconductor.gym.questions import draw_questions
-from openconductor.gym.workers import gym_pool
+from openconductor.gym.workers import gym_pool, profiles_of
 from openconductor.journal import Journal
 from openconductor.ledger import draw_up
 from openconductor.parser import validate_workflow
@@ -251,8 +251,9 @@ def test_the_explorer_draws_another_collaboration_for_each_repeat() -> None:
 # ── the gym's heuristic ──────────────────────────────────────────────────────────────────────────────────────────────
 def test_the_heuristic_is_worth_what_the_oracle_is_in_other_worlds_and_with_fewer_workers_too() -> None:
     asked = draw_questions("test", 100, seed=0)
-    for pool in (gym_pool(), gym_pool(world=7), gym_pool().subset([0, 2, 6, 1])):
-        offered = {ordinal: worker.provider.profile for ordinal, worker in pool}  # type: ignore[attr-defined]
+    for world, ordinals in ((0, range(8)), (7, range(8)), (0, (0, 1, 2, 6))):
+        pool = gym_pool(world=world).subset(ordinals)
+        offered = {ordinal: profiles_of(world)[ordinal] for ordinal in ordinals}
         worth = [expected_accuracy(one, Heuristic(pool).workflow(one.text), offered) for one in asked]
         assert sum(worth) == pytest.approx(sum(oracle_workflow(one, offered)[1] for one in asked))
     with pytest.raises(errors.ConfigError, match="expected a question of the gym"):

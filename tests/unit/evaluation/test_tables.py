@@ -252,14 +252,14 @@ def test_latex_has_balanced_environments_and_as_many_cells_as_columns() -> None:
         assert cells and all(line.replace("\\&", "").count("&") == len(columns) - 1 for line in cells)
 
 
-def test_latex_groups_the_systems_and_marks_the_best_that_is_no_level() -> None:
-    found = {"random": "+++-", "moa:a": "++--", "conductor": "+++-", "oracle": "++++", "conductor?rounds=2": "+---"}
+def test_latex_groups_the_systems_and_marks_the_best_that_is_not_a_bound() -> None:
+    found = {"random": "+---", "moa:a": "++--", "conductor": "+++-", "oracle": "++++", "conductor?rounds=2": "+---"}
     several = [replace(one, system=name) for name, said in found.items() for one in records(list(said))]
     lines = form("tex", make_table(results_of(several, list(found)))).splitlines()
     (best,) = [line for line in lines if "textbf" in line]
     assert best.startswith("conductor & \\textbf{75.0")
     groups = [line.split("textit{")[1].split("}")[0] for line in lines if "textit{" in line]
-    assert groups == ["Orchestrators", "Ablations", "Baselines", "Levels"]
+    assert groups == ["Orchestrators", "Ablations", "Baselines", "Bounds"]
 
 
 @pytest.mark.parametrize(

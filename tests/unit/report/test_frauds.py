@@ -1,6 +1,6 @@
 """Frauds that a verdict must not call an orchestration gain, each with its cause named; and true gains that it must.
 
-Each is planted at 300 questions. Two seeds are played here, forty in the slow run.
+Each is planted at 300 questions. Two seeds are played here, a hundred in the slow run.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from openconductor.types import Step, Workflow
 
 GAIN = "orchestration gain"
 N = 300
-SEEDS = 40  # of the slow run
+SEEDS = 100  # of the slow run
 POOL = {f"worker:{name}": alone(ordinal, (0.65, 0.55, 0.5, 0.5)[ordinal]) for ordinal, name in WORKERS.items()}
 FIXED = {"best_fixed": Player(flat(0.66), always(0, 1))}
 ROUTED = by_kind([0], [0, 1], [2], [3, 0])
@@ -183,7 +183,7 @@ def test_a_fraud_is_called_a_gain_at_most_once_in_twenty_seeds(name: str) -> Non
 
 # ── true gains ───────────────────────────────────────────────────────────────────────────────────────────────────────
 def truly_better(gain: float, seed: int, *, questions: int = 1000, apart: float = 0.15) -> Judgement:
-    """A system that differs from the best worker on so many questions, and is better by ``gain``."""
+    """A system that does better or worse than the best worker on the share ``apart``, and is better by ``gain``."""
     records = play({**POOL, "conductor": HONEST}, seed, questions=questions)
     best = {one.problem: one.correct for one in records if one.system == "worker:anna"}
     rng, right = random.Random(f"gain/{seed}"), sum(map(bool, best.values())) / questions
