@@ -206,11 +206,11 @@ def dump_toml(values: Mapping[str, object]) -> str:
     Raises:
         ConfigError: a value is one that TOML cannot say.
     """
-    import tomli_w
+    import tomlkit
 
     try:
-        return tomli_w.dumps(values)
-    except TypeError as error:
+        return tomlkit.dumps(values)
+    except (TypeError, ValueError) as error:
         raise ConfigError(f"recipe: {error}; expected texts, numbers, switches, lists and tables") from error
 
 

@@ -279,19 +279,14 @@ async def _planned(conductor: Conductor, question: GymQuestion, state: _State | 
         said = LOST if state.answer is None else write_value(state.answer)
         results[-1] = replace(results[-1], completion=Completion(said))
         before = Round(None, state.workflow, Transcript(state.workflow, tuple(results)))
-    ordinals, options = conductor.pool.ordinals, conductor.prompt
+    pool, steps, options = conductor.pool, conductor.max_steps, conductor.prompt
     messages = render_prompt(
-        question.text,
-        ordinals,
-        options=options,
-        max_steps=conductor.max_steps,
-        cards=conductor.pool.cards,
-        previous=before,
+        question.text, pool.ordinals, options=options, max_steps=steps, cards=pool.cards, previous=before
     )
     said = await conductor.asked.complete(messages, call=CallContext(round=int(before is not None)))
     if said.finish_reason == "length":
         return None
     try:
-        return parse_workflow(said.text, ordinals, max_steps=conductor.max_steps, accept_allowed=before is not None)
+        return parse_workflow(said.text, pool.ordinals, max_steps=steps, accept_allowed=before is not None)
     except WorkflowError:
         return None

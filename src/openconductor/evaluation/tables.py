@@ -20,13 +20,7 @@ from math import fsum, sqrt
 from statistics import fmean
 from typing import Any
 
-from openconductor.evaluation.eval_config import (
-    BOUNDS,
-    GROUPS,
-    HINDSIGHT,
-    against_in,
-    group_of,
-)
+from openconductor.evaluation.eval_config import BOUNDS, GROUPS, HINDSIGHT, against_in, group_of
 from openconductor.evaluation.records import MASKED, Record, Results
 from openconductor.evaluation.statistics import (
     Difference,

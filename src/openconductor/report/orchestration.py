@@ -23,14 +23,7 @@ from openconductor.evaluation.counterfactual import Counterfactuals
 from openconductor.evaluation.eval_config import ALONE, CONDUCTOR, HINDSIGHT, ORACLE, PLANNER, PLANNER_ALONE
 from openconductor.evaluation.headroom import BestSingle, best_single, corrected_oracle, naive_oracle
 from openconductor.evaluation.records import MASKED, Record, Status
-from openconductor.evaluation.statistics import (
-    Difference,
-    Estimate,
-    Key,
-    Scores,
-    difference,
-    scores_by_problem,
-)
+from openconductor.evaluation.statistics import Difference, Estimate, Key, Scores, difference, scores_by_problem
 from openconductor.evaluation.strategies import Pattern, TimedPlan, first_patterns
 from openconductor.report.rivals import (
     Change,

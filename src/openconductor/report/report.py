@@ -20,12 +20,7 @@ from typing import Any, cast
 
 from openconductor.budget import PaidCall
 from openconductor.errors import ConfigError
-from openconductor.evaluation.counterfactual import (
-    Counterfactuals,
-    counterfactuals,
-    exact_replay,
-    pool_replay,
-)
+from openconductor.evaluation.counterfactual import Counterfactuals, counterfactuals, exact_replay, pool_replay
 from openconductor.evaluation.eval_config import CONDUCTOR
 from openconductor.evaluation.grid import open_purse
 from openconductor.evaluation.headroom import Headroom, headroom

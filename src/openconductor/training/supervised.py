@@ -32,11 +32,7 @@ from openconductor.errors import ConfigError
 from openconductor.gym.questions import KINDS, draw_question
 from openconductor.gym.sampling import count_of, draw_said, random_round, random_workflow, write_index, write_thought
 from openconductor.prompt import render_workflow
-from openconductor.training.checkpoint import (
-    WholeCheckpoints,
-    last_checkpoint,
-    with_adapters,
-)
+from openconductor.training.checkpoint import WholeCheckpoints, last_checkpoint, with_adapters
 from openconductor.training.examples import Setup, training_problems
 from openconductor.training.rollout import draw_pool, write_prompt
 from openconductor.training.train_config import SupervisedConfig, TrainConfig
