@@ -140,7 +140,8 @@ class Conductor:
                     raise
                 stage.check_sink()
                 stage.end(error)
-            if stage.rounds[-1].error is not None or stage.rounds[-1].accepted:
+            now = stage.rounds[-1]
+            if now.error is not None or now.accepted or now.calls_tools:
                 break
         return stage.answer
 

@@ -205,7 +205,8 @@ class Stage:
         self._round.workflow = workflow
         self.tell(Planned, completion, workflow)
         if workflow.steps:
-            self.answer = await self.answer_by(workflow, previous=self.answer) or self.answer
+            said = await self.answer_by(workflow, previous=self.answer)
+            self.answer = self.answer if said is None else said
         else:
             self.end()
 
@@ -265,11 +266,21 @@ class Stage:
         meter, here, step = self.meter, self._context, now.step
         paid: PaidCall | None = None
         if meter is not None:
-            known = partial(worker.knows, now.messages, replace(here, step=step))
-            paid = await meter.call(worker.most(now.messages), known=known)
+            known = partial(worker.knows, now.messages, replace(here, step=step, last=now.last))
+            paid = await meter.call(worker.most(now.messages, last=now.last), known=known)
         told = partial(self._hear, now.calls, paid)
         context = CallContext(
-            here.episode, here.round, step, 0, here.sample, here.depth, here.deadline, here.origin, told, now.subtask
+            here.episode,
+            here.round,
+            step,
+            0,
+            here.sample,
+            here.depth,
+            here.deadline,
+            here.origin,
+            told,
+            now.subtask,
+            now.last,
         )
         on_text = None
         try:
@@ -293,6 +304,11 @@ class Stage:
         """Tell the sink of an event of this round, now; nothing where it has failed."""
         if self._on_event is not None:
             self._hand_on(kind(self._context.episode, self._context.round, self.now(), *fields))
+
+    @property
+    def outermost(self) -> bool:
+        """Whether no orchestrator stands above."""
+        return self._context.depth == 0
 
     def check_sink(self) -> None:
         """Raise what the sink raised, where it has failed: what was dropped must not be taken for told."""

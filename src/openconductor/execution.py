@@ -20,7 +20,8 @@ from typing import TYPE_CHECKING
 
 from openconductor.errors import AuthFailed, EmptyResponse, OpenConductorError, Refused, WorkerError
 from openconductor.events import StepEnded
-from openconductor.policies import patient
+from openconductor.policies import calls_tools, patient
+from openconductor.prompt import tools_as_text
 from openconductor.types import Call, Completion, Message, Question, StepResult, Transcript, Usage, Workflow
 
 if TYPE_CHECKING:
@@ -77,7 +78,8 @@ def step_context(
     for seen in workflow.visible(index):
         turns.append(Message("user", steps[seen].subtask))
         turns.append(Message("assistant", responses[seen]))
-    turns.append(Message("user", steps[index].subtask))
+    if steps[index].subtask:
+        turns.append(Message("user", steps[index].subtask))
     return join_turns(turns)
 
 
@@ -108,6 +110,7 @@ class Asking:
         begun: seconds since the episode began; None before anything was sent.
         calls: every attempt.
         subtask: the step's own; None is planning.
+        last: whether it is the last of a workflow that answers a user, and not another orchestrator.
     """
 
     messages: tuple[Message, ...]
@@ -116,6 +119,7 @@ class Asking:
     begun: float | None = None
     calls: list[Call] = field(default_factory=list[Call])
     subtask: str | None = None
+    last: bool = False
 
 
 class Execution:
@@ -178,8 +182,10 @@ class Execution:
         """Run one step; returns the steps that waited for nothing but it, and raises its failure once that is kept."""
         stage, step = self._stage, self._workflow.steps[index]
         own = step.worker
-        context = step_context(self._workflow, index, self._opening, self._responses, self._previous)
-        now = Asking(context, index, own, subtask=step.subtask)
+        last = stage.outermost and index == len(self._workflow) - 1
+        opening = self._opening if last else tools_as_text(self._opening)
+        context = step_context(self._workflow, index, opening, self._responses, self._previous)
+        now = Asking(context, index, own, subtask=step.subtask, last=last)
         failure: OpenConductorError | None = None
         for now.worker in self._candidates(own) if stage.fallback else (own,):
             others = stage.fallback and any(one.healthy for ordinal, one in stage.pool if ordinal != now.worker)
@@ -192,7 +198,7 @@ class Execution:
             except OpenConductorError as error:
                 failure = error
             else:
-                failure = find_fault(completion)
+                failure = None if now.last and calls_tools(completion) else find_fault(completion)
                 if failure is None:
                     self._responses[index] = completion.text
                     self._keep(index, now, completion, None)

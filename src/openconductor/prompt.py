@@ -196,13 +196,42 @@ def _quoted(text: str) -> str:
     return json.dumps(text, ensure_ascii=False).replace("'''", "''\\'")
 
 
+def tools_as_text(turns: Sequence[Message]) -> tuple[Message, ...]:
+    r"""The turns with calls of tools and their results as text, for whoever is not offered these tools.
+
+    >>> call = {"id": "1", "function": {"name": "add", "arguments": "[6, 7]"}}
+    >>> turns = [Message("assistant", "", ({"tool_calls": [call]},)), Message("tool", "13", ({"tool_call_id": "1"},))]
+    >>> [turn.content for turn in tools_as_text(turns)]
+    ['[calls add([6, 7])]', '[result]\n13']
+    """
+    told: list[Message] = []
+    for turn in turns:
+        calls = [call for part in turn.parts for call in cast("list[Any]", part.get("tool_calls", ()))]
+        if turn.role != "tool" and not calls:
+            told.append(turn)
+            continue
+        functions = [call.get("function", {}) for call in calls]
+        lines = [turn.content] if turn.content else []
+        lines += [f"[calls {function.get('name')}({function.get('arguments', '')})]" for function in functions]
+        media = tuple(part for part in turn.parts if "type" in part)
+        if turn.role == "tool":
+            told.append(Message("user", "\n".join(["[result]", *lines]), media))
+        else:
+            told.append(Message(turn.role, "\n".join(lines), media))
+    return tuple(told)
+
+
 def _conversation(turns: Sequence[Message]) -> str:
-    """The question's text, after the turns before it, if any."""
-    *earlier, last = turns
-    if not earlier:
-        return last.content
-    before = "\n\n".join(f"[{turn.role}]\n{turn.content or '(an attachment)'}" for turn in earlier)
-    return f"The conversation so far, which every worker sees too:\n\n{before}\n\nThe question:\n\n{last.content}"
+    """The question's text, after the turns before it, and before what the user's tools have said since, if any."""
+    asked = max((index for index, turn in enumerate(turns) if turn.role == "user"), default=len(turns) - 1)
+    told = [(turn.role, turn.content or "(an attachment)") for turn in tools_as_text(turns)]
+    before, after = (
+        "\n\n".join(f"[{role}]\n{said}" for role, said in some) for some in (told[:asked], told[asked + 1 :])
+    )
+    text = turns[asked].content
+    if before:
+        text = f"The conversation so far, which every worker sees too:\n\n{before}\n\nThe question:\n\n{text}"
+    return f"{text}\n\nWhat was done about it since, with the user's tools:\n\n{after}" if after else text
 
 
 def _worker_lines(ordinals: Iterable[int], cards: Mapping[int, str]) -> str:

@@ -36,6 +36,7 @@ class CallContext:
         origin: the event loop's time at which the episode began.
         on_event: gets each attempt, as CallEnded.
         subtask: the step's own subtask, which is in its messages too; None for the Conductor's own call.
+        last: whether the call's response is a user's answer: that of a workflow's last step, not nested in another.
     """
 
     episode: str = ""
@@ -48,6 +49,7 @@ class CallContext:
     origin: float = 0.0
     on_event: OnEvent | None = None
     subtask: str | None = None
+    last: bool = False
 
 
 @runtime_checkable

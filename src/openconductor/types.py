@@ -285,6 +285,12 @@ class Round:
         return self.transcript.answer if self.transcript is not None and self.error is None else None
 
     @property
+    def calls_tools(self) -> bool:
+        """Whether its answer is a call of the user's tools."""
+        said = self.transcript.results[-1].completion if self.transcript and self.transcript.results else None
+        return self.error is None and said is not None and bool(said.tool_calls)
+
+    @property
     def accepted(self) -> bool:
         """Whether the Conductor let the previous round's answer stand."""
         return self.workflow is not None and not self.workflow.steps

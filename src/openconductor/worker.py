@@ -20,7 +20,7 @@ from weakref import WeakValueDictionary
 from openconductor.errors import ConfigError, WorkerError
 from openconductor.events import CallEnded
 from openconductor.meter import Meter, outcome_of
-from openconductor.policies import CallLimits, Circuit, Policies, most_tokens
+from openconductor.policies import CallLimits, Circuit, Policies, most_tokens, wished
 from openconductor.protocols import CallContext, OnText, Provider
 from openconductor.providers import ProviderLike, resolve
 from openconductor.types import Call, Completion, Message, Price, Sampling, Usage
@@ -133,7 +133,9 @@ class Worker:
             BudgetExceeded: the budget has no room for a further attempt.
         """
         try:
-            return await self._chain.complete(messages, self.sampling, call=call, on_text=on_text)
+            return await self._chain.complete(
+                messages, wished(self.sampling, last=call.last), call=call, on_text=on_text
+            )
         except WorkerError as error:
             if not error.worker:
                 error.worker = self.name
@@ -149,7 +151,7 @@ class Worker:
         """What the worker is behind its name, as its provider says it; "" where that says nothing."""
         return str(getattr(self.provider, "identity", ""))
 
-    def most(self, messages: Sequence[Message]) -> Usage:
+    def most(self, messages: Sequence[Message], *, last: bool = False) -> Usage:
         """The tokens and dollars that one call can use, as far as that is known; what it reads is guessed.
 
         Without a token limit that is no token, and the dollars that reading and one written token cost: what no budget
@@ -157,7 +159,7 @@ class Worker:
         """
         if getattr(self.provider, "nests", False):  # an orchestrator's workers reserve for themselves
             return Usage()
-        read, written = most_tokens(messages, self.sampling)
+        read, written = most_tokens(messages, wished(self.sampling, last=last))
         least = Usage(read, 0, written) if written else Usage(max(read, 1), 0, 1)
         dollars = Decimal(0) if self.price is None else self.price.dollars(least)
         return Usage(read, 0, written, dollars=dollars) if written else Usage(dollars=dollars)
@@ -183,7 +185,10 @@ class Worker:
         Raises:
             JournalError: the journal cannot be read.
         """
-        return self._journal is not None and _find(self._journal, self, messages, self.sampling, call) is not None
+        return (
+            self._journal is not None
+            and _find(self._journal, self, messages, wished(self.sampling, last=call.last), call) is not None
+        )
 
 
 class CompletionStore(Protocol):

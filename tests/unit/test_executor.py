@@ -122,7 +122,7 @@ async def test_calls_say_which_episode_step_and_sample_they_are() -> None:
     (episode,) = {call.episode for call, _ in provider.calls}
     assert len(episode) == 32
     told = [replace(call, origin=0.0, on_event=None) for call, _ in provider.calls]
-    assert told == [CallContext(episode, 0, step, 0, 3, subtask=f"Subtask {step}.") for step in (0, 1)]
+    assert told == [CallContext(episode, 0, step, 0, 3, subtask=f"Subtask {step}.", last=step == 1) for step in (0, 1)]
 
 
 @pytest.mark.parametrize(

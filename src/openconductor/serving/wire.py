@@ -1,0 +1,339 @@
+"""What the APIs share: what a client asks, what it is told, and how a failure reads.
+
+In: bodies that an API has read. Out: a ClientRequest for the gateway, and the pieces of an answer for the API to write.
+Each API is a module beside this one with an object of the protocol ``Api``; nothing here knows how one of them looks.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from decimal import Decimal
+from typing import Annotated, Any, Literal, Protocol, TypeVar, cast
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from openconductor import errors
+from openconductor.ledger import CONDUCTOR, draw_up
+from openconductor.types import Budget, Completion, Episode, FinishReason, Message, Sampling, Usage
+
+Json = dict[str, Any]
+Reasoning = Literal["off", "summary", "full"]
+"""How much of the orchestration an answer shows as reasoning: nothing, a line for each thing that happens, or all."""
+IMAGE = "data:image/"
+M = TypeVar("M", bound="Body")
+
+
+class RequestFailed(errors.OpenConductorError):
+    """A request that gets an error for an answer.
+
+    Attributes:
+        status: HTTP's.
+        code: what failed, for programs.
+        message: what failed, for people: where, what was got, what was expected.
+        param: the field of the body, where one is wrong.
+        retry_after: in seconds, where it is known when another attempt may succeed.
+    """
+
+    def __init__(
+        self, status: int, code: str, message: str, *, param: str | None = None, retry_after: float | None = None
+    ) -> None:
+        super().__init__(message)
+        self.status = status
+        self.code = code
+        self.message = message
+        self.param = param
+        self.retry_after = retry_after
+
+
+# ── what is asked ────────────────────────────────────────────────────────────────────────────────────────────────────
+class Control(BaseModel):
+    """What a request says of its orchestration: ``conductor`` in the body, of every API. A key's limits hold beside it.
+
+    Attributes:
+        workers: the names of those that may be asked.
+        tags: workers that have at least one of them.
+        max_price: workers whose prices of input and output, in US dollars a million tokens, are at most this.
+        max_steps: the most steps of a workflow.
+        max_rounds: the most rounds.
+        max_calls, max_tokens, max_dollars, max_seconds: the budget of the whole answer.
+        seed: that of every call.
+        reasoning: how much is shown.
+    """
+
+    model_config = ConfigDict(extra="forbid")
+
+    workers: Annotated[list[str], Field(min_length=1)] | None = None
+    tags: Annotated[list[str], Field(min_length=1)] | None = None
+    max_price: Annotated[Decimal, Field(ge=0)] | None = None
+    max_steps: Annotated[int, Field(ge=1)] | None = None
+    max_rounds: Annotated[int, Field(ge=1)] | None = None
+    max_calls: Annotated[int, Field(ge=1)] | None = None
+    max_tokens: Annotated[int, Field(ge=1)] | None = None
+    max_dollars: Annotated[Decimal, Field(ge=0)] | None = None
+    max_seconds: Annotated[float, Field(gt=0)] | None = None
+    seed: int | None = None
+    reasoning: Reasoning | None = None
+
+    @property
+    def budget(self) -> Budget:
+        """What the answer may cost."""
+        return Budget(self.max_calls, self.max_tokens, self.max_dollars, self.max_seconds)
+
+
+class Body(BaseModel):
+    """What all bodies have. Fields that an API does not name are tolerated and do nothing."""
+
+    model_config = ConfigDict(extra="allow")
+
+    model: str
+    stream: bool | None = None
+    conductor: Control | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ClientRequest:
+    """What a client asks, whatever its API.
+
+    Attributes:
+        body: as it came, for what an answer echoes.
+        model: who is asked: ``conductor``, a baseline's name, ``direct:WORKER``.
+        turns: the conversation, the system's turns first; calls of tools and their results in the form of chat
+            completions (``Message.parts``), under the ids that we gave out.
+        wish: what the call that answers is to do, in the form of chat completions (``tools``, ``tool_choice``,
+            ``response_format``, ``stop`` and the like in its ``body``).
+        stream: whether the answer is to come as a stream.
+        previous: the id of an earlier answer's episode, whose conversation comes before ``turns``.
+        instructed: how many turns at the beginning are this request's alone, and no part of what follows on it.
+    """
+
+    body: Body
+    model: str
+    turns: tuple[Message, ...]
+    wish: Sampling
+    stream: bool
+    previous: str | None = None
+    instructed: int = 0
+
+    @property
+    def control(self) -> Control:
+        """What it says of the orchestration."""
+        return self.body.conductor or _AS_IT_IS
+
+
+_AS_IT_IS = Control()
+
+
+def read_body(kind: type[M], body: Json) -> M:
+    """A body as its API's model.
+
+    Raises:
+        RequestFailed: it is none; the message names the first field that is wrong, what was got and what was expected.
+    """
+    try:
+        return kind.model_validate(body)
+    except ValidationError as error:
+        first = error.errors(include_url=False, include_context=False)[0]
+        where = ".".join(str(part) for part in first["loc"])
+        got = "" if first["type"] == "missing" else f", got {_short(first['input'])}"
+        raise RequestFailed(400, "invalid_value", f"{where or 'the body'}: {first['msg']}{got}", param=where) from None
+
+
+def invalid(where: str, problem: str) -> RequestFailed:
+    """The failure of a body whose field ``where`` is wrong; ``problem`` says what was got and what was expected."""
+    return RequestFailed(400, "invalid_value", f"{where}: {problem}", param=where)
+
+
+def image_part(url: object, where: str, detail: object = None) -> Json:
+    """An image as a part of a Message, from a data URL.
+
+    Raises:
+        RequestFailed: it is at another address: nothing is fetched for a client.
+    """
+    if not isinstance(url, str) or not url.startswith(IMAGE) or ";base64," not in url[:100]:
+        got = _short(url)
+        raise invalid(where, f"got {got}, expected an image as a data URL (data:image/png;base64,...)")
+    return {"type": "image_url", "image_url": {"url": url, **({"detail": detail} if detail else {})}}
+
+
+def tool_turns(calls: Sequence[Json]) -> Json:
+    """The part of an assistant's Message that holds calls of tools (``id, type, function {name, arguments}``)."""
+    return {"tool_calls": list(calls)}
+
+
+def _short(value: object) -> str:
+    text = json.dumps(value, default=repr, ensure_ascii=True)
+    return text if len(text) <= 80 else f"{text[:79]}…"
+
+
+# ── what is told ─────────────────────────────────────────────────────────────────────────────────────────────────────
+@dataclass(frozen=True, slots=True)
+class ServedAnswer:
+    """A whole answer.
+
+    Attributes:
+        episode: how it came about; ``episode.id`` names it everywhere.
+        text: for the user; "" where there are only calls of tools.
+        tool_calls: ``{"id", "type": "function", "function": {"name", "arguments"}}``, under our ids.
+        finish_reason: of the call that answered.
+        thoughts: the reasoning that is shown, a text a part (the plan, then each step).
+        usage: what was used, with ``orchestration`` (see ``orchestration``).
+    """
+
+    episode: Episode
+    text: str
+    tool_calls: tuple[Json, ...] = ()
+    finish_reason: FinishReason = "stop"
+    thoughts: tuple[str, ...] = ()
+    orchestration: Json = field(default_factory=dict[str, Any])
+
+    @property
+    def used(self) -> Usage:
+        """Everything that was used."""
+        return self.episode.usage
+
+
+class AnswerStream(Protocol):
+    """Writes one answer as server-sent events; each method returns the bytes to send, b"" for none.
+
+    In this order: ``begin``; any number of ``think``, ``say`` and ``beat``; then ``end`` or ``fail``, once.
+    """
+
+    def begin(self) -> bytes:
+        """What opens the answer."""
+        ...
+
+    def think(self, part: int, text: str) -> bytes:
+        """A piece of reasoning; parts are numbered from 0, and one ends where the next begins.
+
+        A part can go on after text was said (a later round).
+        """
+        ...
+
+    def say(self, text: str) -> bytes:
+        """A piece of the answer's text."""
+        ...
+
+    def beat(self) -> bytes:
+        """What keeps a client from giving up while nothing happens."""
+        ...
+
+    def end(self, answer: ServedAnswer) -> bytes:
+        """What ends the answer: its calls of tools, why it ended, what it used. Its text was said before."""
+        ...
+
+    def fail(self, error: RequestFailed) -> bytes:
+        """What ends an answer that failed."""
+        ...
+
+
+class Api(Protocol):
+    """One API: reads its bodies and writes its answers."""
+
+    name: str
+    path: str
+
+    def read(self, body: Json) -> ClientRequest:
+        """What a body asks.
+
+        Raises:
+            RequestFailed: it is not a body of this API, or asks for what cannot be done here.
+        """
+        ...
+
+    def answer(self, request: ClientRequest, answer: ServedAnswer) -> Json:
+        """The body of a whole answer."""
+        ...
+
+    def stream(self, request: ClientRequest, episode: str, *, created: int) -> AnswerStream:
+        """A stream for the answer of the episode of this id, which began at ``created`` (seconds since 1970)."""
+        ...
+
+    def failure(self, error: RequestFailed) -> Json:
+        """The body of a failure."""
+        ...
+
+
+def event(data: Json, name: str = "") -> bytes:
+    """A server-sent event; ``name`` is its type, where the API names it."""
+    text = json.dumps(data, ensure_ascii=False, separators=(",", ":")).encode("utf-8", "replace")
+    return b"data: %b\n\n" % text if not name else b"event: %b\ndata: %b\n\n" % (name.encode(), text)
+
+
+# ── calls of tools ───────────────────────────────────────────────────────────────────────────────────────────────────
+def call_id(episode: str, index: int) -> str:
+    """The id under which a client learns of a call of its tools: at most 40 characters, and it names the episode."""
+    return f"call_{episode}{index:02d}"
+
+
+def called_in(identifier: str) -> tuple[str, int] | None:
+    """The episode and the index of a call that we gave an id; None for an id of somebody else."""
+    given = identifier.removeprefix("call_")
+    if len(given) < 34 or not given.isalnum() or given == identifier or not given[32:].isdecimal():
+        return None
+    return given[:32], int(given[32:])
+
+
+# ── what it cost ─────────────────────────────────────────────────────────────────────────────────────────────────────
+def orchestration(episode: Episode, names: Mapping[int, str]) -> Json:
+    """What an episode cost, and who: the totals, and an entry for the Conductor of each round and for each step.
+
+    Dollars are decimal strings, exact; ``unpriced_calls`` are calls whose price is not known, and in no sum.
+
+    Args:
+        episode: the episode.
+        names: the workers', by ordinal.
+    """
+    entries: list[Json] = []
+    for entry in draw_up(episode).entries:
+        transcript, worker = episode.rounds[entry.round].transcript, CONDUCTOR
+        if entry.step is not None and transcript is not None:
+            result = transcript.results[entry.step]
+            worker = names[result.step.worker if result.worker is None else result.worker]
+        attempts = len(entry.attempts)
+        entries.append({"round": entry.round, "step": entry.step, "worker": worker, "attempts": attempts,
+                        **costs(entry.usage)})  # fmt: skip
+    return {"episode": episode.id, "seconds": round(episode.seconds, 3), **costs(episode.usage), "calls": entries}
+
+
+def costs(usage: Usage) -> Json:
+    """A usage as it is reported: tokens, dollars as a decimal string, calls of unknown price."""
+    tokens = {"input_tokens": usage.input_tokens, "output_tokens": usage.output_tokens}
+    return {**tokens, "dollars": format(usage.dollars, "f"), "unpriced_calls": usage.unpriced_calls}
+
+
+# ── failures ─────────────────────────────────────────────────────────────────────────────────────────────────────────
+_KINDS: Sequence[tuple[type[errors.OpenConductorError], int, str]] = (
+    (errors.RateLimited, 429, "worker_rate_limited"),
+    (errors.WorkerTimeout, 504, "worker_timeout"),
+    (errors.ContextTooLong, 400, "context_length_exceeded"),
+    (errors.Refused, 400, "content_filter"),
+    (errors.CircuitOpen, 503, "worker_unavailable"),
+    (errors.WorkerError, 502, "worker_failed"),
+    (errors.WorkflowError, 502, "no_workflow"),
+    (errors.ConfigError, 400, "invalid_value"),
+    (errors.JournalError, 503, "journal_failed"),
+)
+
+
+def failed(error: errors.OpenConductorError) -> RequestFailed:
+    """The failure that an error of an episode is, for the client."""
+    if isinstance(error, RequestFailed):
+        return error
+    if isinstance(error, errors.BudgetExceeded):
+        late = error.limit == "seconds"
+        return RequestFailed(504 if late else 402, "deadline_exceeded" if late else "budget_exceeded", str(error))
+    for kind, status, code in _KINDS:
+        if isinstance(error, kind):
+            after = error.retry_after if isinstance(error, errors.WorkerError) else None
+            return RequestFailed(status, code, str(error), retry_after=after)
+    return RequestFailed(500, "internal_error", "an error of the server's own; its log says more")
+
+
+def answered_by(episode: Episode) -> Completion | None:
+    """The completion whose text is the answer: the last one that a workflow ended in; None where there is none."""
+    for one in reversed(episode.rounds):
+        if one.transcript is not None and one.answer is not None:
+            return cast("Completion", one.transcript.results[-1].completion)
+    return None
