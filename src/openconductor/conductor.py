@@ -135,9 +135,8 @@ class Conductor:
             question: the whole chat, which ends with the results.
             worker: its ordinal.
             opening: what it is sent: the turns that it had before, its calls, and their results.
-            budget, on_event: as for ``ask``.
-
-        Returns, raises: as ``ask``.
+            budget: as for ``ask``.
+            on_event: as for ``ask``, which this returns and raises as, too.
         """
 
         async def go_on(stage: Stage) -> str | None:

@@ -21,7 +21,7 @@ from openconductor.prompt import render_workflow
 from openconductor.protocols import CallContext, OnText
 from openconductor.serving.app import build_app
 from openconductor.serving.gateway import Gateway
-from openconductor.serving.keys import KeyRing
+from openconductor.serving.key_ring import KeyRing
 from openconductor.serving.metrics import Metrics
 from openconductor.serving.serve_config import ServeConfig
 from openconductor.types import Completion, Message, Sampling, Step, Usage, Workflow
@@ -109,7 +109,7 @@ def orchestra(
     async def serve() -> None:
         with oc.Journal(folder / "serve.sqlite") as journal:
             gateway = Gateway(asked, journal, Metrics(), baselines=baselines and baselines(pool))
-            app = build_app(gateway, KeyRing.from_config(settings, journal), settings)
+            app = build_app(gateway, KeyRing(settings.key, journal), settings)
             server = uvicorn.Server(uvicorn.Config(
                 app, port=0, log_level="warning", http="httptools", ws="none", lifespan="off", timeout_graceful_shutdown=1
             ))  # fmt: skip

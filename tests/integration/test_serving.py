@@ -168,7 +168,9 @@ def test_a_request_chooses_its_workers_steps_and_budget(tmp_path: Path) -> None:
     ],
 )
 @pytest.mark.parametrize("stream", [False, True])
-def test_a_failure_is_an_error_with_a_code(tmp_path: Path, error: Exception, status: int, code: str, stream: bool) -> None:
+def test_a_failure_is_an_error_with_a_code(
+    tmp_path: Path, error: Exception, status: int, code: str, stream: bool
+) -> None:
     with orchestra(tmp_path, "thought", error) as server:
         with pytest.raises(openai.APIError) as caught:
             answer: Any = client(server).chat.completions.create(model="conductor", messages=ASKED, stream=stream)
@@ -184,7 +186,7 @@ def test_a_failure_is_an_error_with_a_code(tmp_path: Path, error: Exception, sta
 
 
 def test_a_text_that_was_shown_and_then_broken_off_ends_in_an_error(tmp_path: Path) -> None:
-    with orchestra(tmp_path, "thought", ["4", ConnectionLost("gone")], conductor={"fallback": True}) as server:
+    with orchestra(tmp_path, "thought", ["4", 0.1, ConnectionLost("gone")], conductor={"fallback": True}) as server:
         said = ""
         with pytest.raises(openai.APIError):
             for chunk in client(server).chat.completions.create(model="conductor", messages=ASKED, stream=True):
@@ -229,7 +231,11 @@ def test_a_silent_step_is_bridged_by_beats(tmp_path: Path) -> None:
 @pytest.mark.parametrize("where", ["planning", "step", "answer"])
 def test_a_client_that_goes_away_ends_its_episode_and_pays_for_it(tmp_path: Path, where: str, stream: bool) -> None:
     slow = ["some", 5.0, "more"]
-    plays: Any = {"plan": slow if where == "planning" else PLAN, "anna": slow if where == "step" else "thought", "bert": slow}
+    plays: Any = {
+        "plan": slow if where == "planning" else PLAN,
+        "anna": slow if where == "step" else "thought",
+        "bert": slow,
+    }
     with orchestra(tmp_path, **plays) as server:
         body = {"model": "conductor", "messages": ASKED, "stream": stream}
         working = {"planning": server.planner, "step": server.workers["anna"], "answer": server.workers["bert"]}[where]

@@ -115,11 +115,13 @@ class JournaledOutcome:
         key: which question, asked of whom, and which time.
         record: the values that were kept; tuples are lists.
         written: seconds since 1970.
+        content: whether texts are in it, which are kept only where content is.
     """
 
     key: str
     record: Mapping[str, Any]
     written: float
+    content: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -275,7 +277,7 @@ class JournalReader:
         request["messages"] = self._turns(request["messages"])
         said, body = row["response"], row["body_sent"]
         if body and body.get("messages", ...) is None:
-            body["messages"] = [{"role": turn["role"], "content": turn["content"]} for turn in request["messages"]]
+            body["messages"] = [{"role": turn["role"], "content": turn["content"]} for turn in request["messages"] or ()]
         completion = None if said is None else said | {"usage": row["usage"], "body_sent": body}
         return self._loaded(JournaledCall, row | request | {"completion": completion} | _error(row))
 

@@ -26,14 +26,15 @@ from starlette.routing import Route
 from openconductor.errors import JournalError
 from openconductor.serving.chat import CHAT
 from openconductor.serving.gateway import Gateway, Turn
-from openconductor.serving.keys import KeyRing, Tenant
+from openconductor.serving.key_ring import KeyRing, Tenant
+from openconductor.serving.messages import MESSAGES, count_tokens
 from openconductor.serving.openapi import openapi
 from openconductor.serving.wire import AnswerStream, Api, Json, RequestFailed
 
 if TYPE_CHECKING:
     from openconductor.serving.serve_config import ServeConfig
 
-APIS: tuple[Api, ...] = (CHAT,)
+APIS: tuple[Api, ...] = (CHAT, MESSAGES)
 Receive = Callable[[], Awaitable[Mapping[str, Any]]]
 Send = Callable[[Mapping[str, Any]], Awaitable[None]]
 Scope = Mapping[str, Any]
@@ -60,7 +61,7 @@ class Endpoint:
         turn: Turn | None = None
         try:
             tenant = self._keys.find(_headers(scope))
-            request = self._api.read(await self._body(scope, receive))
+            request = self._api.read(await _body(receive, self._limit))
             if request.model in self._gateway.models:
                 model = request.model
             turn = await self._gateway.open(request, tenant)
@@ -74,31 +75,6 @@ class Endpoint:
                 turn.cancel()
                 await turn.ended()
             self._gateway.metrics.ended(self._api.name, model, status, time.monotonic() - began)
-
-    async def _body(self, scope: Scope, receive: Receive) -> Json:
-        """The body, as a JSON object.
-
-        Raises:
-            RequestFailed: it is too large, or is none.
-        """
-        pieces: list[bytes] = []
-        size, more = 0, True
-        while more:
-            message = await receive()
-            if message["type"] == "http.disconnect":
-                raise RequestFailed(499, "cancelled", "the client went away")
-            pieces.append(message.get("body", b""))
-            size, more = size + len(pieces[-1]), message.get("more_body", False)
-            if size > self._limit:
-                words = f"the body: got more than {self._limit} bytes, expected at most these"
-                raise RequestFailed(413, "request_too_large", words)
-        try:
-            data = json.loads(b"".join(pieces), parse_constant=_refuse)
-        except (ValueError, RecursionError) as error:
-            raise RequestFailed(400, "invalid_json", f"the body: {error}; expected a JSON object") from None
-        if not isinstance(data, dict):
-            raise RequestFailed(400, "invalid_json", f"the body: got {type(data).__name__}, expected a JSON object")
-        return cast("Json", data)
 
     async def _whole(self, turn: Turn, receive: Receive, send: Send, began: float) -> int:
         watch = asyncio.create_task(_gone(turn, receive))
@@ -138,6 +114,32 @@ class Endpoint:
             watch.cancel()
         await send({"type": "http.response.body", "body": b"", "more_body": False})
         return status
+
+
+async def _body(receive: Receive, limit: int) -> Json:
+    """The body, as a JSON object.
+
+    Raises:
+        RequestFailed: it is too large, or is none.
+    """
+    pieces: list[bytes] = []
+    size, more = 0, True
+    while more:
+        message = await receive()
+        if message["type"] == "http.disconnect":
+            raise RequestFailed(499, "cancelled", "the client went away")
+        pieces.append(message.get("body", b""))
+        size, more = size + len(pieces[-1]), message.get("more_body", False)
+        if size > limit:
+            words = f"the body: got more than {limit} bytes, expected at most these"
+            raise RequestFailed(413, "request_too_large", words)
+    try:
+        data = json.loads(b"".join(pieces), parse_constant=_refuse)
+    except (ValueError, RecursionError) as error:
+        raise RequestFailed(400, "invalid_json", f"the body: {error}; expected a JSON object") from None
+    if not isinstance(data, dict):
+        raise RequestFailed(400, "invalid_json", f"the body: got {type(data).__name__}, expected a JSON object")
+    return cast("Json", data)
 
 
 def _written(stream: AnswerStream, news: tuple[int, str] | None) -> bytes:
@@ -187,9 +189,10 @@ async def _respond(send: Send, status: int, body: Json, headers: Mapping[str, st
 class _Pages:
     """What is not asked of a model."""
 
-    def __init__(self, gateway: Gateway, keys: KeyRing) -> None:
+    def __init__(self, gateway: Gateway, keys: KeyRing, config: ServeConfig) -> None:
         self._gateway = gateway
         self._keys = keys
+        self._limit = int(config.body_mb * 1_000_000)
         self._started = int(time.time())
 
     def _tenant(self, request: Request) -> Tenant:
@@ -215,6 +218,11 @@ class _Pages:
             raise RequestFailed(404, "episode_not_found", "there is no such episode of this key")
         return JSONResponse(told)
 
+    async def count(self, request: Request) -> Response:
+        """``POST /v1/messages/count_tokens``: an estimate, which asks nobody."""
+        self._tenant(request)
+        return JSONResponse(count_tokens(await _body(request.receive, self._limit)))
+
     async def live(self, request: Request) -> Response:
         """``GET /health/live``: the process answers."""
         return JSONResponse({"status": "live"})
@@ -238,7 +246,7 @@ class _Pages:
         return JSONResponse(openapi(APIS))
 
     def _offered(self, tenant: Tenant) -> list[str]:
-        return [name for name in self._gateway.models if tenant.allows(name)]
+        return [name for name in self._gateway.models if tenant.may_ask(name)]
 
     def _model(self, name: str) -> Json:
         return {"id": name, "object": "model", "created": self._started, "owned_by": "openconductor"}
@@ -246,9 +254,10 @@ class _Pages:
 
 def build_app(gateway: Gateway, keys: KeyRing, config: ServeConfig) -> Starlette:
     """The ASGI app."""
-    pages = _Pages(gateway, keys)
+    pages = _Pages(gateway, keys, config)
     routes = [Route(api.path, Endpoint(api, gateway, keys, config), methods=["POST"]) for api in APIS]
     routes += [
+        Route("/v1/messages/count_tokens", pages.count, methods=["POST"]),
         Route("/v1/models", pages.models),
         Route("/v1/models/{name:path}", pages.model),
         Route("/v1/episodes/{identifier}", pages.episode),
@@ -257,12 +266,12 @@ def build_app(gateway: Gateway, keys: KeyRing, config: ServeConfig) -> Starlette
         Route("/metrics", pages.metrics),
         Route("/openapi.json", pages.openapi),
     ]
-    middleware = []
-    if config.origins:
-        allowed = {"allow_origins": list(config.origins), "allow_methods": ["GET", "POST"], "allow_headers": ["*"]}
-        middleware.append(Middleware(CORSMiddleware, **allowed, expose_headers=["x-request-id"]))
+    cors = Middleware(
+        CORSMiddleware, allow_origins=config.origins, allow_methods=("GET", "POST"), allow_headers=("*",),
+        expose_headers=("x-request-id",),
+    )  # fmt: skip
     handlers = {RequestFailed: _failure, 404: _not_found, 405: _not_found, Exception: _fault}
-    return Starlette(routes=routes, middleware=middleware, exception_handlers=cast("Any", handlers))
+    return Starlette(routes=routes, middleware=[cors] if config.origins else [], exception_handlers=cast("Any", handlers))
 
 
 async def _failure(_request: Request, error: Exception) -> Response:
@@ -293,12 +302,16 @@ class _Server(uvicorn.Server):
         self._drain_s = drain_s
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
-        """At the first signal; the second ends at once."""
+        """Drain at the first signal; end at once at the second.
+
+        uvicorn's own would raise the signal again once it is done, before the journal is closed.
+        """
+        self.force_exit = self.should_exit
+        self.should_exit = True
         if not self._gateway.draining:
             self._gateway.draining = True
             loop = asyncio.get_running_loop()
             loop.call_soon_threadsafe(loop.call_later, self._drain_s, self._gateway.stop)
-        super().handle_exit(sig, frame)
 
 
 def run(config: ServeConfig, gateway: Gateway, keys: KeyRing) -> None:

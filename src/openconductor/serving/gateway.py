@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, cast
 from openconductor.baselines.single import SingleWorker
 from openconductor.config import nearest
 from openconductor.policies import Wishes
+from openconductor.serving.serve_config import DIRECT
 from openconductor.serving.turn import Ask, Called, Turn, renamed
 from openconductor.serving.wire import (
     ClientRequest,
@@ -36,12 +37,11 @@ if TYPE_CHECKING:
     from openconductor.journal import Journal
     from openconductor.pool import WorkerPool
     from openconductor.protocols import Orchestrator
-    from openconductor.serving.keys import Tenant
+    from openconductor.serving.key_ring import Tenant
     from openconductor.serving.metrics import Metrics
     from openconductor.worker import Worker
 
 CONDUCTOR = "conductor"
-DIRECT = "direct:"
 REMEMBERED = 256
 """Calls of tools whose context is kept at hand; that of older ones is read from the journal."""
 
@@ -94,16 +94,16 @@ class Gateway:
             request = await self._following(request, tenant)
         control = tenant.limited(request.control)
         with ExitStack() as place:
-            purse = place.enter_context(tenant.enter())
+            tab = place.enter_context(tenant.enter())
             ask, live = await self._who(request, tenant, control)
             turn = Turn(
-                request, tenant, self.journal, self.metrics, self.names, live=live and request.stream,
+                request, tenant.name, tab, self.journal, self.metrics, self.names, live=live and request.stream,
                 shown=control.reasoning or self.reasoning, remember=self._remember,
             )  # fmt: skip
             self._turns.add(turn)
             place.callback(self._turns.discard, turn)
             seed = control.seed if control.seed is not None else request.wish.seed
-            turn.start(ask, Wishes(request.wish, seed), purse, place.pop_all())
+            turn.start(ask, Wishes(request.wish, seed), place.pop_all())
         await turn.begun()
         return turn
 
@@ -140,7 +140,7 @@ class Gateway:
         if called is None or ordinal is None:
             return partial(conductor.ask, request.turns, **asked), conductor.max_rounds == 1
         opening = _with_results(called, request.turns)
-        return partial(conductor.resume, request.turns, ordinal, opening, **asked), False
+        return partial(conductor.resume, request.turns, ordinal, opening, **asked), conductor.max_rounds == 1
 
     def _offered(self, control: Control) -> WorkerPool:
         """The workers that a request may use.

@@ -16,13 +16,13 @@ from dataclasses import dataclass
 from decimal import Decimal
 from typing import cast
 
-from openconductor.budget import BudgetMeter, PaidCall
+from openconductor.budget import PaidCall
 from openconductor.episode import FanOut
 from openconductor.errors import OpenConductorError, TruncatedResponse
 from openconductor.events import Answered, Asked, CallEnded, Event, Planned, StepEnded, StepStarted, StepText
 from openconductor.journal import Journal
 from openconductor.policies import Wishes, wishing
-from openconductor.serving.keys import Tenant
+from openconductor.serving.key_ring import Tab
 from openconductor.serving.metrics import Metrics
 from openconductor.serving.wire import (
     ClientRequest,
@@ -67,7 +67,8 @@ class Turn:
     def __init__(
         self,
         request: ClientRequest,
-        tenant: Tenant,
+        tenant: str,
+        tab: Tab,
         journal: Journal,
         metrics: Metrics,
         names: Mapping[int, str],
@@ -96,20 +97,20 @@ class Turn:
         self._task: asyncio.Task[Episode] | None = None
         self._ended_by: RequestFailed | None = None
         self._settled = False
-        self._charge = tenant.bill()
+        self._tab = tab
 
     # ── its life ─────────────────────────────────────────────────────────────────────────────────────────────────────
-    def start(self, ask: Ask, wishes: Wishes, purse: BudgetMeter | None, place: ExitStack) -> None:
+    def start(self, ask: Ask, wishes: Wishes, place: ExitStack) -> None:
         """Begin; ``place`` is given up when it is over."""
-        self._task = asyncio.create_task(self._run(ask, wishes, purse))
+        self._task = asyncio.create_task(self._run(ask, wishes))
         self._task.add_done_callback(lambda _: (place.close(), self._stir.set()))
 
-    async def _run(self, ask: Ask, wishes: Wishes, purse: BudgetMeter | None) -> Episode:
+    async def _run(self, ask: Ask, wishes: Wishes) -> Episode:
         try:
             with ExitStack() as around:
                 around.enter_context(wishing(wishes))
-                if purse is not None:
-                    around.enter_context(PaidCall(purse))
+                if self._tab.purse is not None:
+                    around.enter_context(PaidCall(self._tab.purse))
                 return await ask(on_event=FanOut(self._journal, self))
         finally:
             if self.id and not self._settled:  # cancelled, or stopped before there was an Episode
@@ -176,7 +177,7 @@ class Turn:
         if not isinstance(error, OpenConductorError):
             log.error("request %s failed by a fault of the server", self.id, exc_info=error)
             raise RequestFailed(500, "internal_error", f"a fault of the server; request {self.id}")
-        raise failed(error)
+        raise self._tab.failed(error)
 
     def _served(self, episode: Episode) -> ServedAnswer:
         said = answered_by(episode)
@@ -210,7 +211,7 @@ class Turn:
                     self._tell(-1, event.text)
             case CallEnded():
                 self._metrics.hear(event)
-                self._charge.hear(event)
+                self._tab.hear(event)
             case Asked():
                 self.id = event.episode
                 self._keep(None)
@@ -281,15 +282,15 @@ class Turn:
             result = next(_last_results(episode))
             name = self._name(result.step.worker if result.worker is None else result.worker)
             calls = tuple(map(dict, said.tool_calls))
-            self._remember(episode.id, Called(self._tenant.name, name, result.messages, calls))
-        self._keep(self._charge.charged, tools=bool(said is not None and said.tool_calls))
+            self._remember(episode.id, Called(self._tenant, name, result.messages, calls))
+        self._keep(self._tab.charged, tools=bool(said is not None and said.tool_calls))
 
     def _keep(self, charged: Decimal | None, *, tools: bool = False) -> None:
         record: Json = {
-            "key": self._tenant.name, "model": self.request.model, "began": self.created, "tools": tools,
+            "key": self._tenant, "model": self.request.model, "began": self._tab.began, "tools": tools,
             "instructed": self.request.instructed, "charged": None if charged is None else str(charged),
         }  # fmt: skip
-        self._journal.put_outcome(f"serve/{self.id}", record)
+        self._journal.put_outcome(f"serve/{self.id}", record, content=False)
 
 
 # ── pieces ──
