@@ -17,7 +17,7 @@ from itertools import count
 from reprlib import repr as short
 from typing import Annotated, Any, Literal, cast
 
-from pydantic import Field
+from pydantic import Field, WithJsonSchema
 
 from openconductor.serving import wire
 from openconductor.serving.wire import ClientRequest, Json, RequestFailed, ServedAnswer, invalid
@@ -34,21 +34,21 @@ _CODES = {402: "insufficient_quota", 429: "rate_limit_exceeded"}
 _TYPES = {401: "authentication_error", 402: "insufficient_quota", 403: "permission_error", 404: "not_found_error",
           429: "rate_limit_error"}  # fmt: skip
 _DEFAULTS: Json = {
-    "background": False, "instructions": None, "max_output_tokens": None, "max_tool_calls": None, "metadata": {},
-    "parallel_tool_calls": True, "previous_response_id": None, "prompt_cache_key": None, "safety_identifier": None,
-    "service_tier": "default", "store": True, "temperature": 1.0, "tool_choice": "auto", "top_logprobs": 0,
-    "top_p": 1.0, "truncation": "disabled", "user": None,
+    "background": False, "completed_at": None, "error": None, "incomplete_details": None, "instructions": None,
+    "max_output_tokens": None, "max_tool_calls": None, "metadata": {}, "parallel_tool_calls": True,
+    "previous_response_id": None, "prompt_cache_key": None, "safety_identifier": None, "service_tier": "default",
+    "store": True, "temperature": 1.0, "tool_choice": "auto", "top_logprobs": 0, "top_p": 1.0,
+    "truncation": "disabled", "usage": None, "user": None,
 }  # fmt: skip
 _FUNCTION: Json = {"description": None, "parameters": None, "strict": False}
 """What a response says of what its request, or a function of it, left open."""
-_ECHOED = {*_DEFAULTS} - {"background", "max_tool_calls", "service_tier", "top_logprobs"}
 _LONGEST_NAME = 64  # characters of a function's name, at OpenAI and others
 
 
 class ResponsesBody(wire.Body):
     """The body of ``POST /v1/responses``."""
 
-    input: object = None
+    input: Annotated[object, WithJsonSchema({"type": ["string", "array"]})] = None
     instructions: str | None = None
     previous_response_id: str | None = None
     temperature: Annotated[float, Field(ge=0, le=2)] | None = None
@@ -268,6 +268,7 @@ class Responses:
 
     name = "responses"
     path = "/v1/responses"
+    body = ResponsesBody
 
     def read(self, body: Json) -> ClientRequest:
         """What a body asks.
@@ -329,7 +330,7 @@ def _echo(request: ClientRequest) -> Json:
     shown = [tool for tool in body.tools or () if tool.get("type") in ("function", "custom", "namespace")]
     return {
         **_DEFAULTS,
-        **body.model_dump(include=_ECHOED, exclude_none=True),
+        **body.model_dump(include={*_DEFAULTS} & {*ResponsesBody.model_fields}, exclude_none=True),
         "model": request.model,
         "reasoning": {"effort": None, "summary": None, **(body.reasoning or {})},
         "text": {**text, "format": text.get("format") or {"type": "text"}},
@@ -385,9 +386,8 @@ class _Items:
 
     def __init__(self, request: ClientRequest, episode: str, created: int, *, silent: bool = False) -> None:
         self._tools = _tools(cast("ResponsesBody", request.body).tools or ())
-        head = {"id": f"resp_{episode}", "object": "response", "created_at": created, "completed_at": None}
-        state: Json = {"status": "in_progress", "error": None, "incomplete_details": None, "output": [], "usage": None}
-        self.response: Json = {**head, **state, **_echo(request)}
+        head = {"id": f"resp_{episode}", "object": "response", "created_at": created, "status": "in_progress"}
+        self.response: Json = {**head, "output": [], **_echo(request)}
         self._episode = episode
         self._silent = silent
         self._count = count()
