@@ -1,0 +1,317 @@
+"""The Messages API: what its bodies ask, and answers that Anthropic's own client reads."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from decimal import Decimal
+from typing import Any
+
+import anthropic
+import httpx2
+import pytest
+from anthropic.types import ErrorResponse, Message, MessageTokensCount
+
+from openconductor.serving.messages import IMAGE_TOKENS, MESSAGES, SIGNATURE, count_tokens
+from openconductor.serving.wire import ClientRequest, RequestFailed, ServedAnswer, call_id
+from openconductor.types import Episode, Usage
+
+EPISODE = "0123456789abcdef0123456789abcdef"
+PNG = {"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": "aGk="}}
+ADD = {"name": "add", "description": "Adds.", "input_schema": {"type": "object", "properties": {}}}
+SEARCH = {"type": "web_search_20260318", "name": "web_search"}
+USAGE = Usage(100, 40, 30, 20, Decimal("0.5"))
+BILL = {"episode": EPISODE, "dollars": "0.5"}
+
+
+def read(*messages: object, **fields: object) -> ClientRequest:
+    turns = [message if isinstance(message, dict) else {"role": "user", "content": message} for message in messages]
+    return MESSAGES.read({"model": "conductor", "max_tokens": 100, "messages": turns} | fields)
+
+
+def turns(*messages: object, **fields: object) -> list[tuple[str, str]]:
+    return [(turn.role, turn.content) for turn in read(*messages, **fields).turns]
+
+
+def said(*blocks: dict[str, object]) -> dict[str, object]:
+    return {"role": "assistant", "content": list(blocks)}
+
+
+def text(words: str) -> dict[str, object]:
+    return {"type": "text", "text": words}
+
+
+def result(content: object, call: str = "call_1", **more: object) -> dict[str, object]:
+    return {"type": "tool_result", "tool_use_id": call, "content": content} | more
+
+
+def answered(words: str = "Four.", **fields: Any) -> ServedAnswer:
+    episode = Episode("2 + 2?", (), words, None, USAGE, 1.0, EPISODE)
+    return ServedAnswer(episode, words, orchestration=BILL, **fields)
+
+
+def call(index: int, arguments: str) -> dict[str, object]:
+    return {"id": call_id(EPISODE, index), "type": "function", "function": {"name": "add", "arguments": arguments}}
+
+
+def client(respond: Callable[[httpx2.Request], httpx2.Response]) -> anthropic.Anthropic:
+    """Anthropic's client, over no network."""
+    http = httpx2.Client(transport=httpx2.MockTransport(respond))
+    return anthropic.Anthropic(api_key="none", base_url="http://none", http_client=http, max_retries=0)
+
+
+def streamed(events: bytes) -> dict[str, Any]:
+    """The message that Anthropic's client puts together of a stream."""
+    headers = {"content-type": "text/event-stream"}
+    talk = client(lambda _: httpx2.Response(200, headers=headers, content=events))
+    with talk.messages.stream(model="c", max_tokens=9, messages=[{"role": "user", "content": "?"}]) as stream:
+        return stream.get_final_message().to_dict()
+
+
+# ── what is asked ────────────────────────────────────────────────────────────────────────────────────────────────────
+def test_a_request_is_read_with_all_that_it_says_of_sampling() -> None:
+    asked = read("Hi", temperature=0.5, top_p=0.9, top_k=5, stop_sequences=["END"], stream=True, thinking={"type": "x"})
+    assert (asked.model, asked.stream, asked.wish.temperature, asked.wish.max_tokens) == ("conductor", True, 0.5, 100)
+    assert asked.wish.body == {"top_p": 0.9, "stop": ["END"]}
+    assert not read("Hi").stream and read("Hi").wish.body == {}
+
+
+def test_what_the_system_says_comes_first_wherever_it_stands() -> None:
+    later = {"role": "system", "content": [text("Three.") | {"cache_control": {"type": "ephemeral"}}]}
+    system = [text("x-anthropic-billing-header: cc_version=2;"), text("One."), text("Two.")]
+    expected = [("system", "One.\n\nTwo.\n\nThree."), ("user", "Hi")]
+    assert turns("Hi", later, system=system) == expected
+    assert turns("Hi", system="Short.") == [("system", "Short."), ("user", "Hi")]
+
+
+def test_a_turn_with_results_of_tools_becomes_a_turn_each_and_then_the_users() -> None:
+    use = {"type": "tool_use", "id": "call_1", "name": "add", "input": {"a": "é"}}
+    blocks = [result("4"), result([text("No."), PNG], "call_2", is_error=True), text("Go on.")]
+    asked = read("2 + 2?", said({"type": "thinking", "thinking": "…", "signature": "s"}, text("I add."), use), blocks)
+    assert [(turn.role, turn.content) for turn in asked.turns] == [
+        ("user", "2 + 2?"), ("assistant", "I add."), ("tool", "4"), ("tool", "Error: No."), ("user", "Go on."),
+    ]  # fmt: skip
+    function = {"name": "add", "arguments": '{"a": "é"}'}
+    assert asked.turns[1].parts == ({"tool_calls": [{"id": "call_1", "type": "function", "function": function}]},)
+    assert [turn.parts for turn in asked.turns[2:4]] == [({"tool_call_id": "call_1"},), ({"tool_call_id": "call_2"},)]
+    assert asked.turns[4].parts == ({"type": "image_url", "image_url": {"url": "data:image/png;base64,aGk="}},)
+
+
+def test_results_alone_are_followed_by_no_turn_of_the_user() -> None:
+    assert turns("Hi", said(text("")), [result("4")])[1:] == [("tool", "4")]
+
+
+def test_documents_of_text_are_text() -> None:
+    plain = {"type": "document", "title": "T", "source": {"type": "text", "media_type": "text/plain", "data": "D"}}
+    mixed = {"type": "document", "source": {"type": "content", "content": [text("E"), PNG]}}
+    (turn,) = read([plain, mixed, text("Sum up.")]).turns
+    assert turn.content == "T\n\nD\n\nE\n\nSum up." and len(turn.parts) == 1
+
+
+def test_tools_of_the_client_are_offered_and_anthropics_own_are_not() -> None:
+    wish = read("Hi", tools=[ADD | {"type": "custom", "strict": True}, SEARCH, {"type": "not_yet_invented"}]).wish.body
+    function = {"name": "add", "parameters": ADD["input_schema"], "description": "Adds.", "strict": True}
+    assert wish == {"tools": [{"type": "function", "function": function}]}
+    assert read("Hi", tools=[SEARCH], tool_choice={"type": "auto"}).wish.body == {}
+
+
+def test_a_deferred_tool_is_offered_once_a_search_has_found_it() -> None:
+    deferred = ADD | {"defer_loading": True}
+    found = result([{"type": "tool_reference", "tool_name": "add"}])
+    assert read("Hi", tools=[deferred]).wish.body == {}
+    assert "tools" in read("Hi", [found, text("Tool loaded.")], tools=[deferred]).wish.body
+
+
+@pytest.mark.parametrize(
+    ("choice", "expected"),
+    [
+        ({"type": "auto", "disable_parallel_tool_use": True}, {"tool_choice": "auto", "parallel_tool_calls": False}),
+        ({"type": "any"}, {"tool_choice": "required"}),
+        ({"type": "none"}, {"tool_choice": "none"}),
+        ({"type": "tool", "name": "add"}, {"tool_choice": {"type": "function", "function": {"name": "add"}}}),
+    ],
+)
+def test_a_choice_of_tools_is_told_as_chat_completions_do(choice: object, expected: dict[str, object]) -> None:
+    wish = dict(read("Hi", tools=[ADD], tool_choice=choice).wish.body)
+    assert wish.pop("tools") and wish == expected
+
+
+@pytest.mark.parametrize("where", ["output_config", "output_format"])
+def test_a_schema_of_the_answer_is_passed_on(where: str) -> None:
+    form = {"type": "json_schema", "schema": {"type": "object"}}
+    wish = read("Hi", **{where: {"effort": "low", "format": form} if where == "output_config" else form}).wish.body
+    schema = {"name": "answer", "schema": {"type": "object"}, "strict": True}
+    assert wish == {"response_format": {"type": "json_schema", "json_schema": schema}}
+    assert read("Hi", output_config={"effort": "high"}).wish.body == {}
+
+
+@pytest.mark.parametrize(
+    ("fields", "named"),
+    [
+        ({"max_tokens": 0}, "max_tokens"),
+        ({"max_tokens": None}, "max_tokens"),
+        ({"messages": []}, "messages"),
+        ({"messages": [{"role": "system", "content": "Hi"}]}, "messages"),
+        ({"messages": [{"role": "robot", "content": "Hi"}]}, "messages.0.role"),
+        ({"messages": [said(PNG)]}, "messages.0.content.0.type"),
+        (
+            {"messages": [said({"type": "server_tool_use", "id": "s", "name": "n", "input": {}})]},
+            "messages.0.content.0",
+        ),
+        ({"system": [PNG]}, "system.0.type"),
+        ({"temperature": 3}, "temperature"),
+        ({"stop_sequences": "END"}, "stop_sequences"),
+        ({"tools": [{"name": "add"}]}, "tools.0.input_schema"),
+        ({"tools": [ADD, SEARCH], "tool_choice": {"type": "tool", "name": "web_search"}}, "tool_choice"),
+        ({"tools": [SEARCH], "tool_choice": {"type": "any"}}, "tool_choice"),
+        ({"tool_choice": {"type": "perhaps"}}, "tool_choice.type"),
+        ({"conductor": {"max_steps": 0}}, "conductor.max_steps"),
+    ],
+)
+def test_a_wrong_value_is_refused_by_the_name_of_its_field(fields: dict[str, object], named: str) -> None:
+    with pytest.raises(RequestFailed) as caught:
+        read("Hi", **fields)
+    assert (caught.value.status, caught.value.param) == (400, named)
+    assert caught.value.message.startswith(named)
+
+
+@pytest.mark.parametrize(
+    ("block", "where", "words"),
+    [
+        ({"type": "image", "source": {"type": "url", "url": "http://x/y.png"}}, "0.source", "data URL"),
+        ({"type": "image", "source": {"type": "file", "file_id": "f"}}, "0.source", "data URL"),
+        (
+            result([text(""), {"type": "image", "source": {"type": "url", "url": "h"}}]),
+            "0.content.1.source",
+            "data URL",
+        ),
+        ({"type": "document", "source": {"type": "base64", "data": "JVBE"}}, "0.source.type", "as 'text'"),
+    ],
+)
+def test_what_would_have_to_be_fetched_or_rendered_is_refused(block: object, where: str, words: str) -> None:
+    with pytest.raises(RequestFailed, match=words) as caught:
+        read([block])
+    assert caught.value.param == f"messages.0.content.{where}"
+
+
+def test_tokens_are_counted_by_a_guess_that_grows_with_everything() -> None:
+    def count(content: object, **fields: object) -> int:
+        body = {"model": "c", "messages": [{"role": "user", "content": content}], **fields}
+        return MessageTokensCount.model_validate(count_tokens(body)).input_tokens
+
+    assert count("x" * 4000) == 1000
+    assert count("x" * 4000, system="y" * 400) == 1100
+    assert count([text("x" * 4000), PNG]) == 1000 + IMAGE_TOKENS
+    assert count("x", tools=[ADD]) > count("x") == 1
+    with pytest.raises(RequestFailed, match=r"messages"):
+        count_tokens({"model": "c"})
+
+
+# ── what is told ─────────────────────────────────────────────────────────────────────────────────────────────────────
+def test_an_answer_is_a_message_of_anthropics() -> None:
+    answer = answered(thoughts=("A plan.", ""), tool_calls=(call(0, '{"a": 2}'), call(1, "[1]"), call(2, "1e999 {")))
+    body = MESSAGES.answer(read("Hi"), answer)
+    message = Message.model_validate(body, strict=True)
+    assert (message.id, message.model, message.stop_reason) == (f"msg_{EPISODE}", "conductor", "tool_use")
+    assert body["content"][:2] == [
+        {"type": "thinking", "thinking": "A plan.", "signature": SIGNATURE}, text("Four."),
+    ]  # fmt: skip
+    assert [block["input"] for block in body["content"][2:]] == [{"a": 2}, {}, {}]
+    assert body["content"][2]["id"] == call_id(EPISODE, 0)
+    usage = message.usage
+    assert (usage.input_tokens, usage.cache_read_input_tokens, usage.output_tokens) == (60, 40, 30)
+    assert usage.to_dict()["orchestration"] == BILL
+
+
+@pytest.mark.parametrize("number", ["1e999", "NaN", "-Infinity"])
+def test_arguments_with_a_number_that_json_has_not_are_empty(number: str) -> None:
+    (block,) = MESSAGES.answer(read("Hi"), answered("", tool_calls=(call(0, f'{{"a": {number}}}'),)))["content"]
+    assert block["input"] == {}
+
+
+@pytest.mark.parametrize(
+    ("finish", "calls", "reason"),
+    [
+        ("stop", (), "end_turn"),
+        ("tool_calls", (call(0, "{}"),), "tool_use"),
+        ("stop", (call(0, "{}"),), "tool_use"),
+        ("length", (), "max_tokens"),
+        ("length", (call(0, '{"a'),), "max_tokens"),
+        ("content_filter", (), "refusal"),
+    ],
+)
+def test_why_an_answer_ended_is_said_in_anthropics_words(finish: Any, calls: Any, reason: str) -> None:
+    body = MESSAGES.answer(read("Hi"), answered("", finish_reason=finish, tool_calls=calls))
+    message = Message.model_validate(body, strict=True)
+    assert message.stop_reason == reason and (message.stop_details is not None) == (reason == "refusal")
+
+
+def test_a_stream_puts_together_what_the_body_says() -> None:
+    answer = answered("Fo" + "ur – 4.", thoughts=("A plan.", "A step."), tool_calls=(call(0, '{"a": "é"}'),))
+    stream = MESSAGES.stream(read("Hi"), EPISODE, created=0)
+    pieces = [
+        stream.begin(),
+        stream.beat(),
+        stream.think(0, "A "),
+        stream.think(0, "plan."),
+        stream.think(1, "A step."),
+    ]
+    pieces += [stream.think(1, ""), stream.say(""), stream.say("Fo"), stream.beat(), stream.say("ur – 4.")]
+    whole = b"".join([*pieces, stream.end(answer)])
+    body = MESSAGES.answer(read("Hi"), answer)
+    bill = body["usage"].pop("orchestration")
+    got = streamed(whole)
+    assert {name: value for name, value in got.items() if value is not None} == {
+        name: value for name, value in body.items() if value is not None
+    }
+    events = [line for line in whole.decode().split("\n\n") if line]
+    assert json.loads(events[-2].split("data: ")[1])["usage"]["orchestration"] == bill
+    assert events[1] == 'event: ping\ndata: {"type":"ping"}'
+
+
+def test_a_thought_after_text_opens_a_block_of_its_own() -> None:
+    stream = MESSAGES.stream(read("Hi"), EPISODE, created=0)
+    pieces = [stream.begin(), stream.think(0, "a"), stream.say("One."), stream.think(0, "b"), stream.say("Two.")]
+    got = streamed(b"".join([*pieces, stream.end(answered("One.Two.", thoughts=("ab",)))]))
+    told = [block.get("thinking") or block["text"] for block in got["content"]]
+    assert told == ["a", "One.", "b", "Two."]
+
+
+def test_a_stream_that_fails_says_so() -> None:
+    stream = MESSAGES.stream(read("Hi"), EPISODE, created=0)
+    whole = stream.begin() + stream.say("Fo") + stream.fail(RequestFailed(502, "worker_failed", "it broke"))
+    with pytest.raises(anthropic.APIStatusError, match="it broke") as caught:
+        streamed(whole)
+    assert caught.value.body == MESSAGES.failure(RequestFailed(502, "worker_failed", "it broke"))
+
+
+@pytest.mark.parametrize(
+    ("status", "kind", "raised"),
+    [
+        (400, "invalid_request_error", anthropic.BadRequestError),
+        (401, "authentication_error", anthropic.AuthenticationError),
+        (402, "billing_error", anthropic.APIStatusError),
+        (403, "permission_error", anthropic.PermissionDeniedError),
+        (404, "not_found_error", anthropic.NotFoundError),
+        (405, "invalid_request_error", anthropic.APIStatusError),
+        (413, "request_too_large", anthropic.APIStatusError),
+        (429, "rate_limit_error", anthropic.RateLimitError),
+        (500, "api_error", anthropic.InternalServerError),
+        (502, "api_error", anthropic.InternalServerError),
+        (503, "overloaded_error", anthropic.InternalServerError),
+        (504, "timeout_error", anthropic.InternalServerError),
+    ],
+)
+def test_a_failure_is_an_error_of_anthropics(status: int, kind: str, raised: type[anthropic.APIStatusError]) -> None:
+    body = MESSAGES.failure(RequestFailed(status, "some_code", "what failed"))
+    assert body["error"] == {"type": kind, "message": "what failed", "code": "some_code"}
+    if kind != "request_too_large":  # the API says it, its own types do not know it
+        ErrorResponse.model_validate(body | {"request_id": None}, strict=True)
+    with pytest.raises(raised) as caught:
+        client(lambda _: httpx2.Response(status, json=body)).messages.create(model="c", max_tokens=9, messages=[])
+    assert caught.value.status_code == status
+
+
+def test_a_conversation_that_is_too_long_is_called_so_in_the_words_that_clients_look_for() -> None:
+    error = MESSAGES.failure(RequestFailed(400, "context_length_exceeded", "9 tokens"))["error"]
+    assert error["message"] == "prompt is too long: 9 tokens"
