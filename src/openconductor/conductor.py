@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import contextvars
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from copy import copy
 from dataclasses import replace
@@ -21,7 +21,7 @@ from openconductor.pool import Worker, WorkerPool
 from openconductor.prompt import PromptOptions, render_prompt
 from openconductor.protocols import OnEvent, Provider
 from openconductor.providers import WorkerFunction, resolve
-from openconductor.types import Budget, Episode, Question, Sampling
+from openconductor.types import Budget, Episode, Message, Question, Sampling, Step, Workflow
 
 if TYPE_CHECKING:
     from openconductor.worker import CompletionStore
@@ -116,18 +116,43 @@ class Conductor:
         Raises:
             ConfigError, AuthFailed, BudgetExceeded: nothing more can be done; ``.episode`` holds what had happened.
         """
-        stage = Stage(
-            self.pool,
-            question,
-            sample=sample,
-            on_event=on_event,
-            fallback=self.fallback,
-            spent="stop" if self.max_rounds is not None else "answered",
-        )
-        return await stage.play(self._play, budget)
+        return await self._stage(question, on_event, sample).play(self._play, budget)
 
-    async def _play(self, stage: Stage) -> str | None:
-        meter, limit = stage.meter, self.max_rounds
+    async def resume(
+        self,
+        question: Question,
+        worker: int,
+        opening: Sequence[Message],
+        *,
+        budget: Budget | None = None,
+        on_event: OnEvent | None = None,
+    ) -> Episode:
+        """Go on after a worker has called the user's tools: that very worker gets their results, where it was.
+
+        What it answers is a round; the Conductor may revise it where rounds are left, and plans anew where it failed.
+
+        Args:
+            question: the whole chat, which ends with the results.
+            worker: its ordinal.
+            opening: what it is sent: the turns that it had before, its calls, and their results.
+            budget: as for ``ask``.
+            on_event: as for ``ask``, which this returns and raises as, too.
+        """
+
+        async def go_on(stage: Stage) -> str | None:
+            await stage.run(Workflow((Step(worker, ""),)), opening=opening)
+            now = stage.rounds[-1]
+            stage.answer = now.answer
+            return stage.answer if now.calls_tools else await self._play(stage, more=now.error is not None)
+
+        return await self._stage(question, on_event, 0).play(go_on, budget)
+
+    def _stage(self, question: Question, on_event: OnEvent | None, sample: int) -> Stage:
+        spent = "stop" if self.max_rounds is not None else "answered"
+        return Stage(self.pool, question, sample=sample, on_event=on_event, fallback=self.fallback, spent=spent)
+
+    async def _play(self, stage: Stage, *, more: bool = False) -> str | None:
+        meter, limit = stage.meter, None if self.max_rounds is None else self.max_rounds + more
         for worker in (*(worker for _, worker in self.pool), self.asked):
             check_price(meter, worker)
         if limit is None and (meter is None or not meter.limits("calls", "tokens", "dollars", "seconds")):

@@ -24,9 +24,24 @@ from openconductor.types import Completion, Message, Price, Sampling, Usage, Wor
 T = TypeVar("T")
 
 _JSON = (  # columns
-    *("question", "usage", "error", "workflow", "price", "request", "response", "body_sent", "record", "message"),
+    *(
+        "question",
+        "usage",
+        "error",
+        "workflow",
+        "price",
+        "request",
+        "response",
+        "body_sent",
+        "record",
+        "message",
+        "access",
+    ),
 )
 _PAGE = 500  # rows read at a time, so that a slow reader does not hold up the writer's checkpoints
+
+_PARTS = {"rounds": "round", "steps": "round, step", "calls": "number"}
+"""What an episode has beside itself, and in what order."""
 
 _LAST = "AND number = (SELECT max(number) FROM outcomes AS later WHERE later.key = outcomes.key)"
 _COUNTS = tuple(one.name for one in fields(Usage) if one.name != "dollars")
@@ -100,11 +115,13 @@ class JournaledOutcome:
         key: which question, asked of whom, and which time.
         record: the values that were kept; tuples are lists.
         written: seconds since 1970.
+        content: whether texts are in it, which are kept only where content is.
     """
 
     key: str
     record: Mapping[str, Any]
     written: float
+    content: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -176,6 +193,32 @@ class JournalReader:
         rows = self._pages(query) if episode is None else self._pages(f"{query} AND episode = ?", episode)
         return map(self._call, rows)
 
+    def find_episode(self, identifier: str) -> JournaledEpisode | None:
+        """The episode of this id; None where there is none."""
+        for row in self._rows("SELECT * FROM episodes WHERE id = ?", identifier):
+            return self._loaded(JournaledEpisode, row | _error(row) | {"usage": row["usage"] or {}})
+        return None
+
+    def whole_episode(self, identifier: str) -> dict[str, Any] | None:
+        """An episode with its rounds, steps and calls, in JSON's types; None where there is none."""
+        for row in self._rows("SELECT * FROM episodes WHERE id = ?", identifier):
+            of = {name: f"SELECT * FROM {name} WHERE episode = ? ORDER BY {by}" for name, by in _PARTS.items()}  # noqa: S608
+            parts = {name: self._rows(query, identifier) for name, query in of.items()}
+            for call in parts["calls"]:
+                if call["request"]:
+                    call["request"]["messages"] = self._turns(call["request"]["messages"])
+            hidden = ("number", "episode", "key", "request_hash", "replayable", "body_sent")
+            told = {name: [{key: one[key] for key in one if key not in hidden} for one in rows]
+                    for name, rows in parts.items()}  # fmt: skip
+            return {name: value for name, value in row.items() if name != "number"} | told
+        return None
+
+    def find_outcome(self, key: str) -> Mapping[str, object] | None:
+        """The last record of this key; None where there is none."""
+        for row in self._rows("SELECT record FROM outcomes WHERE key = ? ORDER BY number DESC LIMIT 1", key):
+            return row["record"]
+        return None
+
     def workflows(self) -> Iterator[tuple[int, int, Workflow]]:
         """The valid workflows, but those that only accept, in the order of the episodes.
 
@@ -231,15 +274,20 @@ class JournalReader:
 
     def _call(self, row: dict[str, Any]) -> JournaledCall:
         request: dict[str, Any] = row["request"] or {"messages": None, "sampling": None}
-        if numbers := request["messages"]:
-            query = "SELECT number, message FROM messages WHERE number IN (SELECT value FROM json_each(?))"
-            known = {one["number"]: one["message"] for one in self._rows(query, json.dumps(numbers))}
-            request["messages"] = [known[number] for number in numbers]
+        request["messages"] = self._turns(request["messages"])
         said, body = row["response"], row["body_sent"]
         if body and body.get("messages", ...) is None:
-            body["messages"] = [{"role": turn["role"], "content": turn["content"]} for turn in request["messages"]]
+            body["messages"] = [{"role": turn["role"], "content": turn["content"]} for turn in request["messages"] or ()]
         completion = None if said is None else said | {"usage": row["usage"], "body_sent": body}
         return self._loaded(JournaledCall, row | request | {"completion": completion} | _error(row))
+
+    def _turns(self, numbers: list[int] | None) -> list[Any] | None:
+        """The messages of these numbers; None where they are not kept."""
+        if not numbers:
+            return numbers
+        query = "SELECT number, message FROM messages WHERE number IN (SELECT value FROM json_each(?))"
+        known = {one["number"]: one["message"] for one in self._rows(query, json.dumps(numbers))}
+        return [known[number] for number in numbers]
 
     def _loaded(self, kind: type[T], data: Mapping[str, Any]) -> T:
         try:

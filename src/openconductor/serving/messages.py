@@ -390,6 +390,7 @@ def _event(kind: str, **fields: object) -> bytes:
 class _Messages:
     name = "messages"
     path = "/v1/messages"
+    body: type[wire.Body] = MessagesBody
 
     def read(self, body: Json) -> wire.ClientRequest:
         asked = wire.read_body(MessagesBody, body)
@@ -398,7 +399,7 @@ class _Messages:
         sampling = Sampling(asked.temperature, asked.max_tokens, None, wish)
         return wire.ClientRequest(asked, asked.model, _turns(asked), sampling, bool(asked.stream))
 
-    def answer(self, request: wire.ClientRequest, answer: ServedAnswer) -> Json:
+    def answer(self, request: wire.ClientRequest, answer: ServedAnswer, *, created: int) -> Json:
         thoughts = ({"type": "thinking", "thinking": text, "signature": SIGNATURE} for text in answer.thoughts if text)
         said = [{"type": "text", "text": answer.text}] if answer.text else []
         content = [*thoughts, *said, *map(_tool_use, answer.tool_calls)]

@@ -233,6 +233,7 @@ class Api(Protocol):
 
     name: str
     path: str
+    body: type[Body]
 
     def read(self, body: Json) -> ClientRequest:
         """What a body asks.
@@ -242,12 +243,12 @@ class Api(Protocol):
         """
         ...
 
-    def answer(self, request: ClientRequest, answer: ServedAnswer) -> Json:
-        """The body of a whole answer."""
+    def answer(self, request: ClientRequest, answer: ServedAnswer, *, created: int) -> Json:
+        """The body of a whole answer, of an episode that began at ``created`` (seconds since 1970)."""
         ...
 
     def stream(self, request: ClientRequest, episode: str, *, created: int) -> AnswerStream:
-        """A stream for the answer of the episode of this id, which began at ``created`` (seconds since 1970)."""
+        """A stream for the answer of the episode of this id."""
         ...
 
     def failure(self, error: RequestFailed) -> Json:

@@ -1,0 +1,256 @@
+"""OpenAI's Chat Completions: how a request is read, and how an answer and a stream are written.
+
+The form is that of platform.openai.com/docs/api-reference/chat. Reasoning is ``reasoning_content`` beside ``content``,
+as DeepSeek and vLLM have it; the beat is a comment.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Annotated, Any, Literal, cast
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from openconductor.serving.wire import (
+    AnswerStream,
+    Body,
+    ClientRequest,
+    Json,
+    RequestFailed,
+    ServedAnswer,
+    event,
+    image_part,
+    invalid,
+    read_body,
+)
+from openconductor.types import Message, Sampling, Usage
+
+Number = Annotated[float, Field(ge=-2, le=2)]
+Count = Annotated[int, Field(ge=1)]
+_ROLES: Mapping[str, Literal["system", "user", "assistant", "tool"]] = {
+    "developer": "system", "system": "system", "user": "user", "assistant": "assistant", "tool": "tool",
+    "function": "tool",
+}  # fmt: skip
+_WISHED = (
+    "tools", "tool_choice", "parallel_tool_calls", "response_format", "stop", "top_p", "presence_penalty",
+    "frequency_penalty",
+)  # fmt: skip
+_TYPES = {401: "authentication_error", 402: "insufficient_quota", 403: "permission_error", 404: "not_found_error",
+          429: "rate_limit_error"}  # fmt: skip
+
+
+# ── reading ──────────────────────────────────────────────────────────────────────────────────────────────────────────
+class _Open(BaseModel):
+    model_config = ConfigDict(extra="allow")
+
+
+class Function(_Open):
+    """A function that the client offers, or a call of it."""
+
+    name: str
+    description: str | None = None
+    parameters: Json | None = None
+    arguments: str | None = None
+    strict: bool | None = None
+
+
+class ToolEntry(_Open):
+    """A tool of the client, or (with an ``id``) a call of it."""
+
+    type: str = "function"
+    id: str | None = None
+    function: Function | None = None
+
+
+class Turn(_Open):
+    """One message of the conversation."""
+
+    role: Literal["developer", "system", "user", "assistant", "tool", "function"]
+    content: str | list[Json] | None = None
+    tool_calls: list[ToolEntry] | None = None
+    tool_call_id: str | None = None
+
+
+class StreamOptions(_Open):
+    """What a stream holds beside the answer."""
+
+    include_usage: bool | None = None
+
+
+class ChatBody(Body):
+    """The body of ``POST /v1/chat/completions``."""
+
+    messages: Annotated[list[Turn], Field(min_length=1)]
+    temperature: Annotated[float, Field(ge=0, le=2)] | None = None
+    top_p: Annotated[float, Field(ge=0, le=1)] | None = None
+    max_tokens: Count | None = None
+    max_completion_tokens: Count | None = None
+    stop: str | list[str] | None = None
+    presence_penalty: Number | None = None
+    frequency_penalty: Number | None = None
+    seed: int | None = None
+    n: Count | None = None
+    tools: list[ToolEntry] | None = None
+    tool_choice: Literal["none", "auto", "required"] | Json | None = None
+    parallel_tool_calls: bool | None = None
+    response_format: Json | None = None
+    stream_options: StreamOptions | None = None
+
+
+class ChatCompletions:
+    """The API."""
+
+    name = "chat"
+    path = "/v1/chat/completions"
+    body: type[Body] = ChatBody
+
+    def read(self, body: Json) -> ClientRequest:
+        """What a body asks.
+
+        Raises:
+            RequestFailed: it is no such body, or asks for what cannot be done here.
+        """
+        asked = read_body(ChatBody, body)
+        if (asked.n or 1) > 1:
+            raise invalid("n", f"got {asked.n}, expected 1: each answer is a workflow of its own")
+        turns = tuple(_turn(turn, f"messages.{index}") for index, turn in enumerate(asked.messages))
+        wished = asked.model_dump(include=set(_WISHED), exclude_none=True)
+        offered = [tool for tool in wished.pop("tools", []) if tool["type"] == "function" and tool.get("function")]
+        if offered:
+            wished["tools"] = offered
+        else:
+            _check_choice(wished.pop("tool_choice", None))
+            wished.pop("parallel_tool_calls", None)
+        limit = asked.max_completion_tokens or asked.max_tokens
+        wish = Sampling(asked.temperature, limit, asked.seed, wished)
+        return ClientRequest(asked, asked.model, turns, wish, bool(asked.stream))
+
+    def answer(self, request: ClientRequest, answer: ServedAnswer, *, created: int) -> Json:
+        """The body of a whole answer."""
+        message: Json = {"role": "assistant", "content": answer.text or None, "refusal": None}
+        if answer.thoughts:
+            message["reasoning_content"] = "\n\n".join(answer.thoughts)
+        if answer.tool_calls:
+            message["tool_calls"] = list(answer.tool_calls)
+        choice = {"index": 0, "message": message, "logprobs": None, "finish_reason": answer.finish_reason}
+        head = _head("chat.completion", answer.episode.id, created, request.model)
+        return {**head, "choices": [choice], "usage": _usage(answer)}
+
+    def stream(self, request: ClientRequest, episode: str, *, created: int) -> AnswerStream:
+        """A stream for one answer."""
+        return _Chunks(request, episode, created)
+
+    def failure(self, error: RequestFailed) -> Json:
+        """The body of a failure."""
+        kind = _TYPES.get(error.status, "invalid_request_error" if error.status < 500 else "server_error")
+        return {"error": {"message": error.message, "type": kind, "param": error.param, "code": error.code}}
+
+
+CHAT = ChatCompletions()
+
+
+def _check_choice(choice: object) -> None:
+    if choice not in (None, "none", "auto"):
+        raise invalid("tool_choice", f"got {choice!r}, expected 'auto' or 'none' where no function is offered")
+
+
+def _turn(turn: Turn, where: str) -> Message:
+    text, parts = _content(turn.content, where)
+    if turn.tool_calls:
+        calls = [
+            call for index, one in enumerate(turn.tool_calls) if (call := _call(one, f"{where}.tool_calls.{index}"))
+        ]
+        parts.append({"tool_calls": calls})
+    if turn.role == "tool":
+        if turn.tool_call_id is None:
+            raise invalid(f"{where}.tool_call_id", "missing, expected the id of the call that this is the result of")
+        parts.append({"tool_call_id": turn.tool_call_id})
+    return Message(_ROLES[turn.role], text, tuple(parts))
+
+
+def _call(call: ToolEntry, where: str) -> Json:
+    if call.id is None or call.function is None:
+        raise invalid(where, "expected a call of a function, with `id` and `function`")
+    function = {"name": call.function.name, "arguments": call.function.arguments or "{}"}
+    return {"id": call.id, "type": "function", "function": function}
+
+
+def _content(content: str | Sequence[Json] | None, where: str) -> tuple[str, list[Mapping[str, object]]]:
+    """The text of a turn, and its other parts."""
+    if content is None or isinstance(content, str):
+        return content or "", []
+    texts: list[str] = []
+    parts: list[Mapping[str, object]] = []
+    for index, part in enumerate(content):
+        place, kind = f"{where}.content.{index}", part.get("type")
+        said = part.get("refusal" if kind == "refusal" else "text")
+        if kind in ("text", "refusal") and isinstance(said, str):
+            texts.append(said)
+        elif kind == "image_url":
+            image = part.get("image_url")
+            image = cast("Json", image) if isinstance(image, dict) else {"url": image}
+            parts.append(image_part(image.get("url"), f"{place}.image_url.url", image.get("detail")))
+        else:
+            raise invalid(f"{place}.type", f"got {kind!r}, expected text, or image_url with a data URL")
+    return "\n".join(texts), parts
+
+
+# ── writing ──────────────────────────────────────────────────────────────────────────────────────────────────────────
+def _head(kind: str, episode: str, created: int, model: str) -> Json:
+    return {"id": f"chatcmpl-{episode}", "object": kind, "created": created, "model": model}
+
+
+def _usage(answer: ServedAnswer) -> Json:
+    used: Usage = answer.used
+    return {
+        "prompt_tokens": used.input_tokens,
+        "completion_tokens": used.output_tokens,
+        "total_tokens": used.tokens,
+        "prompt_tokens_details": {"cached_tokens": used.cached_tokens},
+        "completion_tokens_details": {"reasoning_tokens": used.reasoning_tokens},
+        "orchestration": answer.orchestration,
+    }
+
+
+class _Chunks:
+    """One answer as chunks."""
+
+    def __init__(self, request: ClientRequest, episode: str, created: int) -> None:
+        self._head = _head("chat.completion.chunk", episode, created, request.model)
+        options = cast("ChatBody", request.body).stream_options
+        self._with_usage = bool(options and options.include_usage)
+        self._part = 0
+
+    def begin(self) -> bytes:
+        """The role."""
+        return self._chunk({"role": "assistant", "content": ""})
+
+    def think(self, part: int, text: str) -> bytes:
+        """Reasoning; a blank line between the parts."""
+        gap, self._part = "\n\n" if part > self._part else "", part
+        return self._chunk({"reasoning_content": gap + text})
+
+    def say(self, text: str) -> bytes:
+        """Text."""
+        return self._chunk({"content": text})
+
+    def beat(self) -> bytes:
+        """A comment."""
+        return b": still at work\n\n"
+
+    def end(self, answer: ServedAnswer) -> bytes:
+        """Calls of tools, the reason, the usage where it was asked for."""
+        calls = [{"index": index, **call} for index, call in enumerate(answer.tool_calls)]
+        sent = self._chunk({"tool_calls": calls}) if calls else b""
+        sent += self._chunk({}, answer.finish_reason)
+        if self._with_usage:
+            sent += event({**self._head, "choices": [], "usage": _usage(answer)})
+        return sent + b"data: [DONE]\n\n"
+
+    def fail(self, error: RequestFailed) -> bytes:
+        """An error object, which clients raise; no ``[DONE]``, for it is not done."""
+        return event(CHAT.failure(error))
+
+    def _chunk(self, delta: Json, finish: str | None = None) -> bytes:
+        choice: dict[str, Any] = {"index": 0, "delta": delta, "logprobs": None, "finish_reason": finish}
+        return event({**self._head, "choices": [choice]})

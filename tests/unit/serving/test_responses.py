@@ -1,0 +1,566 @@
+"""The Responses API: what its bodies ask, and answers and streams that the vendor's own types and client read."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from decimal import Decimal
+from typing import Any
+
+import httpx
+import openai
+import pytest
+from openai.types.responses import Response, ResponseStreamEvent
+from pydantic import TypeAdapter
+
+from openconductor.serving.responses import RESPONSES
+from openconductor.serving.wire import AnswerStream, ClientRequest, RequestFailed, ServedAnswer, call_id
+from openconductor.types import Episode, Message, Usage
+
+EPISODE = "0123456789abcdef0123456789abcdef"
+PNG = "data:image/png;base64,aGk="
+ADD = {"type": "function", "name": "add", "description": "Adds.", "parameters": {"type": "object"}, "strict": True}
+GRAMMAR = {"type": "grammar", "syntax": "lark", "definition": "start: LF"}
+PATCH = {"type": "custom", "name": "apply_patch", "description": "Edits files.", "format": GRAMMAR}
+SUMS = {
+    "type": "namespace",
+    "name": "mcp__sums",
+    "description": "Sums.",
+    "tools": [ADD, {"type": "function", "name": "sub"}],
+}
+HOSTED = {"type": "web_search"}
+USAGE = Usage(100, 40, 30, 20, Decimal("0.5"))
+BILL = {"episode": EPISODE, "dollars": "0.5"}
+EVENTS: TypeAdapter[Any] = TypeAdapter(ResponseStreamEvent)
+
+
+def read(given: object = "2 + 2?", **fields: object) -> ClientRequest:
+    return RESPONSES.read({"model": "conductor", "input": given} | fields)
+
+
+def turns(*items: object, **fields: object) -> list[tuple[str, str]]:
+    return [(turn.role, turn.content) for turn in read(list(items), **fields).turns]
+
+
+def user(content: object) -> dict[str, object]:
+    return {"role": "user", "content": content}
+
+
+def said(text: str) -> dict[str, object]:
+    content = [{"type": "output_text", "text": text, "annotations": []}]
+    return {"type": "message", "id": "msg_1", "status": "completed", "role": "assistant", "content": content}
+
+
+def called(index: int, **more: object) -> dict[str, object]:
+    call = {"type": "function_call", "call_id": call_id(EPISODE, index), "name": "add", "arguments": "{}"}
+    return call | more
+
+
+def result(index: int, output: object) -> dict[str, object]:
+    return {"type": "function_call_output", "call_id": call_id(EPISODE, index), "output": output}
+
+
+def call(index: int, name: str = "add", arguments: str = '{"a": 1}') -> dict[str, object]:
+    function = {"name": name, "arguments": arguments}
+    return {"id": call_id(EPISODE, index), "type": "function", "function": function}
+
+
+def answered(text: str = "Four.", **fields: Any) -> ServedAnswer:
+    return ServedAnswer(Episode("2 + 2?", (), text, None, USAGE, 1.6, EPISODE), text, orchestration=BILL, **fields)
+
+
+def refused(given: object = "Hi", **fields: object) -> RequestFailed:
+    with pytest.raises(RequestFailed) as caught:
+        read(given, **fields)
+    return caught.value
+
+
+def body(answer: ServedAnswer, **fields: object) -> dict[str, Any]:
+    """The body of an answer, which the vendor's type accepts."""
+    written = json.loads(json.dumps(RESPONSES.answer(read(**fields), answer, created=1000)))
+    Response.model_validate(written)
+    return written
+
+
+def told(stream: bytes) -> list[dict[str, Any]]:
+    """The events of a stream: each named by its type, numbered in order, and as the vendor's types have it."""
+    events: list[dict[str, Any]] = []
+    for block in stream.decode().removesuffix("\n\n").split("\n\n"):
+        name, data = block.split("\n")
+        events.append(json.loads(data.removeprefix("data: ")))
+        assert name == f"event: {events[-1]['type']}"
+        parsed = EVENTS.validate_python(events[-1])
+        assert type(parsed).__name__.startswith("Response") and parsed.type == events[-1]["type"]
+    assert [one["sequence_number"] for one in events] == list(range(len(events)))
+    return events
+
+
+def streamed(answer: ServedAnswer, *steps: Callable[[AnswerStream], bytes], **fields: object) -> list[dict[str, Any]]:
+    """The events of a stream that took these steps; its end is what was streamed."""
+    stream = RESPONSES.stream(read(stream=True, **fields), EPISODE, created=1000)
+    events = told(stream.begin() + b"".join(step(stream) for step in steps) + stream.end(answer))
+    final = events[-1]["response"]
+    done = {one["output_index"]: one["item"] for one in events if one["type"] == "response.output_item.done"}
+    added = [one["output_index"] for one in events if one["type"] == "response.output_item.added"]
+    assert added == list(range(len(added)))
+    assert [done[index] for index in added] == final["output"]
+    assert len({item["id"] for item in final["output"]}) == len(added)
+    assert pieces(events) == [text for item in final["output"] for text in words(item)]
+    return events
+
+
+def pieces(events: list[dict[str, Any]]) -> list[str]:
+    """The deltas of each part, put together."""
+    parts: dict[tuple[int, int], str] = {}
+    for one in events:
+        if "item_id" in one:
+            place = (one["output_index"], one.get("summary_index", one.get("content_index", 0)))
+            parts[place] = parts.get(place, "") + one.get("delta", "")
+    return [parts[place] for place in sorted(parts)]
+
+
+def words(item: dict[str, Any]) -> list[str]:
+    """The text of each part of an item."""
+    if item["type"] in ("reasoning", "message"):
+        return [part["text"] for part in item["summary" if item["type"] == "reasoning" else "content"]]
+    return [item.get("arguments", item.get("input"))]
+
+
+def items(events: list[dict[str, Any]]) -> list[tuple[str, list[str]]]:
+    return [(item["type"], words(item)) for item in events[-1]["response"]["output"]]
+
+
+def names(events: list[dict[str, Any]]) -> list[str]:
+    return [one["type"].removeprefix("response.") for one in events]
+
+
+def think(part: int, text: str) -> Callable[[AnswerStream], bytes]:
+    return lambda stream: stream.think(part, text)
+
+
+def say(text: str) -> Callable[[AnswerStream], bytes]:
+    return lambda stream: stream.say(text)
+
+
+def beat(stream: AnswerStream) -> bytes:
+    return stream.beat()
+
+
+# ── what is asked ────────────────────────────────────────────────────────────────────────────────────────────────────
+def test_a_text_is_a_turn_and_what_is_said_of_sampling_is_passed_on() -> None:
+    asked = read("Hi", temperature=0.5, top_p=0.9, max_output_tokens=7, stream=True, conductor={"max_steps": 2})
+    assert asked.turns == (Message("user", "Hi"),) and asked.stream and asked.control.max_steps == 2
+    assert (asked.wish.temperature, asked.wish.max_tokens, dict(asked.wish.body)) == (0.5, 7, {"top_p": 0.9})
+    assert not read("Hi").stream and not read("Hi").wish.body
+
+
+def test_instructions_are_a_first_turn_of_this_request_alone() -> None:
+    asked = read([{"role": "developer", "content": "Be kind."}, user("Hi")], instructions="Be short.")
+    assert [(turn.role, turn.content) for turn in asked.turns] == [
+        ("system", "Be short."), ("system", "Be kind."), ("user", "Hi")]  # fmt: skip
+    assert asked.instructed == 1 and read("Hi").instructed == 0
+
+
+def test_messages_are_read_with_and_without_a_type_and_in_parts() -> None:
+    parts = [{"type": "input_text", "text": "One."}, {"type": "input_text", "text": "Two."}]
+    assert turns(user(parts), said("Three."), {"type": "message"} | user("Four?")) == [
+        ("user", "One.\nTwo."), ("assistant", "Three."), ("user", "Four?")]  # fmt: skip
+    refusal = {"role": "assistant", "content": [{"type": "refusal", "refusal": "No."}]}
+    assert turns(user("Hi"), refusal) == [("user", "Hi"), ("assistant", "No.")]
+
+
+def test_what_the_system_says_comes_first_wherever_it_stands() -> None:
+    assert turns(user("Hi"), said("Yes?"), {"role": "developer", "content": "Be kind."}, said("Well?")) == [
+        ("system", "Be kind."), ("user", "Hi"), ("assistant", "Yes?\n\nWell?")]  # fmt: skip
+
+
+def test_images_come_as_data_urls_only() -> None:
+    image = {"type": "input_image", "image_url": PNG, "detail": "high"}
+    (turn,) = read([user([{"type": "input_text", "text": "What?"}, image])]).turns
+    assert turn == Message("user", "What?", ({"type": "image_url", "image_url": {"url": PNG, "detail": "high"}},))
+    (turn,) = read([user([image | {"detail": "original"}])]).turns
+    assert turn.parts == ({"type": "image_url", "image_url": {"url": PNG}},)
+    for wrong in (image | {"image_url": "https://there/a.png"}, {"type": "input_image", "file_id": "file-1"}):
+        error = refused([user([wrong])])
+        assert (error.status, error.param) == (400, "input.0.content.0.image_url")
+
+
+@pytest.mark.parametrize("kind", ["input_file", "input_audio", None, ["x"]])
+def test_parts_that_no_worker_can_read_are_refused(kind: object) -> None:
+    assert refused([user([{"type": kind}])]).param == "input.0.content.0.type"
+
+
+def test_what_an_assistant_says_and_calls_in_one_go_is_one_turn() -> None:
+    reasoning = {"type": "reasoning", "id": "rs_1", "summary": [], "encrypted_content": "x"}
+    shown = [{"type": "input_text", "text": "4"}, {"type": "input_image", "image_url": PNG}]
+    calls = [called(0), called(1, arguments='{"a": 1}')]
+    asked = read([user("Add."), said("I add."), reasoning, *calls, result(0, "3"), result(1, shown)])
+    first, turn, three, four = asked.turns
+    assert (first.role, turn.role, turn.content) == ("user", "assistant", "I add.")
+    assert turn.parts == ({"tool_calls": [call(0, arguments="{}"), call(1)]},)
+    assert three == Message("tool", "3", ({"tool_call_id": call_id(EPISODE, 0)},))
+    image = {"type": "image_url", "image_url": {"url": PNG}}
+    assert four == Message("tool", "4", (image, {"tool_call_id": call_id(EPISODE, 1)}))
+
+
+def test_calls_of_free_form_tools_and_of_namespaces_are_calls_of_the_functions_that_stand_for_them() -> None:
+    custom = {"type": "custom_tool_call", "call_id": "c", "name": "apply_patch", "input": "*** Begin"}
+    output = {"type": "custom_tool_call_output", "call_id": "c", "output": "Done."}
+    turn, came = read([custom, called(0, namespace="mcp__sums"), output]).turns
+    made = [one["function"] for one in turn.parts[0]["tool_calls"]]  # type: ignore[attr-defined]
+    assert made == [{"name": "apply_patch", "arguments": '{"input": "*** Begin"}'},
+                    {"name": "mcp__sums__add", "arguments": "{}"}]  # fmt: skip
+    assert came == Message("tool", "Done.", ({"tool_call_id": "c"},))
+
+
+def test_items_of_the_vendors_own_are_dropped_and_others_refused() -> None:
+    hosted = {"type": "web_search_call", "id": "ws_1", "status": "completed"}
+    assert turns(user("Hi"), hosted, said(""), user("So?")) == [("user", "Hi"), ("user", "So?")]
+    for wrong in ({"type": "item_reference", "id": "msg_1"}, {"type": "shell_call"}, {"type": ["x"]}, {}, "text", 5):
+        assert refused([user("Hi"), wrong]).param == "input.1.type"
+
+
+@pytest.mark.parametrize("nothing", [None, [], {}, 5, [{"type": "reasoning", "summary": []}]])
+def test_a_request_without_a_turn_is_refused(nothing: object) -> None:
+    assert (refused(nothing).status, refused(nothing).param) == (400, "input")
+
+
+@pytest.mark.parametrize(
+    ("item", "where"),
+    [
+        ({"role": "robot", "content": "Hi"}, "role"),
+        ({"role": "user"}, "content"),
+        ({"role": "user", "content": [{"type": "input_text"}]}, "content.0.text"),
+        ({"role": "assistant", "content": [{"type": "input_image", "image_url": PNG}]}, "content"),
+        ({"type": "function_call", "name": "add", "arguments": {}, "call_id": "c"}, "arguments"),
+        ({"type": "function_call", "name": "add", "arguments": "{}"}, "call_id"),
+        ({"type": "function_call_output", "output": "3"}, "call_id"),
+        ({"type": "function_call_output", "call_id": "c", "output": {"a": 1}}, "output"),
+    ],
+)
+def test_an_item_that_is_wrong_is_refused_with_its_place(item: dict[str, object], where: str) -> None:
+    assert refused([item]).param == f"input.0.{where}"
+
+
+def test_a_long_value_is_not_sent_back_in_an_error() -> None:
+    assert len(refused([{"role": "user", "content": {"x" * 9000: "y" * 9000}}]).message) < 300
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [("temperature", 3), ("max_output_tokens", 0), ("tools", {}), ("metadata", {"a": {}}), ("truncation", "no"),
+     ("background", True), ("conversation", "conv_1"), ("prompt", {"id": "p"}), ("stream", 7)],
+)  # fmt: skip
+def test_a_field_that_is_wrong_or_not_offered_is_named(field: str, value: object) -> None:
+    error = refused(**{field: value})
+    assert error.status == 400 and (error.param or "").startswith(field) and field in error.message
+
+
+def test_fields_that_say_nothing_to_us_are_tolerated() -> None:
+    codex = {"store": False, "include": ["reasoning.encrypted_content"], "client_metadata": {"a": "b"}}
+    asked = read(
+        service_tier="flex", reasoning={"effort": "high"}, background=False, text={"verbosity": "low"}, **codex
+    )
+    assert not asked.wish.body and asked.control.reasoning is None
+
+
+def test_a_summary_that_is_asked_for_sets_the_level_where_the_request_does_not() -> None:
+    levels = [read(reasoning={"summary": one}).control.reasoning for one in (None, "auto", "concise", "detailed")]
+    assert levels == [None, None, "summary", "full"]
+    assert read(reasoning={"summary": "detailed"}, conductor={"reasoning": "off"}).control.reasoning == "off"
+    assert read(reasoning={"summary": "concise"}, conductor={"max_steps": 2}).control.max_steps == 2
+
+
+def test_an_answer_is_followed_on_by_its_id() -> None:
+    assert read(previous_response_id=f"resp_{EPISODE}").previous == EPISODE and read().previous is None
+    for wrong in ("resp_1", EPISODE, f"resp_{EPISODE}\n", f"resp_{EPISODE}0"):
+        error = refused(previous_response_id=wrong)
+        assert (error.status, error.code) == (404, "previous_response_not_found")
+
+
+# ── tools ────────────────────────────────────────────────────────────────────────────────────────────────────────────
+def test_functions_are_passed_on_in_the_form_of_chat_completions() -> None:
+    wish = read(tools=[ADD, HOSTED], tool_choice="required", parallel_tool_calls=False).wish.body
+    function = {"name": "add", "description": "Adds.", "parameters": {"type": "object"}, "strict": True}
+    assert wish == {"tools": [{"type": "function", "function": function}], "tool_choice": "required",
+                    "parallel_tool_calls": False}  # fmt: skip
+
+
+def test_a_free_form_tool_is_offered_as_a_function_of_one_text() -> None:
+    (tool,) = read(tools=[PATCH]).wish.body["tools"]  # type: ignore[misc]
+    function = tool["function"]
+    assert function["name"] == "apply_patch" and list(function["parameters"]["properties"]) == ["input"]
+    assert function["description"].startswith("Edits files.") and "(lark):\nstart: LF" in function["description"]
+
+
+def test_tools_of_a_namespace_are_offered_under_its_name() -> None:
+    offered = read(tools=[HOSTED, SUMS, {"type": "mcp", "server_label": "x"}, {"type": "later"}]).wish.body["tools"]
+    assert [one["function"]["name"] for one in offered] == ["mcp__sums__add", "mcp__sums__sub"]  # type: ignore[attr-defined]
+    long = SUMS | {"name": "mcp__" + "x" * 60}
+    names = [one["function"]["name"] for one in read(tools=[long]).wish.body["tools"]]  # type: ignore[attr-defined]
+    assert len(set(names)) == 2 and {len(name) for name in names} == {64}
+
+
+def test_hosted_tools_are_left_out_and_nothing_is_said_of_tools_where_none_is_left() -> None:
+    assert not read(tools=[HOSTED, {"type": "local_shell"}], tool_choice="auto", parallel_tool_calls=True).wish.body
+
+
+@pytest.mark.parametrize("kind", ["function", "custom"])
+def test_a_tool_can_be_demanded(kind: str) -> None:
+    chosen = {"type": kind, "name": "add" if kind == "function" else "apply_patch"}
+    wish = read(tools=[ADD, PATCH], tool_choice=chosen).wish.body
+    assert wish["tool_choice"] == {"type": "function", "function": {"name": chosen["name"]}}
+
+
+def test_tools_can_be_narrowed_down() -> None:
+    allowed = {
+        "type": "allowed_tools",
+        "mode": "required",
+        "tools": [{"type": "custom", "name": "apply_patch"}, HOSTED],
+    }
+    wish = read(tools=[ADD, PATCH, HOSTED], tool_choice=allowed).wish.body
+    assert [one["function"]["name"] for one in wish["tools"]] == ["apply_patch"]  # type: ignore[attr-defined]
+    assert wish["tool_choice"] == "required"
+
+
+@pytest.mark.parametrize(
+    "choice",
+    [HOSTED, {"type": "function", "name": "sub"}, {"type": "mcp", "server_label": "x"}, "any", 5, ["auto"],
+     {"type": "allowed_tools", "mode": "required", "tools": [HOSTED]}],
+)  # fmt: skip
+def test_a_tool_that_is_not_offered_cannot_be_demanded(choice: object) -> None:
+    assert refused(tools=[ADD, HOSTED], tool_choice=choice).param == "tool_choice"
+    assert refused(tools=[HOSTED], tool_choice="required").param == "tool_choice"
+
+
+@pytest.mark.parametrize(
+    ("tool", "where"),
+    [({"type": "function"}, "tools.0.name"), (ADD | {"parameters": "x"}, "tools.0.parameters"),
+     ({"type": "namespace", "tools": [ADD]}, "tools.0.name"),
+     (SUMS | {"tools": [{"type": "custom"}]}, "tools.0.tools.0.name")],
+)  # fmt: skip
+def test_a_tool_that_is_wrong_is_refused_with_its_place(tool: dict[str, object], where: str) -> None:
+    assert refused(tools=[tool]).param == where
+
+
+def test_the_form_of_the_answer_is_passed_on() -> None:
+    form = {"type": "json_schema", "name": "sum", "schema": {"type": "object"}, "strict": True}
+    wished = [read(text={"format": one}).wish.body.get("response_format") for one in (form, {"type": "json_object"})]
+    schema = {"name": "sum", "schema": {"type": "object"}, "strict": True}
+    assert wished == [{"type": "json_schema", "json_schema": schema}, {"type": "json_object"}]
+    assert not read(text={"format": {"type": "text"}}).wish.body and not read(text={"format": None}).wish.body
+    assert refused(text={"format": form | {"schema": None}}).param == "text.format.schema"
+    assert refused(text={"format": {"type": ["x"]}}).param == "text.format.type"
+
+
+# ── whole answers ────────────────────────────────────────────────────────────────────────────────────────────────────
+def test_an_answer_has_its_thoughts_its_text_and_its_bill() -> None:
+    whole = body(answered(thoughts=("A plan.", "A step.")))
+    assert (whole["id"], whole["status"], whole["created_at"], whole["completed_at"]) == (
+        f"resp_{EPISODE}", "completed", 1000, 1002)  # fmt: skip
+    reasoning, message = whole["output"]
+    assert reasoning == {"id": f"rs_{EPISODE}_0", "type": "reasoning", "summary": [
+        {"type": "summary_text", "text": "A plan."}, {"type": "summary_text", "text": "A step."}]}  # fmt: skip
+    content = {"type": "output_text", "text": "Four.", "annotations": [], "logprobs": []}
+    assert message == {"id": f"msg_{EPISODE}", "type": "message", "status": "completed", "role": "assistant",
+                       "content": [content]}  # fmt: skip
+    assert whole["usage"] == {
+        "input_tokens": 100, "input_tokens_details": {"cached_tokens": 40, "cache_write_tokens": 0},
+        "output_tokens": 30, "output_tokens_details": {"reasoning_tokens": 20}, "total_tokens": 130,
+        "orchestration": BILL}  # fmt: skip
+
+
+def test_an_answer_says_what_it_was_asked() -> None:
+    asked = {
+        "instructions": "Be short.", "temperature": 0.5, "top_p": 0.9, "max_output_tokens": 7, "store": False,
+        "metadata": {"a": "b"}, "parallel_tool_calls": False, "previous_response_id": f"resp_{EPISODE}",
+        "tool_choice": {"type": "function", "name": "add"}, "truncation": "auto", "user": "u", "prompt_cache_key": "k",
+        "safety_identifier": "s", "reasoning": {"effort": "high", "summary": "auto"},
+        "text": {"format": {"type": "json_object"}, "verbosity": "low"},
+    }  # fmt: skip
+    whole = body(answered(), tools=[ADD, PATCH, SUMS, HOSTED], **asked)
+    assert {key: whole[key] for key in asked} == asked
+    assert whole["tools"] == [ADD, PATCH, SUMS] and whole["model"] == "conductor"
+
+
+def test_an_answer_to_a_plain_request_has_the_vendors_defaults() -> None:
+    whole = body(answered(), tools=[{"type": "function", "name": "add"}])
+    expected = {"temperature": 1.0, "top_p": 1.0, "tool_choice": "auto", "parallel_tool_calls": True, "metadata": {},
+                "store": True, "truncation": "disabled", "text": {"format": {"type": "text"}}, "error": None,
+                "previous_response_id": None, "reasoning": {"effort": None, "summary": None}}  # fmt: skip
+    assert {key: whole[key] for key in expected} == expected
+    assert whole["tools"] == [
+        {"type": "function", "name": "add", "description": None, "parameters": None, "strict": False}
+    ]
+    assert set(whole) >= {name for name, one in Response.model_fields.items() if one.is_required()}
+
+
+@pytest.mark.parametrize(("finish", "reason"), [("length", "max_output_tokens"), ("content_filter", "content_filter")])
+def test_an_answer_that_was_cut_is_incomplete(finish: Any, reason: str) -> None:
+    whole = body(answered(finish_reason=finish))
+    assert (whole["status"], whole["incomplete_details"], whole["completed_at"]) == (
+        "incomplete",
+        {"reason": reason},
+        None,
+    )
+    assert whole["output"][0]["status"] == "incomplete"
+
+
+def test_calls_go_out_in_the_form_that_their_tools_came_in() -> None:
+    calls = (call(0), call(1, "apply_patch", '{"input": "*** Begin\\n"}'), call(2, "mcp__sums__sub", "{}"))
+    whole = body(answered("", tool_calls=calls, finish_reason="tool_calls"), tools=[ADD, PATCH, SUMS])
+    assert whole["status"] == "completed"
+    assert whole["output"] == [
+        {"type": "function_call", "id": f"fc_{EPISODE}00", "call_id": call_id(EPISODE, 0), "status": "completed",
+         "name": "add", "arguments": '{"a": 1}'},
+        {"type": "custom_tool_call", "id": f"ctc_{EPISODE}01", "call_id": call_id(EPISODE, 1), "status": "completed",
+         "name": "apply_patch", "input": "*** Begin\n"},
+        {"type": "function_call", "id": f"fc_{EPISODE}02", "call_id": call_id(EPISODE, 2), "status": "completed",
+         "name": "sub", "namespace": "mcp__sums", "arguments": "{}"},
+    ]  # fmt: skip
+    again = read(whole["output"], tools=[ADD, PATCH, SUMS])
+    assert again.turns == (Message("assistant", "", ({"tool_calls": [calls[0], calls[1] | {"function": {
+        "name": "apply_patch", "arguments": '{"input": "*** Begin\\n"}'}}, calls[2]]},)),)  # fmt: skip
+
+
+@pytest.mark.parametrize("arguments", ["*** Begin", '"*** Begin"', '{"text": "x"}', '{"input": 5}', "[" * 100_000])
+def test_a_free_form_tool_that_is_called_in_another_way_gets_what_was_written(arguments: str) -> None:
+    calls = (call(0, "apply_patch", arguments),)
+    (item,) = body(answered("", tool_calls=calls), tools=[PATCH])["output"]
+    assert item["input"] == arguments
+
+
+def test_text_beside_calls_comes_before_them_and_an_empty_answer_is_an_empty_message() -> None:
+    assert [one["type"] for one in body(answered(tool_calls=(call(0),)))["output"]] == ["message", "function_call"]
+    (message,) = body(answered("", finish_reason="length"))["output"]
+    assert message["content"][0]["text"] == "" and message["status"] == "incomplete"
+
+
+def test_an_answer_that_a_client_sends_back_is_read_as_what_was_said() -> None:
+    output = body(answered("I add.", thoughts=("A plan.",), tool_calls=(call(0),)), tools=[ADD])["output"]
+    asked = read([user("1 + 2?"), *output, result(0, "3")])
+    turn = Message("assistant", "I add.", ({"tool_calls": [call(0)]},))
+    assert asked.turns[1] == turn
+
+
+# ── streams ──────────────────────────────────────────────────────────────────────────────────────────────────────────
+def test_a_stream_tells_of_each_item_and_ends_with_the_whole_response() -> None:
+    events = streamed(answered(), think(0, "A "), think(0, "plan."), think(1, "A step."), say("Fo"), say("ur."))
+    part = ["reasoning_summary_text.done", "reasoning_summary_part.done"]
+    assert names(events) == [
+        "created", "in_progress", "output_item.added", "reasoning_summary_part.added", "reasoning_summary_text.delta",
+        "reasoning_summary_text.delta", *part, "reasoning_summary_part.added", "reasoning_summary_text.delta", *part,
+        "output_item.done", "output_item.added", "content_part.added", "output_text.delta", "output_text.delta",
+        "output_text.done", "content_part.done", "output_item.done", "completed"]  # fmt: skip
+    assert items(events) == [("reasoning", ["A plan.", "A step."]), ("message", ["Four."])]
+    assert events[0]["response"]["status"] == "in_progress" and events[0]["response"]["output"] == []
+
+
+def test_a_stream_ends_with_the_body_that_the_whole_answer_has() -> None:
+    calls = (call(0), call(1, "apply_patch", '{"input": "*** Begin"}'))
+    answer = answered(thoughts=("A plan.", "A step."), tool_calls=calls, finish_reason="tool_calls")
+    offered = [ADD, PATCH]
+    events = streamed(answer, think(0, "A plan."), think(1, "A step."), say("Four."), tools=offered)
+    assert events[-1]["response"] == body(answer, tools=offered)
+
+
+def test_calls_are_streamed_with_their_arguments() -> None:
+    calls = (call(0), call(1, "apply_patch", '{"input": "*** Begin"}'), call(2, "mcp__sums__add"))
+    events = streamed(answered("", tool_calls=calls, finish_reason="tool_calls"), tools=[ADD, PATCH, SUMS])
+    inner = ["output_item.added", "function_call_arguments.delta", "function_call_arguments.done", "output_item.done"]
+    free = [name.replace("function_call_arguments", "custom_tool_call_input") for name in inner]
+    assert names(events)[2:-1] == [*inner, *free, *inner]
+    assert [event["item"].get("namespace") for event in events if "item" in event][-1] == "mcp__sums"
+    assert events[2]["item"]["arguments"] == "" and events[2]["item"]["status"] == "in_progress"
+
+
+def test_reasoning_after_text_is_a_new_item_and_more_text_another_message() -> None:
+    events = streamed(answered("Five."), think(0, "A plan."), say("Four."), think(0, "Again."), say("Five."))
+    assert items(events)[:2] == [("reasoning", ["A plan."]), ("message", ["Four."])]
+    assert items(events)[2:] == [("reasoning", ["Again."]), ("message", ["Five."])]
+
+
+def test_a_beat_is_an_empty_piece_of_what_is_open() -> None:
+    events = streamed(answered(), beat, beat, think(0, "A plan."), beat, think(1, "A step."), say("Four."), beat)
+    assert items(events) == [("reasoning", ["A plan.", "A step."]), ("message", ["Four."])]
+    beats = [event for event in events if event.get("delta") == ""]
+    assert [event["type"] for event in beats] == 3 * ["response.reasoning_summary_text.delta"] + [
+        "response.output_text.delta"
+    ]
+    assert items(streamed(answered(), beat, say("Four."))) == [("reasoning", [""]), ("message", ["Four."])]
+
+
+def test_a_step_that_has_begun_opens_its_part() -> None:
+    events = streamed(answered(), think(0, ""), beat, think(1, ""), say(""), say("Four."))
+    assert items(events) == [("reasoning", ["", ""]), ("message", ["Four."])]
+
+
+def test_a_stream_that_was_cut_is_incomplete_and_one_of_nothing_has_an_empty_message() -> None:
+    events = streamed(answered(finish_reason="length"), say("Fo"))
+    assert events[-1]["type"] == "response.incomplete"
+    assert [one["item"]["status"] for one in events if one["type"] == "response.output_item.done"] == ["incomplete"]
+    assert items(streamed(answered(""))) == [("message", [""])]
+
+
+@pytest.mark.parametrize(
+    ("status", "code", "sent"),
+    [(429, "worker_rate_limited", "rate_limit_exceeded"), (400, "context_length_exceeded", "context_length_exceeded"),
+     (402, "budget_exceeded", "insufficient_quota"), (400, "content_filter", "invalid_prompt"),
+     (502, "worker_failed", "server_error"), (504, "deadline_exceeded", "server_error")],
+)  # fmt: skip
+def test_a_failure_is_told_under_a_code_that_clients_act_on(status: int, code: str, sent: str) -> None:
+    stream = RESPONSES.stream(read(), EPISODE, created=1000)
+    begun = stream.begin() + stream.think(0, "A plan.") + stream.say("Fo")
+    last = stream.fail(RequestFailed(status, code, "It failed.", retry_after=3.0))
+    failure = json.loads(last.decode().split("data: ")[1])
+    if sent not in (
+        "context_length_exceeded",
+        "insufficient_quota",
+    ):  # which Codex knows, and the vendor's types do not
+        failure = told(begun + last)[-1]
+    error, output = failure["response"]["error"], failure["response"]["output"]
+    assert (failure["type"], failure["response"]["status"]) == ("response.failed", "failed")
+    message = "It failed. Please try again in 3s." if status == 429 else "It failed."
+    assert error == {"code": sent, "message": message, "param": None, "type": code}
+    assert [words(item) for item in output] == [["A plan."], ["Fo"]] and output[1]["status"] == "incomplete"
+
+
+def test_an_answer_that_fails_is_not_told_as_said() -> None:
+    stream = RESPONSES.stream(read(), EPISODE, created=1000)
+    events = told(stream.begin() + stream.say("Fo") + stream.fail(RequestFailed(502, "worker_failed", "It failed.")))
+    assert names(events)[-2:] == ["output_text.delta", "failed"]
+
+
+def test_the_body_of_a_failure_has_a_type_by_its_status() -> None:
+    kinds = {400: "invalid_request_error", 401: "authentication_error", 402: "insufficient_quota",
+             403: "permission_error", 404: "not_found_error", 429: "rate_limit_error", 502: "server_error"}  # fmt: skip
+    for status, kind in kinds.items():
+        assert RESPONSES.failure(RequestFailed(status, "a_code", "It failed.", param="input")) == {
+            "error": {"message": "It failed.", "type": kind, "param": "input", "code": "a_code"}}  # fmt: skip
+
+
+# ── the vendor's client ──────────────────────────────────────────────────────────────────────────────────────────────
+def client(content: bytes, kind: str) -> openai.OpenAI:
+    """OpenAI's client, over no network."""
+    transport = httpx.MockTransport(lambda _: httpx.Response(200, headers={"content-type": kind}, content=content))
+    return openai.OpenAI(
+        api_key="none", base_url="http://none", http_client=httpx.Client(transport=transport), max_retries=0
+    )
+
+
+def test_openais_client_reads_a_stream_with_beats_and_calls() -> None:
+    stream = RESPONSES.stream(read(tools=[ADD, PATCH]), EPISODE, created=1000)
+    calls = (call(0), call(1, "apply_patch", '{"input": "*** Begin"}'))
+    answer = answered(tool_calls=calls, finish_reason="tool_calls")
+    steps = (beat, think(0, "A plan."), beat, say("Fo"), beat, say("ur."), think(1, "More."), say(" Yes."))
+    sent = stream.begin() + b"".join(step(stream) for step in steps) + stream.end(answer)
+    with client(sent, "text/event-stream").responses.stream(model="conductor", input="2 + 2?") as reading:
+        final = reading.get_final_response()
+    assert final.output_text == "Four. Yes." and [item.type for item in final.output] == [
+        "reasoning", "message", "reasoning", "message", "function_call", "custom_tool_call"]  # fmt: skip
+    assert final.usage is not None and final.usage.to_dict()["orchestration"] == BILL
+
+
+def test_openais_client_reads_a_whole_answer() -> None:
+    sent = json.dumps(RESPONSES.answer(read(), answered(), created=1000)).encode()
+    assert client(sent, "application/json").responses.create(model="conductor", input="2 + 2?").output_text == "Four."
