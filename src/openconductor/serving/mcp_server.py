@@ -34,7 +34,7 @@ _Context = ServerRequestContext[dict[str, Any]]
 N = TypeVar("N", float, Decimal)
 
 
-class Asked(BaseModel):
+class ToolInput(BaseModel):
     """The arguments of a call."""
 
     model_config = ConfigDict(extra="forbid")
@@ -61,7 +61,7 @@ class _AskTool:
         self._about = ABOUT + ", ".join(self._names.values())
 
     async def listed(self, context: _Context, params: mcp.PaginatedRequestParams | None) -> mcp.ListToolsResult:
-        tool = mcp.Tool(name=ASK, description=self._about, input_schema=Asked.model_json_schema())
+        tool = mcp.Tool(name=ASK, description=self._about, input_schema=ToolInput.model_json_schema())
         return mcp.ListToolsResult(tools=[tool])
 
     async def called(self, context: _Context, params: mcp.CallToolRequestParams) -> mcp.CallToolResult:
@@ -76,7 +76,7 @@ class _AskTool:
         content: Json = {"answer": episode.answer, "orchestration": orchestration(episode, self._names)}
         return mcp.CallToolResult(content=[mcp.TextContent(text=episode.answer)], structured_content=content)
 
-    async def _ask(self, asked: Asked, context: _Context) -> Episode:
+    async def _ask(self, asked: ToolInput, context: _Context) -> Episode:
         """Answer, and tell of it on the way; whoever cancels this waits until all work has ended."""
         conductor, most = copy(self._conductor), self._budget
         if asked.workers is not None:
@@ -129,9 +129,9 @@ class _Progress:
             self.news.put_nowait(f"step {event.step + 1} {how}: {worker}{_cost(result.usage)}")
 
 
-def _read(arguments: Json) -> Asked:
+def _read(arguments: Json) -> ToolInput:
     try:
-        return Asked.model_validate(arguments)
+        return ToolInput.model_validate(arguments)
     except ValidationError as error:
         first = error.errors(include_url=False, include_context=False)[0]
         raise ConfigError(f"{'.'.join(map(str, first['loc']))}: {first['msg']}, got {first['input']!r:.80}") from None
