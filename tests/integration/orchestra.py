@@ -1,6 +1,6 @@
 """A server of ours on loopback, in a thread, over workers that play a script; for official clients, which block.
 
-In: what each worker does. Out: the server's address, what the workers were sent, the gateway. It stops with the ``with``.
+In: what each worker does. Out: the server's address, and what the workers were sent. It stops with the ``with``.
 """
 
 from __future__ import annotations
@@ -8,8 +8,8 @@ from __future__ import annotations
 import asyncio
 import json
 import threading
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -23,7 +23,7 @@ from openconductor.serving.app import build_app
 from openconductor.serving.gateway import Gateway
 from openconductor.serving.key_ring import KeyRing
 from openconductor.serving.metrics import Metrics
-from openconductor.serving.serve_config import ServeConfig
+from openconductor.serving.serve_config import KeyTable, ServeConfig
 from openconductor.types import Completion, Message, Sampling, Step, Usage, Workflow
 
 USED = Usage(100, 40, 20, 5)  # of every scripted call
@@ -36,7 +36,7 @@ class Scripted:
     """A worker that plays: an answer, pieces of one, an error, or a function of what it is sent.
 
     Attributes:
-        plays: a text; a list of pieces (numbers are pauses, in seconds); a dict is a call of a tool, ``{name: arguments}``.
+        plays: a text; a list of pieces (numbers are pauses, in seconds); a dict calls tools, ``{name: arguments}``.
         sent: (messages, sampling) of each call.
         cancelled: how many calls were cancelled.
     """
@@ -82,16 +82,13 @@ class Orchestra:
     workers: dict[str, Scripted]
     planner: Scripted
     loop: asyncio.AbstractEventLoop
-
-    def call(self, function: Callable[[], Any]) -> Any:
-        """Run a coroutine function in the server's loop."""
-        return asyncio.run_coroutine_threadsafe(function(), self.loop).result(10)
+    closing: ExitStack = field(default_factory=ExitStack)
 
 
 @contextmanager
 def orchestra(
-    folder: Path, anna: Any = "thought", bert: Any = "fine", *, plan: Any = PLAN, conductor: dict[str, Any] | None = None,
-    key: Sequence[dict[str, object]] = (), baselines: Any = None, **config: Any,
+    folder: Path, anna: Any = "thought", bert: Any = "fine", *, plan: Any = PLAN, baselines: Any = None,
+    conductor: dict[str, Any] | None = None, key: Sequence[KeyTable] = (), **config: Any,
 ) -> Iterator[Orchestra]:  # fmt: skip
     """Serve ``conductor`` over the workers anna (0) and bert (1)."""
     workers = {"anna": Scripted(anna), "bert": Scripted(bert)}
@@ -111,11 +108,12 @@ def orchestra(
             gateway = Gateway(asked, journal, Metrics(), baselines=baselines and baselines(pool))
             app = build_app(gateway, KeyRing(settings.key, journal), settings)
             server = uvicorn.Server(uvicorn.Config(
-                app, port=0, log_level="warning", http="httptools", ws="none", lifespan="off", timeout_graceful_shutdown=1
+                app, port=0, log_level="warning", http="httptools", ws="none", lifespan="off",
+                timeout_graceful_shutdown=1,
             ))  # fmt: skip
             server.install_signal_handlers = lambda: None  # type: ignore[attr-defined]
             task = asyncio.create_task(server.serve())
-            while not server.started:
+            while not server.started:  # noqa: ASYNC110 - it has no event for that
                 await asyncio.sleep(0.01)
             port = server.servers[0].sockets[0].getsockname()[1]
             made["orchestra"] = Orchestra(
@@ -131,6 +129,7 @@ def orchestra(
     try:
         yield made["orchestra"]
     finally:
+        made["orchestra"].closing.close()
         made["server"].should_exit = True
         thread.join(20)
         assert not thread.is_alive(), "the server did not stop"

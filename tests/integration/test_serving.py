@@ -25,7 +25,9 @@ IMAGE = "data:image/png;base64,iVBORw0KGgo="
 
 
 def client(server: Orchestra, **options: Any) -> openai.OpenAI:
-    return openai.OpenAI(base_url=f"{server.url}/v1", api_key="none", **{"max_retries": 0, **options})
+    return server.closing.enter_context(
+        openai.OpenAI(base_url=f"{server.url}/v1", api_key="none", **{"max_retries": 0, **options})
+    )
 
 
 def test_an_answer_says_who_did_what_and_what_it_cost(tmp_path: Path) -> None:

@@ -125,21 +125,21 @@ class Journal(JournalReader):
         if isinstance(event, Asked | CallEnded | StepEnded | RoundEnded | Answered):
             self._put(event)
 
-    def put_outcome(self, key: str, record: Mapping[str, object], *, content: bool = True) -> None:
+    def put_outcome(self, key: str, record: Mapping[str, object], *, texts: bool = True) -> None:
         """Keep what became of a question; returns at once, and is durable as any event is (``wait_durable``).
 
         Args:
             key: which question, asked of whom, and which time; where it was there before, the later record counts and
                 the earlier stays (``outcomes(history=True)``).
             record: plain values, as JSON has them; cleaned of secrets, and redacted, as everything here.
-            content: whether it holds texts; names and numbers alone are kept where content is not.
+            texts: whether questions, answers and the like are among them; else it is written where no content is kept.
 
         Raises:
-            JournalError: the journal has failed, or is closed, or keeps no content.
+            JournalError: the journal has failed, or is closed, or keeps no content and was handed some.
         """
-        if content and not self._keeps:
-            raise JournalError(f"journal {self.path}: keeps no content, and an outcome is nothing else")
-        self._put(JournaledOutcome(key, record, time.time(), content))
+        if texts and not self._keeps:
+            raise JournalError(f"journal {self.path}: keeps no content, and this outcome holds some")
+        self._put(JournaledOutcome(key, record, time.time()))
 
     async def wait_durable(self) -> None:
         """Wait until everything that was handed over before is on the disk.

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import sqlite3
+import sys
 import threading
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, fields
@@ -115,13 +116,11 @@ class JournaledOutcome:
         key: which question, asked of whom, and which time.
         record: the values that were kept; tuples are lists.
         written: seconds since 1970.
-        content: whether texts are in it, which are kept only where content is.
     """
 
     key: str
     record: Mapping[str, Any]
     written: float
-    content: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -241,6 +240,18 @@ class JournalReader:
         for row in self._pages(query if history else query + _LAST):
             yield JournaledOutcome(row["key"], row["record"], row["written"])
 
+    def outcome_values(self, prefix: str, *names: str) -> Iterator[tuple[Any, ...]]:
+        """Of the outcomes whose keys begin so, in the order of the keys: the key, and these values of its record.
+
+        The last record of a key counts; a value that it does not have is None. No other value is read.
+        """
+        columns = "".join(f", json_extract(record, '$.{name}') AS value_{name}" for name in names)
+        wanted = f"FROM outcomes WHERE key > ? AND key < ? {_LAST} ORDER BY key LIMIT {_PAGE}"
+        last, end = prefix, prefix + chr(sys.maxunicode)
+        while rows := self._rows(f"SELECT key{columns} {wanted}", last, end):
+            yield from (tuple(row.values()) for row in rows)
+            last = rows[-1]["key"]
+
     def totals(self) -> Totals:
         """What was paid for, to the token and to the last digit of a dollar."""
         spent = Spending()
@@ -277,7 +288,9 @@ class JournalReader:
         request["messages"] = self._turns(request["messages"])
         said, body = row["response"], row["body_sent"]
         if body and body.get("messages", ...) is None:
-            body["messages"] = [{"role": turn["role"], "content": turn["content"]} for turn in request["messages"] or ()]
+            body["messages"] = [
+                {"role": turn["role"], "content": turn["content"]} for turn in request["messages"] or ()
+            ]
         completion = None if said is None else said | {"usage": row["usage"], "body_sent": body}
         return self._loaded(JournaledCall, row | request | {"completion": completion} | _error(row))
 

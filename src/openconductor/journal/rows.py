@@ -109,8 +109,7 @@ class BatchWriter:
             self._samples[item.episode] = item.sample
             yield Asked, (item.episode, item.sample, now, self._json(item.question))
         else:
-            record = self._json(item.record) if item.content else self._cleaned(compact(item.record))
-            yield JournaledOutcome, (self._name(item.key), item.written, record)
+            yield JournaledOutcome, (self._name(item.key), item.written, self._cleaned(compact(item.record)))
 
     def _step(self, episode: str, index: int, number: int, result: StepResult) -> Row:
         step, outcome = result.step, outcome_of(result)

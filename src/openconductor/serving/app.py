@@ -29,12 +29,13 @@ from openconductor.serving.gateway import Gateway, Turn
 from openconductor.serving.key_ring import KeyRing, Tenant
 from openconductor.serving.messages import MESSAGES, count_tokens
 from openconductor.serving.openapi import openapi
+from openconductor.serving.responses import RESPONSES
 from openconductor.serving.wire import AnswerStream, Api, Json, RequestFailed
 
 if TYPE_CHECKING:
     from openconductor.serving.serve_config import ServeConfig
 
-APIS: tuple[Api, ...] = (CHAT, MESSAGES)
+APIS: tuple[Api, ...] = (CHAT, RESPONSES, MESSAGES)
 Receive = Callable[[], Awaitable[Mapping[str, Any]]]
 Send = Callable[[Mapping[str, Any]], Awaitable[None]]
 Scope = Mapping[str, Any]
@@ -271,7 +272,9 @@ def build_app(gateway: Gateway, keys: KeyRing, config: ServeConfig) -> Starlette
         expose_headers=("x-request-id",),
     )  # fmt: skip
     handlers = {RequestFailed: _failure, 404: _not_found, 405: _not_found, Exception: _fault}
-    return Starlette(routes=routes, middleware=[cors] if config.origins else [], exception_handlers=cast("Any", handlers))
+    return Starlette(
+        routes=routes, middleware=[cors] if config.origins else [], exception_handlers=cast("Any", handlers)
+    )
 
 
 async def _failure(_request: Request, error: Exception) -> Response:

@@ -290,7 +290,7 @@ class Turn:
             "key": self._tenant, "model": self.request.model, "began": self._tab.began, "tools": tools,
             "instructed": self.request.instructed, "charged": None if charged is None else str(charged),
         }  # fmt: skip
-        self._journal.put_outcome(f"serve/{self.id}", record, content=False)
+        self._journal.put_outcome(f"serve/{self.id}", record, texts=False)
 
 
 # ── pieces ──
