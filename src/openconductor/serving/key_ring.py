@@ -238,7 +238,7 @@ class Tenant:
         self._later = [one for one in self._later if one[0] >= end]  # from where the clock was before it was set back
         purse = None if dollars is None else BudgetMeter(Budget(dollars=dollars), now=0.0, purse=True)
         if purse is not None:
-            pass
+            purse.add(dollars=spent)
         return _Account(end, spent, purse)
 
 

@@ -50,6 +50,10 @@ def answered(words: str = "Four.", **fields: Any) -> ServedAnswer:
     return ServedAnswer(episode, words, orchestration=BILL, **fields)
 
 
+def body_of(answer: ServedAnswer) -> dict[str, Any]:
+    return MESSAGES.answer(read("Hi"), answer, created=0)
+
+
 def call(index: int, arguments: str) -> dict[str, object]:
     return {"id": call_id(EPISODE, index), "type": "function", "function": {"name": "add", "arguments": arguments}}
 
@@ -210,7 +214,7 @@ def test_tokens_are_counted_by_a_guess_that_grows_with_everything() -> None:
 # ── what is told ─────────────────────────────────────────────────────────────────────────────────────────────────────
 def test_an_answer_is_a_message_of_anthropics() -> None:
     answer = answered(thoughts=("A plan.", ""), tool_calls=(call(0, '{"a": 2}'), call(1, "[1]"), call(2, "1e999 {")))
-    body = MESSAGES.answer(read("Hi"), answer)
+    body = body_of(answer)
     message = Message.model_validate(body, strict=True)
     assert (message.id, message.model, message.stop_reason) == (f"msg_{EPISODE}", "conductor", "tool_use")
     assert body["content"][:2] == [
@@ -225,7 +229,7 @@ def test_an_answer_is_a_message_of_anthropics() -> None:
 
 @pytest.mark.parametrize("number", ["1e999", "NaN", "-Infinity"])
 def test_arguments_with_a_number_that_json_has_not_are_empty(number: str) -> None:
-    (block,) = MESSAGES.answer(read("Hi"), answered("", tool_calls=(call(0, f'{{"a": {number}}}'),)))["content"]
+    (block,) = body_of(answered("", tool_calls=(call(0, f'{{"a": {number}}}'),)))["content"]
     assert block["input"] == {}
 
 
@@ -241,7 +245,7 @@ def test_arguments_with_a_number_that_json_has_not_are_empty(number: str) -> Non
     ],
 )
 def test_why_an_answer_ended_is_said_in_anthropics_words(finish: Any, calls: Any, reason: str) -> None:
-    body = MESSAGES.answer(read("Hi"), answered("", finish_reason=finish, tool_calls=calls))
+    body = body_of(answered("", finish_reason=finish, tool_calls=calls))
     message = Message.model_validate(body, strict=True)
     assert message.stop_reason == reason and (message.stop_details is not None) == (reason == "refusal")
 
@@ -258,7 +262,7 @@ def test_a_stream_puts_together_what_the_body_says() -> None:
     ]
     pieces += [stream.think(1, ""), stream.say(""), stream.say("Fo"), stream.beat(), stream.say("ur – 4.")]
     whole = b"".join([*pieces, stream.end(answer)])
-    body = MESSAGES.answer(read("Hi"), answer)
+    body = body_of(answer)
     bill = body["usage"].pop("orchestration")
     got = streamed(whole)
     assert {name: value for name, value in got.items() if value is not None} == {

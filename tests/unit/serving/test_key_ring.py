@@ -1,0 +1,473 @@
+"""API keys: who is let in, whose limits win, and that no cent is lost or counted twice, whatever happens."""
+
+from __future__ import annotations
+
+import tempfile
+from contextlib import ExitStack
+from datetime import UTC, datetime
+from decimal import Decimal
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import (
+    RuleBasedStateMachine,
+    initialize,
+    invariant,
+    precondition,
+    rule,
+    run_state_machine_as_test,
+)
+
+from openconductor.budget import BudgetMeter, PaidCall
+from openconductor.errors import BudgetExceeded, WorkerTimeout
+from openconductor.events import CallEnded
+from openconductor.journal import Journal
+from openconductor.serving.key_ring import LIMITS, SERVED, KeyRing, Tenant, cost_of, hash_key, new_key, past_charges
+from openconductor.serving.serve_config import KeyTable
+from openconductor.serving.wire import Body, ClientRequest, Control, RequestFailed
+from openconductor.types import Budget, Call, Message, Price, Sampling, Usage
+
+NOON = datetime(2026, 11, 14, 12, tzinfo=UTC).timestamp()
+DAY = 86_400.0
+PRICE = Price(Decimal(1000), Decimal(10_000))  # $0.001 a token read, $0.01 a token written
+MILLE = Decimal("0.001")
+
+
+class Clock:
+    """Both clocks of a ring, set by hand."""
+
+    def __init__(self) -> None:
+        self.wall, self.steady = NOON, 100.0
+
+    def ring(self, *keys: KeyTable, journal: Journal | None = None) -> KeyRing:
+        return KeyRing(keys, journal, clock=lambda: self.wall, ticks=lambda: self.steady)
+
+    def tenant(self, *, journal: Journal | None = None, **options: object) -> Tenant:
+        table = KeyTable("ann", hash_key("oc-ann"), **options)
+        return self.ring(table, journal=journal).find({"x-api-key": "oc-ann"})
+
+
+def call(read: int, written: int, usage: Usage, **options: object) -> Call:
+    """A call that may read and write so many tokens, and used so much."""
+    asked = (Message("user", "word" * read),), Sampling(max_tokens=written)
+    return Call("w", "answered", *asked, usage=usage, price=PRICE, **options)
+
+
+def priced(read: int, written: int) -> Usage:
+    return Usage(read, 0, written, dollars=PRICE.dollars(Usage(read, 0, written)))
+
+
+def ended(one: Call, episode: str = "e") -> CallEnded:
+    return CallEnded(episode, 0, 0.0, 0, one)
+
+
+def spend(tenant: Tenant, dollars: Decimal | int) -> None:
+    with tenant.enter() as tab:
+        used = Usage(1, dollars=Decimal(dollars))
+        if tab.purse is not None:
+            tab.purse.charge(used)
+        tab.hear(ended(call(1, 1, used)))
+
+
+def refusal(tenant: Tenant) -> RequestFailed:
+    with pytest.raises(RequestFailed) as caught, tenant.enter():
+        pass
+    return caught.value
+
+
+# ── who it is ────────────────────────────────────────────────────────────────────────────────────────────────────────
+def test_a_new_key_opens_and_only_its_hash_is_kept() -> None:
+    key, hashed = new_key()
+    assert key.startswith("oc-") and len(key) >= 46 and new_key()[0] != key
+    ring = KeyRing([KeyTable("ann", hashed), KeyTable("bob", new_key()[1])])
+    for headers in ({"authorization": f"Bearer {key}"}, {"authorization": f"bearer  {key} "}, {"x-api-key": key}):
+        assert ring.find(headers).name == "ann"
+    assert ring.find({"authorization": "Bearer of something else", "x-api-key": key}).name == "ann"
+    assert key not in repr(vars(ring))
+
+
+@pytest.mark.parametrize(
+    "headers",
+    [
+        {},
+        {"authorization": "Bearer oc-canary"},
+        {"authorization": "Basic oc-ann"},
+        {"authorization": "oc-ann"},
+        {"authorization": "Bearer "},
+        {"x-api-key": ""},
+        {"x-api-key": "oc-canary\udcff\xe9"},
+        {"x-api-key": hash_key("oc-ann")},
+    ],
+)
+def test_whoever_brings_no_valid_key_is_refused_and_never_echoed(headers: dict[str, str]) -> None:
+    ring = Clock().ring(KeyTable("ann", hash_key("oc-ann")), KeyTable("nobody", hash_key("")))
+    with pytest.raises(RequestFailed) as caught:
+        ring.find(headers)
+    assert (caught.value.status, caught.value.code) == (401, "invalid_api_key")
+    assert not any(word in str(caught.value) for word in ("canary", "sha256", "ann"))
+
+
+def test_without_keys_everyone_is_one_tenant_without_limits() -> None:
+    ring = Clock().ring()
+    tenant = ring.find({"authorization": "Bearer whatever a client must send"})
+    assert tenant is ring.find({}) and tenant.name == ""
+    tenant.check(request("direct:w"))
+    assert tenant.limited(Control(max_steps=3)) == Control(max_steps=3)
+    with ExitStack() as stack:
+        tabs = [stack.enter_context(tenant.enter()) for _ in range(100)]
+    assert tabs[0].purse is None
+    tabs[0].hear(ended(call(1, 1, priced(1, 1))))
+    assert tabs[0].charged == 11 * MILLE
+
+
+# ── what it may ask ──────────────────────────────────────────────────────────────────────────────────────────────────
+def request(model: str) -> ClientRequest:
+    return ClientRequest(Body(model=model), model, (Message("user", "Hi"),), Sampling(), stream=False)
+
+
+def test_a_key_asks_only_the_models_and_workers_that_it_may() -> None:
+    tenant = Clock().tenant(models=("conductor", "direct:a", "direct:b"), workers=("a", "c"))
+    for model in ("conductor", "direct:a"):
+        tenant.check(request(model))
+    for model in ("direct:b", "direct:c", "random"):  # no such worker; no such models
+        with pytest.raises(RequestFailed, match=f"model: got '{model}'") as caught:
+            tenant.check(request(model))
+        assert (caught.value.status, caught.value.code, caught.value.param) == (404, "model_not_found", "model")
+    assert Clock().tenant(workers=("a",)).may_ask("random")
+
+
+limits = st.fixed_dictionaries(
+    {name: st.none() | st.integers(1, 9).map(Decimal if name == "max_dollars" else int) for name in LIMITS}
+)
+workers = st.none() | st.lists(st.sampled_from("abcd"), min_size=1, max_size=4, unique=True)
+
+
+@given(limits, limits, workers, workers)
+def test_no_request_loosens_a_limit_of_its_key_or_its_own(key, asked, allowed, wanted) -> None:
+    tenant = Clock().tenant(**key, workers=None if allowed is None else tuple(allowed))
+    control = Control(**asked, workers=wanted, tags=["fast"], seed=3)
+    if allowed is not None and wanted is not None and not set(allowed) & set(wanted):
+        with pytest.raises(RequestFailed, match=r"conductor\.workers: got") as caught:
+            tenant.limited(control)
+        assert caught.value.status == 400
+        return
+    held = tenant.limited(control)
+    for name in LIMITS:
+        given_ = [one for one in (key[name], asked[name]) if one is not None]
+        assert getattr(held, name) == min(given_, default=None)
+    for names in (allowed, wanted):
+        assert names is None or set(held.workers or ()) <= set(names)
+    assert (held.workers is None) == (allowed is None and wanted is None)
+    assert (held.tags, held.seed) == (["fast"], 3)
+    assert tenant.limited(held) == held
+
+
+# ── how often ────────────────────────────────────────────────────────────────────────────────────────────────────────
+def test_a_place_is_free_again_when_its_request_ends_however_it_does() -> None:
+    tenant = Clock().tenant(concurrency=2)
+    with tenant.enter(), tenant.enter():
+        failure = refusal(tenant)
+        assert (failure.status, failure.code, failure.retry_after) == (429, "rate_limit_exceeded", 1.0)
+    for _ in range(3):
+        with pytest.raises(KeyError), tenant.enter():
+            raise KeyError
+    with tenant.enter(), tenant.enter():
+        pass
+
+
+def test_requests_of_any_minute_are_counted_by_a_clock_that_does_not_jump() -> None:
+    clock = Clock()
+    tenant = clock.tenant(rpm=2)
+    for seconds in (0, 20):
+        clock.steady += seconds
+        with tenant.enter():
+            pass
+    clock.wall += 3600  # a clock on the wall that was set
+    clock.steady += 30
+    failure = refusal(tenant)
+    assert (failure.status, failure.retry_after) == (429, 10.0)
+    clock.steady += 10  # the refused one was not counted
+    with tenant.enter():
+        pass
+    assert refusal(tenant).retry_after == 20.0
+
+
+# ── what a call costs ────────────────────────────────────────────────────────────────────────────────────────────────
+def test_a_call_that_was_broken_off_costs_the_most_that_it_could_have() -> None:
+    unknown = Usage(unpriced_calls=1)
+    for outcome in ("cancelled", "timeout", "answered"):
+        assert cost_of(call(8, 5, unknown)) == 58 * MILLE, outcome
+    assert cost_of(call(8, 5, Usage())) == 0  # known to be free: it was not even sent
+    assert cost_of(call(8, 5, priced(2, 1))) == 12 * MILLE
+    assert cost_of(call(8, 5, priced(2, 1), replayed=True)) == 0
+    free = Call("w", "cancelled", (Message("user", "Hi"),), Sampling(), usage=unknown)
+    assert cost_of(free) == 0  # nobody knows its price: no key with a budget may ask it
+
+
+def test_the_purse_is_charged_what_its_meters_do_not_know() -> None:
+    tenant = Clock().tenant(dollars=Decimal(1))
+    with tenant.enter() as tab:
+        assert tab.purse is not None
+        with PaidCall(tab.purse) as outer:
+            question = BudgetMeter(Budget(), now=0.0, parent=outer)
+            for used in (priced(2, 1), Usage(unpriced_calls=1)):
+                PaidCall(question).charge(used)
+                tab.hear(ended(call(8, 5, used)))
+        tab.hear(ended(call(8, 5, priced(2, 1), replayed=True)))
+        assert tab.charged == 70 * MILLE == tab.purse._used["dollars"]
+
+
+def test_a_spent_budget_says_so_and_until_when() -> None:
+    tenant = Clock().tenant(dollars=Decimal("2.5"))
+    spend(tenant, Decimal("2.75"))
+    failure = refusal(tenant)
+    assert (failure.status, failure.code) == (402, "insufficient_quota")
+    assert "$2.75 of $2.5 are spent; the next month begins at 2026-12-01T00:00:00+00:00" in str(failure)
+    lasting = Clock().tenant(dollars=Decimal("2.5"), period="total")
+    spend(lasting, 3)
+    assert str(refusal(lasting)).endswith("$3 of $2.5 are spent")
+
+
+def test_a_budget_that_ends_within_a_request_is_the_keys_and_not_the_requests() -> None:
+    tenant = Clock().tenant(dollars=Decimal(1), period="day")
+    with tenant.enter() as tab:
+        assert tab.purse is not None
+        with pytest.raises(BudgetExceeded) as caught:
+            tab.purse.count_call(Usage(dollars=Decimal(2)))
+        failure = tab.failed(caught.value)
+        assert (failure.status, failure.code) == (402, "insufficient_quota")
+        assert "$0 of $1 are spent, and what is left is less than a call may cost; the next day" in str(failure)
+        with pytest.raises(BudgetExceeded) as caught:
+            BudgetMeter(Budget(calls=0), now=0.0).count_call()
+        assert tab.failed(caught.value).code == "budget_exceeded"
+        assert tab.failed(WorkerTimeout("late")).status == 504
+
+
+def test_a_budget_of_no_dollars_pays_for_what_is_free() -> None:
+    tenant = Clock().tenant(dollars=Decimal(0))
+    with tenant.enter() as tab:
+        assert tab.purse is not None
+        tab.purse.count_call(Usage(5))
+        with pytest.raises(BudgetExceeded):
+            tab.purse.count_call(Usage(5, dollars=MILLE))
+
+
+# ── periods ──────────────────────────────────────────────────────────────────────────────────────────────────────────
+@pytest.mark.parametrize(("period", "days"), [("day", 0.5), ("month", 16.5), (None, 16.5)])
+def test_a_period_ends_with_the_day_or_the_month_in_utc(period, days: float) -> None:
+    clock = Clock()
+    tenant = clock.tenant(dollars=Decimal(1), period=period)
+    spend(tenant, 1)
+    clock.wall = NOON + days * DAY - 0.001
+    assert refusal(tenant).status == 402
+    clock.wall += 0.002
+    spend(tenant, 1)
+    assert refusal(tenant).status == 402
+
+
+def test_a_request_is_paid_from_the_period_in_which_it_began() -> None:
+    clock = Clock()
+    tenant = clock.tenant(dollars=Decimal(1), period="day")
+    with tenant.enter() as late:
+        clock.wall += DAY
+        with tenant.enter() as new:
+            assert late.purse is not new.purse and new.began == late.began + DAY
+        late.hear(ended(call(0, 300, Usage(unpriced_calls=1))))
+        spend(tenant, 1)
+    assert late.charged == 3
+
+
+def test_a_clock_that_is_set_back_and_forth_gives_no_money_and_takes_none() -> None:
+    clock = Clock()
+    tenant = clock.tenant(dollars=Decimal(1), period="day")
+    spend(tenant, 1)
+    for wall in (NOON - DAY, NOON - 40 * DAY, 0.0, NOON):
+        clock.wall = wall
+        assert refusal(tenant).status == 402
+    clock.wall = NOON + DAY
+    spend(tenant, Decimal("0.5"))
+    clock.wall = NOON  # yesterday again
+    with tenant.enter() as tab:
+        assert tab.began == NOON + DAY
+    clock.wall = NOON + 1.1 * DAY
+    spend(tenant, Decimal("0.5"))
+    assert refusal(tenant).status == 402
+
+
+def outcome(journal: Journal, episode: str, began: float, charged: str | None, key: str = "ann") -> None:
+    record = {"key": key, "began": began, "charged": charged, "model": "conductor"}
+    journal.put_outcome(SERVED + episode, record, texts=False)
+
+
+@pytest.mark.parametrize("content", ["full", "none"])
+def test_what_was_spent_before_a_restart_is_read_from_the_journal(tmp_path: Path, content) -> None:
+    with Journal(tmp_path / "j.sqlite", content=content) as journal:
+        for episode, began, key, charged in (("a", NOON, "ann", "0.25"), ("b", NOON, "bob", "7"), ("c", 0, "ann", "9")):
+            outcome(journal, episode, began, None, key)
+            outcome(journal, episode, began, charged, key)
+        outcome(journal, "killed", NOON, None)
+        journal(ended(call(8, 5, priced(2, 1)), "killed"))
+        journal(ended(call(8, 5, Usage(unpriced_calls=1)), "killed"))
+        journal(ended(call(8, 5, priced(8, 5), replayed=True), "killed"))
+        journal.put_outcome("not/ours", {"key": "ann", "began": NOON, "charged": "5"}, texts=False)
+        journal.flush()
+        killed = (70 if content == "full" else 12) * MILLE  # what cannot be read cannot be guessed
+        found = list(past_charges(journal, {"ann": NOON}))
+        assert found == [("ann", NOON, Decimal("0.25")), ("ann", NOON, killed)]
+        tenant = Clock().tenant(journal=journal, dollars=Decimal("0.25") + killed)
+        assert refusal(tenant).status == 402
+        assert (
+            Clock().tenant(journal=journal, dollars=Decimal(9), period="total")._account.spent
+            == 9 + found[0][2] + killed
+        )
+
+
+def test_a_restart_before_the_clock_is_right_gives_nothing_back(tmp_path: Path) -> None:
+    clock = Clock()
+    with Journal(tmp_path / "j.sqlite") as journal:
+        outcome(journal, "a", NOON, "1")
+        journal.flush()
+        clock.wall = 0.0  # a machine without a battery
+        tenant = clock.tenant(journal=journal, dollars=Decimal(1), period="day")
+        assert refusal(tenant).status == 402
+        clock.wall = NOON + 1
+        assert refusal(tenant).status == 402
+        clock.wall = NOON + DAY
+        spend(tenant, 1)
+
+
+# ── whatever happens ─────────────────────────────────────────────────────────────────────────────────────────────────
+reads, writes = st.integers(0, 20), st.integers(1, 12)
+
+
+class Money(RuleBasedStateMachine):
+    """Requests begin and end, calls are made, broken off and lost, clocks jump, processes are killed."""
+
+    limit = Decimal("0.2")
+
+    @initialize()
+    def start(self) -> None:
+        self.folder = tempfile.TemporaryDirectory()
+        self.journal = Journal(Path(self.folder.name) / "j.sqlite")
+        self.clock = Clock()
+        self.costs: dict[str, tuple[float, Decimal]] = {}  # by episode, by our own arithmetic
+        self.restart()
+
+    def teardown(self) -> None:
+        if hasattr(self, "journal"):
+            self.journal.close()
+            self.folder.cleanup()
+
+    @rule()
+    def restart(self) -> None:
+        self.journal.flush()
+        self.tenant = self.clock.tenant(journal=self.journal, dollars=self.limit, period="day")
+        self.open, self.calls = {}, []
+        self.opened = self.tenant._account, self.tenant._account.spent
+
+    @rule(hours=st.sampled_from((-40, -24, -1, 1, 12, 24, 40)))
+    def set_clock(self, hours: int) -> None:
+        self.clock.wall += hours * 3600
+
+    @rule()
+    def begin(self) -> None:
+        self.begin_one()
+
+    def begin_one(self) -> str | None:
+        episode, stack, failure = f"{len(self.costs):032x}", ExitStack(), None
+        try:
+            tab = stack.enter_context(self.tenant.enter())
+        except RequestFailed as error:
+            failure = error
+        if failure is not None:
+            assert failure.status == 402 and self.tenant._account.spent >= self.limit
+            return None
+        if self.opened[0] is not tab._account:
+            self.opened = tab._account, tab._account.spent
+        self.open[episode] = tab, stack, BudgetMeter(Budget(), now=0.0, parent=PaidCall(tab.purse))
+        self.costs[episode] = tab.began, Decimal(0)
+        outcome(self.journal, episode, tab.began, None)
+        return episode
+
+    @precondition(lambda self: self.open)
+    @rule(data=st.data(), read=reads, written=writes)
+    def send(self, data, read: int, written: int) -> None:
+        self.send_from(data.draw(st.sampled_from(sorted(self.open))), read, written)
+
+    def send_from(self, episode: str, read: int, written: int) -> None:
+        tab, _, question = self.open[episode]
+        failure = None
+        try:
+            question.call(priced(read, written)).send(None)
+        except StopIteration as done:
+            self.calls.append((episode, done.value, read, written))
+        except (BudgetExceeded, RuntimeError) as error:  # RuntimeError: in a loop, it would wait for calls in flight
+            failure = error
+        if isinstance(failure, BudgetExceeded):
+            assert tab.failed(failure).code == "insufficient_quota"
+
+    @precondition(lambda self: self.calls)
+    @rule(data=st.data(), how=st.sampled_from(["answered", "cancelled", "unsent", "replayed"]))
+    def settle(self, data, how: str) -> None:
+        self.settle_call(data.draw(st.integers(0, len(self.calls) - 1)), how)
+
+    def settle_call(self, place: int, how: str) -> None:
+        episode, paid, read, written = self.calls.pop(place)
+        used = {"cancelled": Usage(unpriced_calls=1), "unsent": Usage()}.get(how, priced(read // 2, written // 2))
+        if how != "replayed":
+            paid.charge(used)
+            cost = PRICE.dollars(Usage(read, 0, written)) if how == "cancelled" else used.dollars
+            began, before = self.costs[episode]
+            self.costs[episode] = began, before + cost
+        event = ended(call(read, written, used, replayed=how == "replayed"), episode)
+        self.journal(event)
+        self.open[episode][0].hear(event)
+        paid.release()
+
+    @rule(read=reads, written=writes, how=st.sampled_from(["answered", "cancelled"]), then=st.booleans())
+    def ask(self, read: int, written: int, how: str, then: bool) -> None:
+        """A whole request with one call; ``then`` it ends, else it goes on."""
+        if episode := self.begin_one():
+            before = len(self.calls)
+            self.send_from(episode, read, written)
+            if len(self.calls) > before:
+                self.settle_call(-1, how)
+            if then:
+                self.end_request(episode)
+
+    @precondition(lambda self: self.open)
+    @rule(data=st.data())
+    def end(self, data) -> None:
+        episode = data.draw(st.sampled_from(sorted(self.open)))
+        if not any(one[0] == episode for one in self.calls):
+            self.end_request(episode)
+
+    def end_request(self, episode: str) -> None:
+        tab, stack, _ = self.open.pop(episode)
+        stack.close()
+        outcome(self.journal, episode, tab.began, str(tab.charged))
+
+    @invariant()
+    def nothing_is_lost_or_counted_twice(self) -> None:
+        if not hasattr(self, "tenant"):
+            return
+        for episode, (tab, _, _) in self.open.items():
+            assert (tab.began, tab.charged) == self.costs[episode]
+            assert tab._account.spent == tab.purse._used["dollars"]
+        now = self.tenant._account
+        day = self.tenant._now // DAY * DAY
+        assert now.spent == sum(dollars for began, dollars in self.costs.values() if began >= day)
+
+    @invariant()
+    def no_more_is_spent_than_there_is(self) -> None:
+        if not hasattr(self, "tenant"):
+            return
+        account, before = self.opened
+        used, held = account.purse._used["dollars"], account.purse._held["dollars"]
+        assert used + held <= max(self.limit, before)
+
+
+def test_the_money_is_right_whatever_happens() -> None:
+    run_state_machine_as_test(Money, settings=settings(max_examples=40, stateful_step_count=30, deadline=None))
