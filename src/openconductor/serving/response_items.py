@@ -15,7 +15,6 @@ from typing import Any, cast
 from openconductor.serving.wire import Json, RequestFailed, ServedAnswer, event
 from openconductor.types import Usage
 
-
 _INCOMPLETE = {"length": "max_output_tokens", "content_filter": "content_filter"}
 _CODES = {402: "insufficient_quota", 429: "rate_limit_exceeded"}
 
