@@ -88,13 +88,15 @@ class Orchestra:
 @contextmanager
 def orchestra(
     folder: Path, anna: Any = "thought", bert: Any = "fine", *, plan: Any = PLAN, baselines: Any = None,
-    conductor: dict[str, Any] | None = None, key: Sequence[KeyTable] = (), **config: Any,
+    conductor: dict[str, Any] | None = None, key: Sequence[KeyTable] = (), max_tokens: int = 500, **config: Any,
 ) -> Iterator[Orchestra]:  # fmt: skip
     """Serve ``conductor`` over the workers anna (0) and bert (1)."""
-    workers = {"anna": Scripted(anna), "bert": Scripted(bert)}
+    workers = {
+        name: one if hasattr(one, "complete") else Scripted(one) for name, one in (("anna", anna), ("bert", bert))
+    }
     planner = Scripted(plan)
     pool = oc.WorkerPool([
-        oc.Worker(one, name=name, price=PRICE, tags=(name[0],), sampling=Sampling(max_tokens=500))
+        oc.Worker(one, name=name, price=PRICE, tags=(name[0],), sampling=Sampling(max_tokens=max_tokens))
         for name, one in workers.items()
     ])  # fmt: skip
     asked = oc.Conductor(

@@ -4,21 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import json
-import os
 import re
-import socket
-import subprocess
-import sys
-import time
-import urllib.request
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
-from tests.learning.bases import save_base
+from tests.learning.bases import save_base, served
 
 import openconductor as oc
 from openconductor.cli import main
@@ -141,32 +133,6 @@ def test_what_is_exported_is_trained_further(exported: Path, tmp_path: Path) -> 
     start = json.loads((further / "start.json").read_text("utf-8"))
     assert start["format"]["validity"] > 0.1, "it goes on from what it knew"
     assert main(["export", str(further), "--out", str(tmp_path / "again")]) == 0
-
-
-@contextmanager
-def served(folder: Path, log: Path) -> Iterator[str]:
-    """``transformers serve`` on a folder; yields where its API begins."""
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    command = [str(Path(sys.executable).with_name("transformers")), "serve", str(folder), "--device", "cpu"]
-    environment = {**os.environ, "HF_HUB_OFFLINE": "1", "OMP_NUM_THREADS": "1"}
-    with log.open("wb") as stream:
-        server = subprocess.Popen(
-            [*command, "--host", "127.0.0.1", "--port", str(port)], env=environment, stdout=stream, stderr=stream
-        )
-    try:
-        while True:
-            try:
-                urllib.request.urlopen(f"http://127.0.0.1:{port}/health", timeout=5).close()
-                break
-            except OSError:
-                assert server.poll() is None, log.read_text("utf-8")
-                time.sleep(0.2)
-        yield f"http://127.0.0.1:{port}/v1"
-    finally:
-        server.terminate()
-        server.wait(30)
 
 
 @pytest.mark.slow

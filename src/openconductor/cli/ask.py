@@ -17,9 +17,8 @@ from typing import Annotated
 import typer
 
 import openconductor as oc
-from openconductor.cli import console
+from openconductor.cli import console, options
 from openconductor.cli.live import EpisodeView, bill, filling_in, say_interrupted
-from openconductor.cli.options import AsJson, BaseUrl, KeyEnv, PlannerName, PoolFile, check_dollars
 from openconductor.episode import FanOut
 from openconductor.evaluation.eval_config import find_planner
 from openconductor.events import CallEnded, Event, Planned, StepStarted
@@ -37,25 +36,21 @@ EXAMPLE = "Take 4 17 9, sort the list, then double every number."
 
 def ask(  # noqa: PLR0913, PLR0917 - the options of a command
     question: Annotated[str, typer.Argument(help="The question; - reads it from stdin.", show_default=False)],
-    pool: PoolFile = None,
-    conductor: PlannerName = None,
-    base_url: BaseUrl = None,
-    key_env: KeyEnv = None,
-    max_steps: Annotated[
-        int | None, typer.Option("--max-steps", min=1, help="The most steps of a workflow (default: as trained, or 5).")
-    ] = None,
-    rounds: Annotated[int, typer.Option("--rounds", min=1, help="The most rounds; 1 is no revision.")] = 1,
-    calls: Annotated[int | None, typer.Option("--budget-calls", min=0, help="The most calls, plans too.")] = None,
-    tokens: Annotated[int | None, typer.Option("--budget-tokens", min=0, help="The most tokens, both ways.")] = None,
-    dollars: Annotated[
-        str | None, typer.Option("--budget-dollars", callback=check_dollars, help="The most US dollars.")
-    ] = None,
-    seconds: Annotated[float | None, typer.Option("--budget-seconds", min=0, help="The most seconds.")] = None,
+    pool: options.PoolFile = None,
+    conductor: options.PlannerName = None,
+    base_url: options.BaseUrl = None,
+    key_env: options.KeyEnv = None,
+    max_steps: options.MaxSteps = None,
+    rounds: options.Rounds = 1,
+    calls: options.AnswerCalls = None,
+    tokens: options.AnswerTokens = None,
+    dollars: options.AnswerDollars = None,
+    seconds: options.AnswerSeconds = None,
     seed: Annotated[int | None, typer.Option("--seed", help="Draws the gym's answers (default 0).")] = None,
-    fallback: Annotated[bool, typer.Option(help="Give a failed step to the next healthy worker.")] = True,
+    fallback: options.Fallback = True,
     journal: Annotated[Path | None, typer.Option("--journal", help="Keeps all calls; none is paid for twice.")] = None,
     fresh: Annotated[bool, typer.Option("--fresh", help="With --journal: make all calls anew, and add them.")] = False,
-    as_json: AsJson = False,
+    as_json: options.AsJson = False,
 ) -> None:
     """Ask one question: a Conductor plans, workers answer."""
     text = _read(question)

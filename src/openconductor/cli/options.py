@@ -35,6 +35,17 @@ KeyEnv = Annotated[str | None, typer.Option("--conductor-key-env", help="The env
 Unsafe = Annotated[
     bool, typer.Option("--unsafe-code-exec", help="Run programs even where no sandbox works: they can do anything.")
 ]
+AnswerCalls = Annotated[int | None, typer.Option("--budget-calls", min=0, help="The most calls, plans too.")]
+AnswerTokens = Annotated[int | None, typer.Option("--budget-tokens", min=0, help="The most tokens, both ways.")]
+AnswerDollars = Annotated[
+    str | None, typer.Option("--budget-dollars", callback=check_dollars, help="The most US dollars.")
+]
+AnswerSeconds = Annotated[float | None, typer.Option("--budget-seconds", min=0, help="The most seconds.")]
+Fallback = Annotated[bool, typer.Option(help="Give a failed step to the next healthy worker.")]
+MaxSteps = Annotated[
+    int | None, typer.Option("--max-steps", min=1, help="The most steps of a workflow (default: as trained, or 5).")
+]
+Rounds = Annotated[int, typer.Option("--rounds", min=1, help="The most rounds; 1 is no revision.")]
 Calls = Annotated[int | None, typer.Option("--budget-calls", min=1, help="The most calls, of all runs.")]
 Dollars = Annotated[
     str | None, typer.Option("--budget-dollars", callback=check_dollars, help="The most US dollars, of all runs.")

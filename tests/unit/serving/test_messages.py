@@ -50,6 +50,10 @@ def answered(words: str = "Four.", **fields: Any) -> ServedAnswer:
     return ServedAnswer(episode, words, orchestration=BILL, **fields)
 
 
+def body_of(answer: ServedAnswer) -> dict[str, Any]:
+    return MESSAGES.answer(read("Hi"), answer, created=0)
+
+
 def call(index: int, arguments: str) -> dict[str, object]:
     return {"id": call_id(EPISODE, index), "type": "function", "function": {"name": "add", "arguments": arguments}}
 
@@ -101,11 +105,15 @@ def test_results_alone_are_followed_by_no_turn_of_the_user() -> None:
     assert turns("Hi", said(text("")), [result("4")])[1:] == [("tool", "4")]
 
 
+def test_a_result_that_is_an_image_alone_says_where_it_is() -> None:
+    assert turns("Hi", [result([PNG])])[1:] == [("tool", "(It is shown next.)"), ("user", "")]
+
+
 def test_documents_of_text_are_text() -> None:
     plain = {"type": "document", "title": "T", "source": {"type": "text", "media_type": "text/plain", "data": "D"}}
-    mixed = {"type": "document", "source": {"type": "content", "content": [text("E"), PNG]}}
+    mixed = {"type": "document", "source": {"type": "content", "content": [text("E"), text("F")]}}
     (turn,) = read([plain, mixed, text("Sum up.")]).turns
-    assert turn.content == "T\n\nD\n\nE\n\nSum up." and len(turn.parts) == 1
+    assert turn.content == "T\n\nD\n\nE\n\nF\n\nSum up."
 
 
 def test_tools_of_the_client_are_offered_and_anthropics_own_are_not() -> None:
@@ -210,7 +218,7 @@ def test_tokens_are_counted_by_a_guess_that_grows_with_everything() -> None:
 # ── what is told ─────────────────────────────────────────────────────────────────────────────────────────────────────
 def test_an_answer_is_a_message_of_anthropics() -> None:
     answer = answered(thoughts=("A plan.", ""), tool_calls=(call(0, '{"a": 2}'), call(1, "[1]"), call(2, "1e999 {")))
-    body = MESSAGES.answer(read("Hi"), answer)
+    body = body_of(answer)
     message = Message.model_validate(body, strict=True)
     assert (message.id, message.model, message.stop_reason) == (f"msg_{EPISODE}", "conductor", "tool_use")
     assert body["content"][:2] == [
@@ -225,7 +233,7 @@ def test_an_answer_is_a_message_of_anthropics() -> None:
 
 @pytest.mark.parametrize("number", ["1e999", "NaN", "-Infinity"])
 def test_arguments_with_a_number_that_json_has_not_are_empty(number: str) -> None:
-    (block,) = MESSAGES.answer(read("Hi"), answered("", tool_calls=(call(0, f'{{"a": {number}}}'),)))["content"]
+    (block,) = body_of(answered("", tool_calls=(call(0, f'{{"a": {number}}}'),)))["content"]
     assert block["input"] == {}
 
 
@@ -241,7 +249,7 @@ def test_arguments_with_a_number_that_json_has_not_are_empty(number: str) -> Non
     ],
 )
 def test_why_an_answer_ended_is_said_in_anthropics_words(finish: Any, calls: Any, reason: str) -> None:
-    body = MESSAGES.answer(read("Hi"), answered("", finish_reason=finish, tool_calls=calls))
+    body = body_of(answered("", finish_reason=finish, tool_calls=calls))
     message = Message.model_validate(body, strict=True)
     assert message.stop_reason == reason and (message.stop_details is not None) == (reason == "refusal")
 
@@ -258,7 +266,7 @@ def test_a_stream_puts_together_what_the_body_says() -> None:
     ]
     pieces += [stream.think(1, ""), stream.say(""), stream.say("Fo"), stream.beat(), stream.say("ur – 4.")]
     whole = b"".join([*pieces, stream.end(answer)])
-    body = MESSAGES.answer(read("Hi"), answer)
+    body = body_of(answer)
     bill = body["usage"].pop("orchestration")
     got = streamed(whole)
     assert {name: value for name, value in got.items() if value is not None} == {
@@ -277,12 +285,19 @@ def test_a_thought_after_text_opens_a_block_of_its_own() -> None:
     assert told == ["a", "One.", "b", "Two."]
 
 
-def test_a_stream_that_fails_says_so() -> None:
-    stream = MESSAGES.stream(read("Hi"), EPISODE, created=0)
-    whole = stream.begin() + stream.say("Fo") + stream.fail(RequestFailed(502, "worker_failed", "it broke"))
-    with pytest.raises(anthropic.APIStatusError, match="it broke") as caught:
-        streamed(whole)
-    assert caught.value.body == MESSAGES.failure(RequestFailed(502, "worker_failed", "it broke"))
+@pytest.mark.parametrize(
+    ("status", "kind"), [(400, "invalid_request_error"), (429, "rate_limit_error"), (502, "broke"), (504, "broke")]
+)
+def test_a_stream_that_fails_says_so_after_a_block_and_in_no_way_that_clients_answer_by_asking_again(
+    status: int, kind: str
+) -> None:
+    for told in ("", "Fo"):
+        stream = MESSAGES.stream(read("Hi"), EPISODE, created=0)
+        whole = stream.begin() + stream.say(told) + stream.fail(RequestFailed(status, "broke", "it broke"))
+        with pytest.raises(anthropic.APIStatusError, match="it broke") as caught:
+            streamed(whole)
+        assert caught.value.body == {"type": "error", "error": {"type": kind, "message": "it broke", "code": "broke"}}
+        assert whole.count(b"event: content_block_stop") == whole.count(b"event: content_block_start") == 1
 
 
 @pytest.mark.parametrize(

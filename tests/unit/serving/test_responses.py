@@ -259,16 +259,13 @@ def test_a_field_that_is_wrong_or_not_offered_is_named(field: str, value: object
 def test_fields_that_say_nothing_to_us_are_tolerated() -> None:
     codex = {"store": False, "include": ["reasoning.encrypted_content"], "client_metadata": {"a": "b"}}
     asked = read(
-        service_tier="flex", reasoning={"effort": "high"}, background=False, text={"verbosity": "low"}, **codex
+        service_tier="flex",
+        reasoning={"effort": "high", "summary": "auto"},
+        background=False,
+        text={"verbosity": "low"},
+        **codex,
     )
     assert not asked.wish.body and asked.control.reasoning is None
-
-
-def test_a_summary_that_is_asked_for_sets_the_level_where_the_request_does_not() -> None:
-    levels = [read(reasoning={"summary": one}).control.reasoning for one in (None, "auto", "concise", "detailed")]
-    assert levels == [None, None, "summary", "full"]
-    assert read(reasoning={"summary": "detailed"}, conductor={"reasoning": "off"}).control.reasoning == "off"
-    assert read(reasoning={"summary": "concise"}, conductor={"max_steps": 2}).control.max_steps == 2
 
 
 def test_an_answer_is_followed_on_by_its_id() -> None:

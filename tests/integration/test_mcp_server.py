@@ -1,0 +1,139 @@
+"""``openconductor mcp`` with the official client over stdio: one tool, its progress, its bill, how it fails."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import sys
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytest.importorskip("mcp", reason="needs the extra 'mcp': pip install 'openconductor[mcp]'")
+
+from chat_server import Answer, ChatServer, chat_server, completion, hangs, says, write_pool
+from mcp import Client, MCPError, StdioServerParameters, stdio_client
+
+from openconductor.cli import main
+from openconductor.prompt import render_workflow
+from openconductor.types import Step, Workflow
+
+PLAN = render_workflow(Workflow((Step(1, "Think.", []), Step(2, "Answer.", "all"))))
+PRICE = 'price = {input = 1000, output = 0}\napi_key_env = "NO_KEY"'  # a call reads 12 tokens: $0.012
+
+
+def planned(*answers: Answer) -> list[Answer]:
+    return [says(completion(PLAN)), *answers]
+
+
+@asynccontextmanager
+async def offered(folder: Path, *answers: Answer, options: str = "") -> AsyncIterator[tuple[Client, ChatServer]]:
+    """A client of the command over a pool of a planner and two workers; what it wrote to stderr is printed."""
+    async with chat_server(*answers) as server:
+        pool = write_pool(folder, server.url, "planner", "thinker", "writer", more=PRICE)
+        command = ["-m", "openconductor", "mcp", "--pool", pool, "--conductor", "worker:planner", *options.split()]
+        env = {"PYTHONPATH": os.environ.get("PYTHONPATH", ""), "NO_KEY": "none"}
+        with (folder / "stderr").open("w+") as errors:
+            started = stdio_client(StdioServerParameters(command=sys.executable, args=command, env=env), errlog=errors)
+            async with asyncio.timeout(30), Client(started) as client:
+                yield client, server
+            errors.seek(0)
+            print(errors.read())
+
+
+async def ask(client: Client, **arguments: Any) -> tuple[bool, str, dict[str, Any]]:
+    """Whether it failed, its text, its structured content."""
+    got = await client.call_tool("ask", arguments)
+    (block,) = got.content
+    assert block.type == "text"
+    return got.is_error, block.text, got.structured_content
+
+
+async def test_the_tool_answers_with_its_bill_and_tells_of_each_step(tmp_path: Path) -> None:
+    heard: list[tuple[float, str | None]] = []
+
+    async def hear(progress: float, total: float | None, message: str | None) -> None:
+        heard.append((progress, message))
+
+    answers = planned(says(completion("2 + 2")), says(completion("4")))
+    async with offered(tmp_path, *answers) as (client, server):
+        (tool,) = (await client.list_tools()).tools
+        assert tool.name == "ask" and "planner, thinker, writer" in (tool.description or "")
+        assert tool.input_schema["required"] == ["question"]
+        got = await client.call_tool("ask", {"question": "2 + 2?"}, progress_callback=hear)
+        with pytest.raises(MCPError, match="no tool 'answer'"):
+            await client.call_tool("answer", {"question": "2 + 2?"})
+    assert not got.is_error and got.content[0].type == "text" and got.content[0].text == "4"
+    bill = got.structured_content["orchestration"]
+    assert (got.structured_content["answer"], bill["dollars"], bill["input_tokens"]) == ("4", "0.036", 36)
+    assert [call["worker"] for call in bill["calls"]] == ["conductor", "thinker", "writer"]
+    assert heard == [
+        (1, "planned: thinker, writer (17 tokens, $0.012)"),
+        (2, "step 1 started: thinker"), (3, "step 1 ended: thinker (17 tokens, $0.012)"),
+        (4, "step 2 started: writer"), (5, "step 2 ended: writer (17 tokens, $0.012)"),
+    ]  # fmt: skip
+    assert [body["model"] for body in server.bodies] == ["planner", "thinker", "writer"]
+
+
+async def test_failures_are_errors_of_the_tool_with_their_code_and_what_was_spent(tmp_path: Path) -> None:
+    alone = render_workflow(Workflow((Step(2, "Answer.", []),)))
+    answers = [
+        *planned(says({"error": "no"}, status=400)),
+        says(completion("I cannot plan.")),
+        says(completion(alone)), says(completion("4")),
+        *planned(says(completion("2 + 2"))),
+    ]  # fmt: skip
+    async with offered(tmp_path, *answers, options="--no-fallback --budget-calls 2") as (client, server):
+        failed, text, content = await ask(client, question="2 + 2?", max_dollars=0.013)
+        assert failed and text.startswith("budget_exceeded: ") and content["error"]["code"] == "budget_exceeded"
+        assert not server.bodies  # the plan alone might have cost more
+        failed, text, content = await ask(client, question="2 + 2?")
+        assert failed and text.startswith("worker_failed: ") and content["orchestration"]["dollars"] == "0.012"
+        failed, text, _ = await ask(client, question="2 + 2?")
+        assert failed and text.startswith("no_workflow: ")
+        assert (await ask(client, question="2 + 2?", workers=["writer"], max_steps=1))[:2] == (False, "4")
+        assert "Model 1" not in str(server.bodies[-2])
+        failed, text, content = await ask(client, question="2 + 2?")
+        assert failed and text.startswith("budget_exceeded: ") and content["orchestration"]["dollars"] == "0.024"
+        for wrong, words in (
+            ({"workers": ["thinkr"]}, "the nearest is 'thinker'"),
+            ({"max_seconds": 0}, "max_seconds: Input should be greater than 0, got 0"),
+            ({"cheap": True}, "cheap: Extra inputs are not permitted"),
+        ):
+            failed, text, content = await ask(client, question="2 + 2?", **wrong)
+            assert failed and text.startswith("invalid_value: ") and words in text, text
+            assert content == {"error": {"code": "invalid_value", "message": text.removeprefix("invalid_value: ")}}
+    assert not server.answers
+
+
+async def test_a_call_that_is_cancelled_and_a_client_that_goes_end_all_work(tmp_path: Path) -> None:
+    async def begun() -> asyncio.Task[Any]:
+        asking = asyncio.create_task(client.call_tool("ask", {"question": "2 + 2?"}))
+        for _ in range(2):  # the plan, the first step
+            server.asked.clear()
+            await server.asked.wait()
+        return asking
+
+    async def hung_up() -> None:
+        async with asyncio.timeout(1):
+            await server.hung_up.wait()
+        server.hung_up.clear()
+
+    async with offered(tmp_path, *planned(hangs()), *planned(hangs()), says(completion("4"))) as (client, server):
+        (await begun()).cancel()
+        await hung_up()
+        asking = await begun()
+    await hung_up()
+    await asyncio.gather(asking, return_exceptions=True)
+    assert len(server.answers) == 1
+
+
+def test_a_pool_that_cannot_be_read_ends_the_command_with_nothing_on_stdout(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["mcp", "--pool", str(tmp_path / "none.toml"), "--conductor", "worker:planner"]) == 2
+    said, complained = capfd.readouterr()
+    assert said == "" and "none.toml" in complained
