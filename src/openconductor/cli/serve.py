@@ -72,8 +72,8 @@ def _show_new_key(name: str) -> None:
 def _serve(config: ServeConfig, where: str) -> None:
     """Make all that is served, check it, and serve it until it is told to stop."""
     with needing("serve", "serve"):
-        app, gateways, metrics = (
-            import_module(f"openconductor.serving.{name}") for name in ("app", "gateway", "metrics")
+        server, gateways, metrics = (
+            import_module(f"openconductor.serving.{name}") for name in ("server", "gateway", "metrics")
         )
     from openconductor.serving.key_ring import KeyRing
     from openconductor.serving.serve_config import check_serve_config, make_system, model_names
@@ -100,7 +100,7 @@ def _serve(config: ServeConfig, where: str) -> None:
             conductor, journal, metrics.Metrics(), baselines=baselines, reasoning=config.reasoning
         )
         _say_where(config, pool, model_names(config, pool))
-        app.run(config, gateway, keys)
+        server.run(config, gateway, keys)
 
 
 def _say_where(config: ServeConfig, pool: oc.WorkerPool, models: tuple[str, ...]) -> None:

@@ -26,7 +26,7 @@ from openconductor.evaluation.eval_config import CONDUCTOR, GYM, EvalConfig, rea
 from openconductor.evaluation.systems import Workshop, learns
 from openconductor.pool import WorkerPool
 from openconductor.protocols import Orchestrator
-from openconductor.serving.wire import Reasoning
+from openconductor.serving.apis.wire import Reasoning
 from openconductor.types import Budget
 from openconductor.worker import Worker
 
