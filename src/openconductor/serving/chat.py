@@ -1,7 +1,7 @@
 """OpenAI's Chat Completions: how a request is read, and how an answer and a stream are written.
 
 The form is that of platform.openai.com/docs/api-reference/chat. Reasoning is ``reasoning_content`` beside ``content``,
-as DeepSeek and vLLM have it; the beat is a comment.
+as DeepSeek and vLLM have it; the beat is a chunk of nothing.
 """
 
 from __future__ import annotations
@@ -235,8 +235,8 @@ class _Chunks:
         return self._chunk({"content": text})
 
     def beat(self) -> bytes:
-        """A comment."""
-        return b": still at work\n\n"
+        """A chunk of nothing: LangChain waits for chunks (its ``stream_chunk_timeout``), and hears no comments."""
+        return self._chunk({})
 
     def end(self, answer: ServedAnswer) -> bytes:
         """Calls of tools, the reason, the usage where it was asked for."""

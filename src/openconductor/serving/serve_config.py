@@ -106,7 +106,7 @@ class ServeConfig:
     journal: str = "serve.sqlite"
     content: Literal["full", "none"] = "full"
     reasoning: Reasoning = "summary"
-    heartbeat_s: Seconds = 10.0
+    heartbeat_s: Seconds = 0.5
     drain_s: Annotated[float, Field(ge=0)] = 30.0
     origins: tuple[str, ...] = ()
     body_mb: Positive = 20

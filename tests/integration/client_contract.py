@@ -1,0 +1,146 @@
+"""What a client must be able to do with our server, whatever it is written in: each client is a script that is asked.
+
+In: lines of JSON to a script (``clients/``, ``node/``), beside a server over scripted workers. Out: what the client
+made of the answers, compared with what the workers saw and counted.
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+from integration.orchestra import PLAN, USED, Orchestra, orchestra
+from openconductor.errors import RateLimited
+from openconductor.serving.serve_config import ServeConfig
+
+PLACE = {"city": "Bern", "people": 134794}
+IDLE_S = 1.0  # a client's patience
+SILENT_S = 3.0
+
+
+FAILURES = {"unknown": "model_not_found", "rate": "worker_rate_limited", "budget": "budget_exceeded"}
+"""Failures, and the code that a client tells of each."""
+
+
+class Client:
+    """A script that runs, as long as it is wanted."""
+
+    def __init__(self, command: Sequence[object], how: str, environment: dict[str, str], log: Path) -> None:
+        self._how = how
+        self._log = log
+        with log.open("w") as errors:
+            self._process = subprocess.Popen(
+                [str(part) for part in command], text=True, env=environment, stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE, stderr=errors,
+            )  # fmt: skip
+
+    def do(self, name: str, url: str, **options: Any) -> Any:
+        assert self._process.stdin and self._process.stdout
+        self._process.stdin.write(json.dumps({"do": name, "url": url, "how": self._how, **options}) + "\n")
+        self._process.stdin.flush()
+        line = self._process.stdout.readline()
+        assert line, self._log.read_text()[-3000:]
+        return json.loads(line)
+
+    def close(self) -> None:
+        self._process.kill()
+        self._process.communicate()
+
+
+def counted(server: Orchestra) -> list[int]:
+    """Tokens read, written, and both, as the workers and the planner counted them."""
+    calls = sum(len(one.sent) for one in (server.planner, *server.workers.values()))
+    return [calls * USED.input_tokens, calls * USED.output_tokens, calls * USED.tokens]
+
+
+# ── capabilities ─────────────────────────────────────────────────────────────────────────────────────────────────────
+def text_and_usage(client: Client, folder: Path, *, thoughts: bool = True) -> None:
+    with orchestra(folder, "thought", "42") as server:
+        told = client.do("ask", server.url)
+        assert told["text"] == "42"
+        assert told["usage"] == counted(server) == [300, 60, 360]
+    if thoughts:
+        assert "1. anna: Think about it." in told["thoughts"]
+
+
+def stream_and_usage(client: Client, folder: Path, *, thoughts: bool = True) -> None:
+    with orchestra(folder, "thought", ["4", 0.2, "2", 0.2, "!"]) as server:
+        told = client.do("ask", server.url, stream=True)
+        assert told["text"] == "42!"
+        assert told["pieces"] >= 3, "it came piece by piece"
+        assert told["usage"] == counted(server)
+    if thoughts:
+        assert "1. anna: Think about it." in told["thoughts"]
+
+
+def tools_loop(client: Client, folder: Path, *, stream: bool) -> None:
+    def bert(messages: Any, sampling: Any) -> Any:
+        results = [turn for turn in messages if turn.role == "tool"]
+        return f"it is {results[-1].content}" if results else ["let me see", {"add": {"a": 6, "b": 7}}]
+
+    with orchestra(folder, "thought", bert) as server:
+        told = client.do("tools", server.url, stream=stream)
+        planner, anna, bert_ = server.planner, server.workers["anna"], server.workers["bert"]
+    assert told["text"] == "it is 13"
+    assert (len(planner.sent), len(anna.sent), len(bert_.sent)) == (1, 1, 2), "the very worker goes on by itself"
+    assert "tools" not in anna.sent[0][1].body
+    (first, sampling), (second, _) = bert_.sent
+    assert [tool["function"]["name"] for tool in sampling.body["tools"]] == ["add"]
+    assert second[: len(first)] == first
+    assert second[-2].parts[0]["tool_calls"][0]["id"] == "own0"
+    assert (second[-1].content, second[-1].parts[0]["tool_call_id"]) == ("13", "own0")
+
+
+def structured_output(client: Client, folder: Path, **options: Any) -> None:
+    def bert(messages: Any, sampling: Any) -> Any:
+        tools = sampling.body.get("tools")
+        return {tools[0]["function"]["name"]: PLACE} if tools else json.dumps(PLACE)
+
+    with orchestra(folder, "thought", bert) as server:
+        assert client.do("structured", server.url, **options) == PLACE
+        anna, bert_ = (server.workers[name].sent[0][1].body for name in ("anna", "bert"))
+    assert not set(anna) & {"tools", "response_format"}
+    form = bert_.get("response_format", {}).get("json_schema", {}).get("schema")
+    schema = form or bert_["tools"][0]["function"]["parameters"]
+    assert set(schema["properties"]) == {"city", "people"}
+
+
+def several_turns(client: Client, folder: Path) -> None:
+    with orchestra(folder, "thought", "42") as server:
+        first, second = client.do("turns", server.url)
+        asked = server.planner.sent[-1][0]
+        seen = server.workers["bert"].sent[-1][0]
+    assert (first["text"], second["text"]) == ("42", "42")
+    for told in (asked, seen):
+        words = "\n".join(turn.content for turn in told)
+        places = [words.find(text) for text in ("What is 6 * 7?", "42", "And 7 * 7?")]
+        assert -1 not in places and places == sorted(places)
+
+
+def failure(client: Client, folder: Path, *, kind: str, stream: bool) -> Any:
+    """What a client tells of an unknown model, a worker's rate limit, or a budget that is too small."""
+    answer: Any = RateLimited("slow down", retry_after=1) if kind == "rate" else "42"
+    options: Any = {"unknown": {"model": "conductr"}, "budget": {"conductor": {"max_calls": 1}}}
+    with orchestra(folder, "thought", answer) as server:
+        told = client.do("ask", server.url, stream=stream, **options.get(kind, {}))
+        assert len(server.planner.sent) == (0 if kind == "unknown" else 1), "nothing is paid for twice"
+    assert FAILURES[kind] in json.dumps(told), told
+    return told
+
+
+def silence(clients: dict[str, Client], folder: Path) -> dict[str, Any]:
+    """What clients, all at once, make of three silences: before the plan, in a step, and amid the answer."""
+    beat, pause = ServeConfig().heartbeat_s, SILENT_S
+    with (
+        orchestra(folder, [pause, "thought"], ["4", pause, "2"], plan=[pause, PLAN], heartbeat_s=beat) as server,
+        ThreadPoolExecutor(len(clients)) as together,
+    ):
+        asked = {
+            name: together.submit(client.do, "ask", server.url, stream=True, idle=IDLE_S)
+            for name, client in clients.items()
+        }
+        return {name: one.result() for name, one in asked.items()}
