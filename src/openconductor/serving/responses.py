@@ -254,7 +254,7 @@ class Responses:
 
     name = "responses"
     path = "/v1/responses"
-    body = ResponsesBody
+    body: type[wire.Body] = ResponsesBody
 
     def read(self, body: Json) -> ClientRequest:
         """What a body asks.
