@@ -216,8 +216,16 @@ def test_calls_of_free_form_tools_and_of_namespaces_are_calls_of_the_functions_t
 def test_items_of_the_vendors_own_are_dropped_and_others_refused() -> None:
     hosted = {"type": "web_search_call", "id": "ws_1", "status": "completed"}
     assert turns(user("Hi"), hosted, said(""), user("So?")) == [("user", "Hi"), ("user", "So?")]
-    for wrong in ({"type": "item_reference", "id": "msg_1"}, {"type": "shell_call"}, {"type": ["x"]}, {}, "text", 5):
+    for wrong in ({"type": "shell_call"}, {"type": ["x"]}, {}, "text", 5):
         assert refused([user("Hi"), wrong]).param == "input.1.type"
+
+
+def test_what_an_earlier_answer_said_can_be_named() -> None:
+    named = [{"type": "item_reference", "id": one} for one in (f"rs_{EPISODE}_0", f"msg_{EPISODE}")]
+    turn = read([user("Hi"), *named, called(0), result(0, "3")]).turns[1]
+    assert turn == Message("assistant", "", ({"recalls": EPISODE}, {"tool_calls": [call(0, arguments="{}")]}))
+    for wrong in ("msg_1", f"fc_{EPISODE}00", f"msg_{EPISODE}x", None):
+        assert refused([user("Hi"), {"type": "item_reference", "id": wrong}]).param == "input.1.id"
 
 
 @pytest.mark.parametrize("nothing", [None, [], {}, 5, [{"type": "reasoning", "summary": []}]])
