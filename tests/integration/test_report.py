@@ -13,6 +13,7 @@ import pytest
 from openconductor import cli
 from openconductor.evaluation import counterfactual
 from openconductor.evaluation.records import Results
+from openconductor.gym.bundled import bundled_folder
 from openconductor.journal import JournalReader
 from openconductor.report.report import replayed
 
@@ -113,6 +114,23 @@ def test_the_same_evaluation_before_is_compared_with(made: Path, run: Any) -> No
     assert values["change"]["questions"] == 48
     assert values["change"]["accuracy"]["value"] == 0
     assert values["answers"]["format only"] == "no"
+
+
+def test_what_a_training_began_from_is_evaluated_on_the_same_questions_and_its_study_is_shown(
+    made, tmp_path, run
+) -> None:
+    seed = Path(shutil.copytree(bundled_folder() / "run", tmp_path / "study" / "seed-11"))
+    shutil.copytree(bundled_folder() / "cold_start", seed / "cold_start")
+    study = {"rows": [], "levels": {}, "learnt": 1, "seeds": 1}
+    (tmp_path / "study" / "study.json").write_text(json.dumps(study))
+    values = read(run, "report", made, "--before", seed, "--training", seed, "--counterfactual", "0")
+    assert (values["change"]["questions"], values["answers"]["format only"]) == (48, "no")
+    assert values["change"]["before"]["value"] < 0.3 < values["change"]["accuracy"]["value"]
+    assert (made / "before" / "table.json").is_file()
+    assert values["training"]["study"] == study | {"run": "seed-11"}
+    assert values["training"]["terms"] == "In the training each question offered 4 to 8 of the workers."
+    again = run("report", made, "--before", seed, "--counterfactual", "0", "--json")
+    assert again.json()["change"] == values["change"], "it is evaluated once"
 
 
 def test_an_evaluation_of_other_questions_or_workers_is_refused_though_the_ids_are_the_same(

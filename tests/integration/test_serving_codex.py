@@ -25,6 +25,7 @@ MCP_SERVER = Path(__file__).parent / "mcp_tools.py"
 NOWHERE = "http://127.0.0.1:9"  # a proxy that nobody runs: what would go out of this machine fails at once
 CONFIG = """
 model = "conductor"
+model_catalog_json = "{catalog}"
 model_provider = "ours"
 approval_policy = "never"
 sandbox_mode = "danger-full-access"
@@ -46,6 +47,15 @@ args = ["{server}"]
 required = true
 startup_timeout_sec = 60
 """
+# What Codex wants to know of a model: with it there is no warning, and files are edited by its free-form tool.
+CATALOG = {
+    "slug": "conductor", "display_name": "Conductor", "base_instructions": "Do what you are asked.", "priority": 1,
+    "visibility": "list", "supported_in_api": True, "shell_type": "shell_command", "apply_patch_tool_type": "freeform",
+    "truncation_policy": {"mode": "tokens", "limit": 10_000}, "supports_parallel_tool_calls": True,
+    "supports_reasoning_summaries": True, "supported_reasoning_levels": [], "support_verbosity": False,
+    "experimental_supported_tools": [], "context_window": 200_000,
+}  # fmt: skip
+PATCH = "*** Begin Patch\n*** Add File: joined.txt\n+{text}\n*** End Patch\n"
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 
@@ -84,7 +94,10 @@ def work(codex: Path, server: Orchestra, folder: Path, task: str) -> Work:
     home, place = folder / "home", folder / "work"
     home.mkdir()
     place.mkdir(exist_ok=True)
-    (home / "config.toml").write_text(CONFIG.format(url=server.url, python=sys.executable, server=MCP_SERVER))
+    catalog = home / "catalog.json"
+    catalog.write_text(json.dumps({"models": [CATALOG]}))
+    config = CONFIG.format(url=server.url, catalog=catalog, python=sys.executable, server=MCP_SERVER)
+    (home / "config.toml").write_text(config)
     node = Path(shutil.which("node") or "node").parent
     environment = {
         "PATH": f"{node}:/usr/bin:/bin",
@@ -117,7 +130,7 @@ def test_codex_does_a_task_with_calls_of_its_tools(tmp_path: Path, codex: Path) 
             case [left, shouted]:
                 return [{"mcp__tools__join": {"left": left.split()[-1], "right": result(shouted)}}]
             case [_, _, joined]:
-                return [{"exec_command": {"cmd": f"printf %s {result(joined)} > joined.txt"}}]
+                return [{"apply_patch": {"input": PATCH.format(text=result(joined))}}]
             case _:
                 return "It is joined."
 
@@ -127,10 +140,12 @@ def test_codex_does_a_task_with_calls_of_its_tools(tmp_path: Path, codex: Path) 
         done = work(codex, server, tmp_path, "Join what left.txt says and RIGHT! into joined.txt.")
         workers, planner = server.workers, server.planner
     assert done.status == 0, done.errors
-    assert (done.folder / "joined.txt").read_text() == "leftRIGHT!"
+    assert (done.folder / "joined.txt").read_text() == "leftRIGHT!\n"
     assert [item["text"] for item in done.items("agent_message")] == ["I look.", "It is joined."]
-    assert [item["exit_code"] for item in done.items("command_execution")] == [0, 0]
+    assert [item["exit_code"] for item in done.items("command_execution")] == [0]
     assert [item["tool"] for item in done.items("mcp_tool_call")] == ["shout", "join"]
+    assert [change["kind"] for item in done.items("file_change") for change in item["changes"]] == ["add"]
+    assert not done.items("error")
     assert "1. anna: Think about it." in done.items("reasoning")[0]["text"]
     assert len(planner.sent) == len(workers["anna"].sent) == 1, "the worker that called the tools goes on"
     assert len(workers["bert"].sent) == 4

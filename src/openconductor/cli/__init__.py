@@ -28,6 +28,7 @@ VERBS = {
     "eval": "Evaluate systems on tasks, with intervals and costs; resumable.",
     "report": "Say whether orchestrating gained anything, with a page and plots.",
     "export": "Write a trained Conductor as a folder that vLLM and transformers serve.",
+    "serve": "Serve a Conductor behind the OpenAI and Anthropic APIs.",
     "mcp": "Offer the pool to coding agents as one MCP tool, over stdio.",
     "doctor": "Say what works, and what would install the rest.",
 }

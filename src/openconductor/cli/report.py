@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import shlex
 from collections.abc import Iterable
+from dataclasses import replace
 from decimal import Decimal
 from pathlib import Path
 from typing import Annotated
@@ -20,7 +21,7 @@ from openconductor.cli import console
 from openconductor.cli.options import AsJson, Dollars
 from openconductor.cli.runs import evaluated, interruptible, own_folder
 from openconductor.errors import BudgetExceeded, ConfigError
-from openconductor.evaluation.eval_config import load_eval_config
+from openconductor.evaluation.eval_config import CONDUCTOR, load_eval_config
 from openconductor.evaluation.records import JOURNAL, Results
 from openconductor.report.figures import Section, heading, sections
 from openconductor.report.page import write_report
@@ -39,8 +40,6 @@ AGAIN = "the same command"
 CURVE = "curves.jsonl"
 REPLAYS = """Replay the plans of N questions with one thing taken away at a time; earlier calls are free
 (default: all where it is free, in the gym and over recorded models, and with --budget-dollars; else 0)."""
-HIDDEN = ("Patterns", "What was counted")
-"""The sections that are in the page and in report.json alone."""
 
 
 def report(
@@ -48,7 +47,7 @@ def report(
         Path, typer.Argument(help="The folder of an evaluation or a training, or a recipe (TOML) to evaluate first.")
     ],
     system: Annotated[str | None, typer.Option("--system", help="Which system (default: conductor).")] = None,
-    before: Annotated[Path | None, typer.Option("--before", help="The same evaluation of the untrained one.")] = None,
+    before: Annotated[Path | None, typer.Option("--before", help="The untrained one: its evaluation, or run.")] = None,
     training: Annotated[Path | None, typer.Option("--training", help="A training's folder, for its curve.")] = None,
     counterfactual: Annotated[int | None, typer.Option("--counterfactual", min=0, help=REPLAYS)] = None,
     dollars: Dollars = None,
@@ -71,6 +70,13 @@ def report(
             results = evaluated(config, folder, "evaluating")
     else:
         raise ConfigError(f"{source}: is not there, expected the folder of an evaluation or a recipe (TOML)")
+    for checkpoint in () if before is None else (before / "cold_start", before):
+        if (checkpoint / "conductor.json").is_file():
+            begun, before = replace(results.config.conductor, planner=str(checkpoint)), folder / "before"
+            config = replace(results.config, systems=(CONDUCTOR,), against="", conductor=begun)
+            with interruptible(before, AGAIN):
+                evaluated(config, before, "before")
+            break
     earlier = None if before is None else same_questions(folder, before)  # before anything is replayed
     named = chosen(results, system)
     found, limit = None, counterfactual
@@ -91,12 +97,12 @@ def report(
                 console.say(f"no replays: {error}; --counterfactual N replays the plans of fewer questions")
     made = make_report(results, system=named, before=earlier, training_folder=training, found=found)
     with console.only_results_on_stdout():
-        files = write_report(made, results, folder, out or folder / "report", curves=training)
+        files = write_report(made, results, folder, out or folder / "report", curves=training, old=earlier)
     if as_json:
         console.show_json({**made.to_json(), "files": files})
     else:
         console.show(made.verdict.line, heading(made))
-        show_sections(part for part in sections(made) if part.title not in HIDDEN)
+        show_sections(sections(made))
     if files["page"] is None:
         console.say("no page and no figures; expected the extra: pip install 'openconductor[plots]'")
     console.say(f"wrote {files['page'] or 'no page'}, {files['report']} and {len(files['figures'])} figures")

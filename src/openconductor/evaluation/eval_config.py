@@ -249,6 +249,8 @@ ORACLE = "oracle"
 HINDSIGHT = "oracle_observed"
 BOUNDS = ("heuristic", ORACLE, HINDSIGHT)
 """Systems that know the answers, or the gym's workers: bounds of the scale, never competitors."""
+UNTRAINED = "untrained"
+"""The Conductor before its training, beside the systems of an evaluation."""
 ALONE = f"{WORKER}:"
 """How the name of a system begins that is one worker alone."""
 _HIDDEN = ("planned", "single", "explorer")  # made from Python, not from a name
@@ -342,16 +344,31 @@ def expand(texts: Sequence[str], workers: Iterable[str]) -> list[Spec]:
     return specs
 
 
-GROUPS = ("Orchestrators", "Ablations", "Baselines", "Workers alone", "Bounds")
-"""What systems are grouped by in tables and figures."""
+GROUPS = ("Orchestrators", "Baselines", "Workers alone", "Bounds", "Ablations")
+"""What systems are grouped by in tables and figures, in this order."""
+_WRITTEN = {"best_fixed": "best fixed workflow", HINDSIGHT: "best in hindsight", PLANNER_ALONE: "planner alone"}
 
 
 def group_of(system: str) -> str:
     """The group of a table that a system belongs to, by its name."""
     kind, changed = re.split(r"[:?]", system, maxsplit=1)[0], "?" in system
     if kind in (CONDUCTOR, PLANNER):
-        return GROUPS[1 if changed else 0]
-    return GROUPS[3] if kind in (WORKER, PLANNER_ALONE) else GROUPS[4] if kind in BOUNDS else GROUPS[2]
+        return GROUPS[4 if changed else 0]
+    return GROUPS[2] if kind in (WORKER, PLANNER_ALONE) else GROUPS[3] if kind in BOUNDS else GROUPS[1]
+
+
+def short_name(system: str) -> str:
+    """The name of a system as tables and figures write it beside others of its group.
+
+    >>> [short_name(name) for name in ("worker:jack", "conductor?access=none", "consensus:jack?n=5", "oracle_observed")]
+    ['jack', 'access=none', 'consensus (jack, n=5)', 'best in hindsight']
+    """
+    named, _, options = system.partition("?")
+    kind, _, whose = named.partition(":")
+    inside = ", ".join(filter(None, (whose, options.replace("&", ", "))))
+    if kind in (CONDUCTOR, WORKER):
+        return inside or system
+    return f"{kind} ({inside})" if inside and kind in BASELINES else _WRITTEN.get(system, system)
 
 
 def against_in(systems: Sequence[str], named: str) -> str:

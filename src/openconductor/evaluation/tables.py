@@ -20,7 +20,7 @@ from math import fsum, sqrt
 from statistics import fmean
 from typing import Any
 
-from openconductor.evaluation.eval_config import BOUNDS, GROUPS, HINDSIGHT, against_in, group_of
+from openconductor.evaluation.eval_config import BOUNDS, GROUPS, HINDSIGHT, against_in, group_of, short_name
 from openconductor.evaluation.records import MASKED, Record, Results
 from openconductor.evaluation.statistics import (
     Difference,
@@ -285,35 +285,39 @@ def _csv(table: Table) -> str:
 def _latex(table: Table) -> str:
     """The tables of ``_markdown`` as ``tabular`` environments; needs the package booktabs.
 
-    Systems are grouped, and the best of each task is bold, bounds aside.
+    Systems are grouped under short names, and the best of each task is bold, bounds aside. What is the same for
+    all is left out, and columns are close and their heads short, so that tables fit a page of one column.
     """
-    about, grid, narrow = f"% {_tex(_about(table))}", accuracy_grid(table), briefly(table)
-    groups = [group_of(cells[0]) for cells in grid[1]]
     accuracy: dict[str, dict[str, float]] = {}
     for row in table.rows:
         accuracy.setdefault(row.task, {})[row.system] = -1.0 if row.accuracy is None else row.accuracy
     best = [max((one[name] for name in one if name not in BOUNDS), default=1.0) for one in accuracy.values()]
-    lines = [about, *_tabular(grid[0])]
-    for group in dict.fromkeys((GROUPS[0], *sorted(groups, key=GROUPS.index))):
-        inside = [cells for cells, of in zip(grid[1], groups, strict=True) if of == group]
-        lines += ["\\midrule", f"\\multicolumn{{{len(grid[0])}}}{{l}}{{\\textit{{{group}}}}} \\\\"] if inside else []
-        for name, *cells in inside:
-            marked = [
-                f"\\textbf{{{_tex(cell)}}}" if name not in BOUNDS and of[name] == top else _tex(cell)
-                for cell, of, top in zip(cells, accuracy.values(), best, strict=True)
-            ]
-            lines.append(" & ".join([_tex(name), *marked]) + " \\\\")
-    lines += ["\\bottomrule", "\\end{tabular}", ""]
-    for head, rows in (narrow, comparisons(table)):
-        body = [" & ".join(map(_tex, cells)) + " \\\\" for cells in rows]
-        lines += [*_tabular(head), "\\midrule", *body, "\\bottomrule", "\\end{tabular}", ""] if rows else []
+    lines, grid = [f"% {_tex(_about(table))}"], accuracy_grid(table)
+    for head, rows in (grid, briefly(table), comparisons(table)):
+        whole = head is grid[0] or len(rows) == 1
+        kept = [place for place in range(len(head)) if whole or not place or len({row[place] for row in rows}) > 1]
+        lines += _tabular([_NARROW.get(head[place], head[place]) for place in kept]) if rows else []
+        for group in GROUPS:
+            inside = [row for row in rows if group_of(row[0]) == group]
+            lines += ["\\midrule", f"\\multicolumn{{{len(kept)}}}{{l}}{{\\textit{{{group}}}}} \\\\"] if inside else []
+            for row in inside:
+                _, *texts = (_tex(re.sub(r"(?<!\w)-(?=\d)", "−", row[place])) for place in kept)
+                if head is grid[0] and row[0] not in BOUNDS:
+                    found = zip(texts, accuracy.values(), best, strict=True)
+                    texts = [f"\\textbf{{{text}}}" if of[row[0]] == top else text for text, of, top in found]
+                lines.append(" & ".join([_tex(short_name(row[0])), *texts]) + " \\\\")
+        lines += ["\\bottomrule", "\\end{tabular}}", ""] if rows else []
     return "\n".join(lines)
+
+
+_NARROW = {"entropy, bits": "bits", "difference, points": "points", "no answer": "no ans."}
 
 
 def _tabular(head: Cells) -> list[str]:
     named = sum(name in ("system", "task") for name in head)
     columns = "l" * named + "r" * (len(head) - named)
-    return [f"\\begin{{tabular}}{{{columns}}}", "\\toprule", " & ".join(map(_tex, head)) + " \\\\"]
+    close = "{\\footnotesize\\setlength{\\tabcolsep}{2pt}%"
+    return [close, f"\\begin{{tabular}}{{{columns}}}", "\\toprule", " & ".join(map(_tex, head)) + " \\\\"]
 
 
 _COLUMNS = {
@@ -432,7 +436,7 @@ def _plain(text: str) -> str:
 _TEX = str.maketrans(
     {character: f"\\{character}" for character in "&%$#_{}"}
     | {"\\": "\\textbackslash{}", "~": "\\textasciitilde{}", "^": "\\textasciicircum{}", "|": "\\textbar{}"}
-    | {"<": "$<$", ">": "$>$", "±": "$\\pm$", "–": "--"}
+    | {"<": "$<$", ">": "$>$", "±": "$\\pm$", "–": "--", "−": "$-$"}
     | {"[": "{[}"}  # behind a row's end it would begin an option
 )
 

@@ -8,10 +8,11 @@ on a logarithmic axis. Systems that know the answers are bounds: they are drawn,
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Callable
 
-from openconductor.evaluation.eval_config import BOUNDS, GROUPS, group_of
+from openconductor.evaluation.eval_config import BOUNDS, GROUPS, UNTRAINED, group_of
 from openconductor.evaluation.records import Record
 from openconductor.plots.estimates import accuracy, mean_cost
 from openconductor.plots.material import NO_RECORD, Material, labels, spanned
@@ -26,16 +27,12 @@ MEASURES: dict[str, Callable[[Record], float]] = {
 
 
 FOLDED: dict[str, Look] = {
-    GROUPS[1]: {"color": GREY, "marker": "x", "markersize": 4.0, "zorder": 2},
-    GROUPS[3]: {"color": GREY, "marker": ".", "markersize": 4.0, "zorder": 2},
+    GROUPS[2]: {"color": GREY, "marker": ".", "markersize": 4.0, "zorder": 2},
+    GROUPS[4]: {"color": GREY, "marker": "x", "markersize": 4.0, "zorder": 2},
 }
-"""Groups whose systems have one look and one line of the legend: ablations, and workers alone."""
-
-
-def _folded(material: Material, name: str) -> str:
-    """The group that a system is drawn with; "" where it has a look of its own."""
-    group = group_of(name)
-    return group if name != material.ours and group in FOLDED else ""
+"""The groups whose systems have one look and one line of the legend: workers alone, and ablations."""
+NEAR = (0.06, 0.025)
+"""How near two markers are that lie on each other: a factor of costs (as a power of ten), and a share."""
 
 
 def accuracy_cost(material: Material) -> Drawn:
@@ -66,25 +63,32 @@ def accuracy_cost(material: Material) -> Drawn:
     from matplotlib.ticker import LogLocator, NullFormatter
 
     figure, (panel,) = opened(2.6)
+    groups = {name: "" if name == material.ours else group_of(name) for name in costs}
     # The front: none is at least as right for less, or more often right for as much.
     xs, ys = list[float](), list[float]()
-    for cost, less in sorted((costs[name].value, -right[name].value) for name in costs if name not in BOUNDS):
+    rivals = [name for name, group in groups.items() if group not in GROUPS[3:]]
+    for cost, less in sorted((costs[name].value, -right[name].value) for name in rivals):
         if not ys or -less > ys[-1]:
             xs.append(cost)
             ys.append(-less)
     if xs:
         xs.append(max(one.high for one in costs.values()))
         panel.plot(xs, [*ys, ys[-1]], drawstyle="steps-post", color=GREY, linewidth=1.0, label="Pareto front")
-    written = labels(material.by_system)
-    folded = Counter(group for name in costs if (group := _folded(material, name)))
-    for name in sorted(costs, key=lambda name: -right[name].value):
-        group = _folded(material, name)
-        if not group:
-            point(panel, costs[name], right[name], material.look_of(name), written[name])
+    written, hidden, drawn = labels(material.by_system), list[str](), list[tuple[float, float]]()
+    many = Counter(groups.values())
+    for name in sorted(
+        costs, key=lambda one: (groups[one] in FOLDED, groups[one] != "", one != UNTRAINED, -right[one].value)
+    ):
+        place, look = (math.log10(costs[name].value), right[name].value), FOLDED.get(groups[name])
+        if groups[name] == GROUPS[3]:
+            own = material.look_of(name)["color"]
+            panel.axhline(place[1], color=own, linestyle=(0, (1, 1)), label=written[name], zorder=1)
+        elif any(all(abs(a - b) < near for a, b, near in zip(place, one, NEAR, strict=True)) for one in drawn):
+            hidden.append(written[name])
         else:
-            said = f"{group.lower()} ({folded[group]})"
-            first = said not in panel.get_legend_handles_labels()[1]
-            point(panel, costs[name], right[name], FOLDED[group], said if first else "")
+            said = written[name] if look is None else f"{groups[name].lower()} ({many[groups[name]]})"
+            point(panel, costs[name], right[name], look or material.look_of(name), said)
+            drawn.append(place)
     panel.set_xscale("log")
     low, high = panel.get_xlim()
     panel.xaxis.set_major_locator(LogLocator(subs=(1, 2, 5) if high < 40 * low else (1,), numticks=7))
@@ -94,12 +98,14 @@ def accuracy_cost(material: Material) -> Drawn:
     in_percent(panel, "y", "right (%)")
     masked, size = sum(one.masked for one in right.values()), spanned(one.problems for one in right.values())
     left = ", ".join(written[name] for name in written if name not in costs)
-    known = ", ".join(name for name in BOUNDS if name in costs)
+    known = ", ".join(written[name] for name in BOUNDS if name in costs and name != material.ours)
     why = "not every price is known" if unpriced else "nothing costs any"
     said = [
         f"n = {size} questions a system, {masked:,} records masked and left out of the accuracy, not of the cost.",
         "Bars: 95 % intervals. Star: the system reported on; dots: workers alone; crosses: its plans, changed.",
-        f"Not in the front, for they know the answers or the workers: {known}." if known else "",
+        "The front is without these." if many[GROUPS[4]] else "",
+        f"Lines, for they know the answers or the workers: {known}." if known else "",
+        f"Not drawn, for they would lie on another marker: {', '.join(hidden)}." if hidden else "",
         "" if unit == DOLLARS else f"Not in dollars: {why}.",
         f"Not drawn, for lack of {unit.split(' a ')[0]} or of a decided answer to some task: {left}." if left else "",
     ]

@@ -11,8 +11,9 @@ from __future__ import annotations
 
 import json
 import math
+import tomllib
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from statistics import fmean
 from typing import Any
@@ -21,7 +22,7 @@ from openconductor.errors import ConfigError
 from openconductor.evaluation.statistics import mean_interval
 from openconductor.measures import entropy_bits
 
-FILE = "curves.jsonl"
+FILE, RECIPE = "curves.jsonl", "config.toml"
 WINDOW = 20
 """The most iterations that a smoothed curve looks back."""
 FEWEST = 5
@@ -40,6 +41,7 @@ class Iteration:
         routing_entropy: of the workers' shares over steps; None where there was no step.
         worker_share: each worker's share of the steps, by name in pool order; empty where there was no step.
         topology: how many workflows had each shape.
+        by_kind: accuracy by kind of question.
     """
 
     number: int
@@ -51,6 +53,7 @@ class Iteration:
     routing_entropy: float | None
     worker_share: Mapping[str, float]
     topology: Mapping[str, int]
+    by_kind: Mapping[str, float] = field(default_factory=dict[str, float])
 
     @property
     def diversity(self) -> float | None:
@@ -86,6 +89,15 @@ def read_curve(path: Path | str) -> tuple[Iteration, ...]:
     return tuple(iterations)
 
 
+def terms(path: Path | str) -> str:
+    """What the questions of a training offered, where its folder says that they did not offer all workers; else ""."""
+    file = Path(path, RECIPE)
+    offered = (
+        tomllib.loads(file.read_text(encoding="utf-8")).get("rollout", {}).get("offered") if file.is_file() else ()
+    )
+    return f"In the training each question offered {offered[0]} to {offered[1]} of the workers." if offered else ""
+
+
 def _iteration(record: Mapping[str, Any]) -> Iteration:
     rollouts, masked = int(record["rollouts"]), int(record["masked"])
     shares = {str(name): float(share) for name, share in record["worker_share"].items()}
@@ -101,6 +113,7 @@ def _iteration(record: Mapping[str, Any]) -> Iteration:
         routing_entropy=float(record["routing_entropy_bits"]) if stepped else None,
         worker_share=shares if stepped else {},
         topology={str(name): int(count) for name, count in record["topology"].items()},
+        by_kind={str(kind): float(share) for kind, share in record.get("accuracy_by_kind", {}).items()},
     )
 
 

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from functools import cache, cached_property
 from typing import Any
 
-from openconductor.evaluation.eval_config import ALONE, CONDUCTOR
+from openconductor.evaluation.eval_config import ALONE, CONDUCTOR, short_name
 from openconductor.evaluation.records import Record
 from openconductor.gym.questions import KINDS
 from openconductor.measures import group_by
@@ -40,12 +40,14 @@ class Material:
         workers: the workers' names by ordinal; one that is not named is called by its number.
         curve: of a training.
         system: which system the figures are about; None is ``conductor``, else the first that plans.
+        terms: what the training's questions offered, where that is not what the evaluation's do.
     """
 
     records: Sequence[Record] = ()
     workers: Mapping[int, str] = field(default_factory=dict[int, str])
     curve: Sequence[Iteration] = ()
     system: str | None = None
+    terms: str = ""
 
     @cached_property
     def by_system(self) -> dict[str, list[Record]]:
@@ -53,15 +55,10 @@ class Material:
         return group_by(self.records, lambda record: record.system)
 
     @cached_property
-    def planning(self) -> list[str]:
-        """The systems that plan, those whose planner could never be reached among them."""
-        plans = {record.system for record in self.records for one in record.rounds if one.planned}
-        return [name for name in self.by_system if name == CONDUCTOR or name in plans]
-
-    @cached_property
     def ours(self) -> str:
         """The system that the figures are about; "" where none is named, and none plans."""
-        wanted = (self.system, CONDUCTOR, *self.planning)
+        plans = (record.system for record in self.records for one in record.rounds if one.planned)
+        wanted = (self.system, CONDUCTOR, *dict.fromkeys(plans))
         return next((name for name in wanted if name in self.by_system), "")
 
     @cached_property
@@ -164,7 +161,7 @@ def label(name: str) -> str:
     >>> label("worker:a-very-long-model-name-2026-11-21-instruct")
     'a-ver…-11-21-instruct'
     """
-    plain = (one if unicodedata.category(one)[0] != "C" else " " for one in name.removeprefix(ALONE))
+    plain = (one if unicodedata.category(one)[0] != "C" else " " for one in short_name(name))
     known = (one if ord(one) in _letters() else one.encode("ascii", "backslashreplace").decode() for one in plain)
     text = " ".join("".join(known).split()).lstrip("_") or "(no name)"  # matplotlib leaves out labels that begin with _
     return text if len(text) <= 22 else f"{text[:5]}…{text[-15:]}"

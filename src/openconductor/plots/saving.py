@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Literal
 from openconductor.errors import ConfigError
 from openconductor.evaluation.records import Record
 from openconductor.plots.accuracy_cost import accuracy_cost
-from openconductor.plots.iterations import read_curve
+from openconductor.plots.iterations import read_curve, terms
 from openconductor.plots.material import Material
 from openconductor.plots.sheet import Drawn, finish, in_words, styled
 from openconductor.plots.training import training_accuracy, worker_share
@@ -94,7 +94,8 @@ def save_all(
     """
     if not records and curves is None:
         raise ConfigError("plots: got no record and no curve, expected one of them: an evaluation's or a training's")
-    material = Material(records, workers or {}, read_curve(curves) if curves is not None else (), system)
+    curve, said = ((), "") if curves is None else (read_curve(curves), terms(curves))
+    material = Material(records, workers or {}, curve, system, said)
     make_folder(Path(folder))
     pictures: dict[str, Picture] = {}
     for name in FIGURES:

@@ -75,11 +75,12 @@ def in_words(why: str) -> Figure:
 def finish(figure: Figure, title: str) -> None:
     """Add the title and a legend of all labels of all panels, and fix the layout."""
     figure.suptitle(title, x=0.02, ha="left")
-    entries = [entry for panel in figure.axes for entry in zip(*panel.get_legend_handles_labels(), strict=True)]
+    found = (zip(*panel.get_legend_handles_labels(), strict=True) for panel in figure.axes)
+    entries = {label: handle for some in found for handle, label in some}
     if entries:
-        columns = max(1, min(4, 68 // (9 + max(len(label) for _, label in entries))))
+        columns = max(1, min(4, 70 // (9 + max(map(len, entries)))))
         figure.set_figheight(figure.get_figheight() + 0.13 * -(-len(entries) // columns))
-        figure.legend(*zip(*entries, strict=True), loc="outside lower center", ncols=columns)
+        figure.legend(list(entries.values()), list(entries), loc="outside lower center", ncols=columns)
     figure.draw_without_rendering()
     # A figure that is drawn again lays itself out again, not quite as before: two files of it would differ.
     figure.set_layout_engine("none")
@@ -88,14 +89,11 @@ def finish(figure: Figure, title: str) -> None:
 # ── what several figures need of a panel ─────────────────────────────────────────────────────────────────────────────
 def in_percent(panel: Axes, axis: Literal["x", "y"], label: str) -> None:
     """Write the fractions on an axis as percentages, and name it."""
-    from matplotlib.ticker import FuncFormatter, MaxNLocator
-
-    def percent(share: float, _: int | None = None) -> str:
-        return f"{round(100 * share, 3) + 0:g}"
+    from matplotlib.ticker import MaxNLocator, PercentFormatter
 
     one = panel.xaxis if axis == "x" else panel.yaxis
     one.set_major_locator(MaxNLocator(6, steps=[1, 2, 5, 10]))
-    one.set_major_formatter(FuncFormatter(percent))
+    one.set_major_formatter(PercentFormatter(1, symbol=""))
     one.set_label_text(label)
 
 

@@ -8,15 +8,17 @@ In: the curve, and for levels the records of an evaluation. Out: figures of line
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Sequence
+from dataclasses import replace
 from statistics import fmean
 from typing import TYPE_CHECKING
 
-from openconductor.evaluation.eval_config import BOUNDS
+from openconductor.evaluation.eval_config import HINDSIGHT, ORACLE, UNTRAINED
 from openconductor.plots.estimates import accuracy
 from openconductor.plots.iterations import Iteration, smoothed, window_of
 from openconductor.plots.material import Material, label, labels, look, spanned
-from openconductor.plots.sheet import GREY, Drawn, Look, in_percent, opened
+from openconductor.plots.sheet import GREY, Drawn, Look, in_percent, opened, point
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -26,7 +28,7 @@ NAMED = 8
 _GAINS: dict[str, Look] = {
     "validity {:.1%}": {"color": "#0072B2", "marker": "s"},
     "accuracy {:.1%}": {"color": "black", "marker": "o"},
-    "accuracy given valid {:.1%}": {"color": "#D55E00", "marker": "^", "linestyle": (0, (4, 1.5))},
+    "given valid {:.1%}": {"color": "#D55E00", "marker": "^", "linestyle": (0, (4, 1.5))},
     "routing entropy {:.2f} bits": {"color": "#009E73", "marker": "D"},
 }
 
@@ -40,6 +42,7 @@ def training_accuracy(material: Material) -> Drawn:
     curve = material.curve
     if why := _nothing(curve, [iteration.validity for iteration in curve]):
         return why
+    curve, mixed = _weighed(curve, material)
     measured = zip(*((one.validity, one.accuracy, one.given_valid, one.routing_entropy) for one in curve), strict=True)
     workers = max(1, *(len(iteration.worker_share) for iteration in curve))
     even = math.log2(workers)
@@ -54,12 +57,29 @@ def training_accuracy(material: Material) -> Drawn:
     in_percent(above, "y", "share (%)")
     above.set_ylim(-0.02, 1.02)
     dashed = f"Dashed, below: all {workers} workers alike, {even:.2f} bits."
-    return figure, f"{_explained(curve)} In the legend: the last value. {said} {dashed}"
+    told = (_explained(curve), "In the legend: the last value.", mixed, material.terms, said, dashed)
+    return figure, " ".join(filter(None, told))
+
+
+def _weighed(curve: Sequence[Iteration], material: Material) -> tuple[Sequence[Iteration], str]:
+    """The curve with each kind of question weighing as in the evaluation, where it knows all; and what it is."""
+    asked = {(one.task, one.problem, str(one.kind)) for one in material.records}
+    kinds = Counter(kind for _, _, kind in asked)
+    if len({task for task, _, _ in asked}) > 1 or kinds.keys() - {kind for one in curve for kind in one.by_kind}:
+        return curve, "The training's questions are mixed in another way than those of the levels."
+    found: list[Iteration] = []
+    for one in curve:
+        shares = [one.by_kind[kind] for kind in kinds.elements() if kind in one.by_kind] if one.validity else []
+        mean = fmean(shares) if shares else one.accuracy
+        given = mean / one.validity if mean is not None and one.validity else one.given_valid
+        found.append(replace(one, accuracy=mean, given_valid=given))
+    return found, "Each kind of question weighs as in the evaluation." if asked else ""
 
 
 def _levels(panel: Axes, material: Material) -> str:
     """Draw what workers alone and bounds reach as lines across a panel; returns what the caption says of them."""
-    systems = [*material.alone, *BOUNDS, "best_fixed"]
+    bound = next((name for name in (ORACLE, HINDSIGHT) if name in material.by_system), "")
+    systems = [*material.alone, bound, "best_fixed"]
     levels = {name: one for name in systems if (one := accuracy(material.by_system.get(name, []))) is not None}
     workers = [name for name in material.alone if name in levels]
     if not levels:
@@ -73,10 +93,14 @@ def _levels(panel: Axes, material: Material) -> str:
         written = f"best worker, {label(name)}" if name == best else label(name)
         panel.axhline(one.value, linestyle=(0, (1, 1)), label=f"{written} {100 * one.value:.1f} %", **own)
         panel.axhspan(one.low, one.high, alpha=0.1, linewidth=0, **own)
-    counted = spanned(one.problems for one in levels.values())
+    curve, counted = material.curve, spanned(one.problems for one in levels.values())
+    for name, where in ((UNTRAINED, curve[0].number), (material.ours, curve[-1].number)):
+        if (one := accuracy(material.by_system.get(name, []))) is not None:
+            own, written = {**material.look_of(name), "clip_on": False}, f"{label(name)} {100 * one.value:.1f} %"
+            point(panel, where, one, own, written)
     return (
-        f"Level lines: other workers alone (grey), the best one and bounds with 95 % intervals, on n = {counted} "
-        "evaluation questions, not those of the training."
+        f"Level lines: other workers alone (grey), the best one and others with 95 % intervals, on n = {counted} "
+        "evaluation questions, not those of the training; at the ends the systems before and after it, on the same."
     )
 
 

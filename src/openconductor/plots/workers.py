@@ -11,6 +11,7 @@ import math
 from collections import Counter
 from collections.abc import Sequence
 
+from openconductor.evaluation.eval_config import UNTRAINED
 from openconductor.evaluation.records import Record
 from openconductor.evaluation.statistics import Estimate
 from openconductor.plots.estimates import accuracy, shares_of
@@ -28,7 +29,7 @@ _ROUNDS: dict[str, Look] = {
 def worker_kind(material: Material) -> Drawn:
     """A heat map: how often each worker alone, and the Conductor, is right about each kind of question."""
     parts = by_part(material.records)
-    systems = [*material.alone[:MOST_ROWS], *filter(None, [material.ours])]
+    systems = [*material.alone[:MOST_ROWS], *(one for one in (UNTRAINED, material.ours) if one in material.by_system)]
     found = [[accuracy([one for one in part if one.system == system]) for part in parts.values()] for system in systems]
     cells = [[math.nan if one is None else one.value for one in row] for row in found]
     if all(math.isnan(value) for row in cells for value in row):
@@ -43,27 +44,25 @@ def worker_kind(material: Material) -> Drawn:
             text, colour = "–" if math.isnan(value) else f"{100 * value:.0f}", "white" if value > 0.6 else "black"
             panel.text(over, place, text, ha="center", va="center", fontsize=5.8, color=colour)
     in_rows(panel, list(labels(systems).values()))
-    panel.set_xticks(range(len(parts)), list(labels(parts).values()), rotation=20, ha="right")
+    turned: Look = {"rotation": 20, "ha": "right"} if len(parts) > 5 else {}
+    panel.set_xticks(range(len(parts)), list(labels(parts).values()), **turned)
     sizes = ", ".join(f"{name} {len({(one.task, one.problem) for one in part})}" for name, part in parts.items())
     masked = sum(one.masked for row in found for one in row if one is not None)
+    left = f" Not shown: {len(material.alone) - MOST_ROWS} workers." if len(material.alone) > MOST_ROWS else ""
     return figure, (
         f"Right answers in percent; n, questions: {sizes}. {masked:,} records are masked and left out; a dash: nothing "
-        f"was decided. Not shown: {max(0, len(material.alone) - MOST_ROWS)} workers."
+        f"was decided.{left}"
     )
 
 
 def worker_rounds(material: Material) -> Drawn:
-    """Which workers the Conductor turns to when it revises: shares in the first and in later rounds (Figure 10).
-
-    It is about the system that plans with the most revised answers; ours where that has as many.
-    """
+    """Which workers the Conductor turns to when it revises: shares in the first and in later rounds (Figure 10)."""
     if why := material.no_workflow():
         return why
-    revised = {name: sum(len(one.rounds) > 1 for one in material.by_system[name]) for name in material.planning}
-    name = max(revised, key=lambda name: (revised[name], name == material.ours), default=material.ours)
-    if not revised.get(name):
+    name, records = material.ours, material.by_system[material.ours]
+    revised = sum(len(one.rounds) > 1 for one in records)
+    if not revised:
         return f"{label(name)} was asked for one round only, so there is none to compare with."
-    records = material.by_system[name]
     later = [one.workflow for record in records for one in record.rounds[1:]]
     new, accepted = sum(bool(flow) for flow in later), sum(flow is not None and not flow for flow in later)
     rounds = [_shares(material, records, where) for where in (slice(1), slice(1, None))]
@@ -75,7 +74,7 @@ def worker_rounds(material: Material) -> Drawn:
     in_rows(panel, list(labels(workers).values()))
     in_percent(panel, "x", "share of steps (%)")
     return figure, (
-        f"{label(name)}: n = {len(records):,} answers, {revised[name]:,} with a later round; of {len(later):,} later "
+        f"{label(name)}: n = {len(records):,} answers, {revised:,} with a later round; of {len(later):,} later "
         f"rounds {new:,} are new workflows, {accepted:,} accept, {len(later) - new - accepted:,} are not a workflow. "
         f"Bars: 95 % intervals. Not shown: {len(material.names) - len(workers)} of {len(material.names)} workers."
     )

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from openconductor.evaluation.eval_config import HINDSIGHT
+from openconductor.evaluation.eval_config import GROUPS, HINDSIGHT, group_of
 from openconductor.evaluation.statistics import holm
 from openconductor.report import words as say
 from openconductor.report.orchestration import Level, Orchestration
@@ -19,7 +19,6 @@ if TYPE_CHECKING:
     from openconductor.evaluation.counterfactual import Counterfactuals
     from openconductor.evaluation.headroom import Headroom
     from openconductor.evaluation.statistics import Difference, Estimate
-    from openconductor.evaluation.strategies import Pattern
     from openconductor.report.report import Report, Training
     from openconductor.report.rivals import Change, Effort
     from openconductor.report.routing import Routing, RoutingGroup
@@ -32,7 +31,8 @@ EDITS = {
 }
 ADDS = "Who adds to whom"
 _PLACES = {"all": "any step", "position": "{} step", "topology": "shape {}", "worker": "steps of {}"}
-_INTERVAL = "95 % interval"
+INTERVAL = "95 % interval"
+"""The heading of a column that belongs to the one before it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,6 +48,7 @@ class Section:
         brief: how many rows, the first ones, are enough on a terminal; None is all.
         drawn: a difference a row, which the page draws beside it; empty where none is drawn.
         figures: the names of the figures of ``plots`` that belong here.
+        groups: the group of each row, by which the page orders them; empty where rows are not grouped.
     """
 
     title: str
@@ -59,6 +60,7 @@ class Section:
     brief: int | None = None
     drawn: Sequence[Difference | None] = ()
     figures: Sequence[str] = ()
+    groups: Sequence[str] = ()
 
 
 def heading(report: Report) -> str:
@@ -84,19 +86,11 @@ def sections(report: Report) -> Iterator[Section]:
         yield _groups("By kind of question", found.routing.by_kind, found.parts, figures)
     if found.counterfactuals is not None:
         yield _counterfactuals(found.counterfactuals)
-    if found.patterns:
-        yield _patterns(found.patterns)
     if report.headroom is not None:
         said = "in hindsight" if report.headroom.oracle_corrected is None else "without luck"
         yield _pool(report.headroom, f"The best worker of each question, {said}: {gain(report.headroom)}.")
     if report.training is not None:
         yield _training(report.training)
-    line = (
-        "graded: right or wrong. Wrong, too: unparsed (no answer in the text), invalid (no workflow), refused. Left "
-        "out of every share: ungraded (the grader could not decide) and failed (transport, provider, time)."
-    )
-    rows = [(name, *(f"{count:,}" for count in counts.values())) for name, counts in found.counts.items()]
-    yield Section("What was counted", (line,), ("", *found.counts[found.system]), rows)
 
 
 def pool_sections(found: Headroom) -> Iterator[Section]:
@@ -150,7 +144,7 @@ def _levels(found: Orchestration) -> Section:
     return Section(
         "Where it stands",
         lines,
-        ("", "right, %", _INTERVAL, f"lead of {system}", _INTERVAL, "p (Holm)"),
+        ("", "right, %", INTERVAL, f"lead of {system}", INTERVAL, "p (Holm)"),
         [
             (name, *_share(level.accuracy), *(("", "", "") if level is ours else _lead(level, chances)))
             for name, level in known
@@ -158,6 +152,7 @@ def _levels(found: Orchestration) -> Section:
         marked=[level for _, level in known].index(ours),
         drawn=[level.lead for _, level in known],
         figures=("accuracy_cost",),
+        groups=[GROUPS[0] if level is ours else group_of(level.system.partition(",")[0]) for _, level in known],
     )
 
 
@@ -186,7 +181,7 @@ def _headroom_lines(found: Orchestration) -> list[str]:
         return [
             f"{lost}The oracle's lead over the best worker may be nothing, so no share of it can be said to be won."
         ]
-    ends = f"{100 * won.low:.0f} to {100 * won.high:.0f} %"
+    ends = f"{100 * won.low:.0f} to {100 * won.high:.0f} %{', above 100 by luck of the draw' if won.high > 1 else ''}"
     return [f"{lost}Of the oracle's lead over the best worker, {100 * won.value:.0f} % are won ({ends})."]
 
 
@@ -213,12 +208,13 @@ def _changed(changed: Change) -> Section:
         for name, one in found.items()
     ]
     form, skill = changed.by_form, changed.by_skill
-    lines = [f"Trained less untrained, on {counted(changed.questions, 'question')} that both were asked."]
+    both = counted(changed.questions, "question")
+    lines = [f"Trained less untrained, which gets {say.share(changed.before)} right, on {both} that both were asked."]
     if form is not None:
         lines.append(f"Of the gain, {say.gain(form)} are more valid plans and {say.gain(skill)} better ones.")
     before, after = say.number(changed.entropy_before), say.number(changed.entropy_after)
     lines.append(f"Routing entropy: {before} bits before, {after} after.")
-    head = ("", "points", _INTERVAL, "p", "questions")
+    head = ("", "points", INTERVAL, "p", "questions")
     return Section("What the training changed", lines, head, rows, drawn=list(found.values()))
 
 
@@ -237,7 +233,7 @@ def _routing(found: Routing) -> Section:
         lines.append(f"Steps whose response cannot reach the answer: {say.share(found.wasted)}.")
     parts = {"worker": whole.workers, "shape": whole.topologies, "strategy": whole.strategies}
     rows = [(what, name, *_share(one)) for what, shares in parts.items() for name, one in shares.items()]
-    return Section("Who works, and how", lines, ("", "", "share, %", _INTERVAL), rows, frozenset((0, 1)))
+    return Section("Who works, and how", lines, ("", "", "share, %", INTERVAL), rows, frozenset((0, 1)))
 
 
 def _groups(
@@ -253,17 +249,6 @@ def _groups(
     ]
     head = ("", "questions", "right, %", "lead over best worker", "steps", "bits", "workers, %", "shapes, %")
     return Section(title, (), (*head, "strategies, %"), rows, frozenset((0, 6, 7, 8)), figures=figures)
-
-
-def _patterns(patterns: Sequence[Pattern]) -> Section:
-    ranked = sorted(patterns, key=lambda one: -one.count)[:10]
-    line = (
-        f"{counted(len(patterns), 'distinct pattern')} (of the first 50), letters for workers, numbers for the steps "
-        "that are seen; the most frequent:"
-    )
-    rows = [(one.pattern, one.strategy, f"{one.count:,}", *_share(one.accuracy)) for one in ranked]
-    head = ("pattern", "strategy", "plans", "right, %", _INTERVAL)
-    return Section("Patterns", (line,), head, rows, frozenset((0, 1)))
 
 
 def _counterfactuals(found: Counterfactuals) -> Section:
@@ -286,7 +271,7 @@ def _counterfactuals(found: Counterfactuals) -> Section:
     return Section(
         "What each step is worth",
         lines,
-        ("what is taken away", "where", "points", _INTERVAL, "p (Holm)", "edits", "questions"),
+        ("what is taken away", "where", "points", INTERVAL, "p (Holm)", "edits", "questions"),
         rows,
         frozenset((0, 1)),
         brief=sum(effect.by == "all" for effect in found.effects),
@@ -315,10 +300,10 @@ def _pool(found: Headroom, *lines: str) -> Section:
     if found.oracle_corrected is None:
         said.append("With one answer each, luck cannot be told from skill: ask each question at least twice.")
     nobody, *some = found.got_by
-    got = ", ".join(f"{count:,} for {size}" for size, count in enumerate(some, start=1))
+    got = "".join(f", {count:,} for {size}" for size, count in enumerate(some, start=1) if count)
     asked = counted(found.questions, "question")
     said += [
-        f"Of {asked}, {nobody:,} are right most of the time for no worker, {got}.",
+        f"Of {asked}, {nobody:,} are right most of the time for no worker{got}.",
         "A worker could go where one worker a question is chosen and only it goes; plans of several steps may need it.",
     ]
     needed = [
@@ -332,7 +317,7 @@ def _pool(found: Headroom, *lines: str) -> Section:
     return Section(
         "What the pool could give",
         said,
-        ("", "right, %", _INTERVAL, "only it, %", "points lost without it", _INTERVAL, ""),
+        ("", "right, %", INTERVAL, "only it, %", "points lost without it", INTERVAL, ""),
         [
             (one.name, *_share(one.accuracy), percent(one.only), *_gain(one.loss), fate[one.redundant])
             for one in found.workers
@@ -355,7 +340,7 @@ def _training(found: Training) -> Section:
         for name, (one, digits, per) in measures.items()
     ]
     counts = counted(found.iterations, "iteration")
-    lines = [f"{counts}; the first and the last {found.window}, rollouts on training questions."]
+    lines = [f"{counts}; the first and the last {found.window}, rollouts on training questions. {found.terms}".rstrip()]
     if found.diversity:
         tenths = ", ".join(f"{one.strategies:.1f}" for one in found.diversity)
         lines.append(f"Effective number of strategies in each tenth of the training: {tenths}.")

@@ -10,10 +10,10 @@ its hash) and images that the page holds. Jinja escapes all text, so a worker na
 from __future__ import annotations
 
 import json
-import math
 import re
 from base64 import b64encode
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
+from dataclasses import replace
 from hashlib import sha256
 from importlib.resources import files
 from importlib.util import find_spec
@@ -21,15 +21,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from openconductor.errors import ConfigError
-from openconductor.evaluation.eval_config import dump_eval_config
+from openconductor.evaluation.eval_config import CONDUCTOR, GROUPS, UNTRAINED, dump_eval_config, group_of, short_name
 from openconductor.evaluation.records import MASKED, Results, latency, read_folder
-from openconductor.evaluation.statistics import Difference
+from openconductor.evaluation.statistics import mean_interval
 from openconductor.evaluation.tables import make_table
 from openconductor.report import words
-from openconductor.report.figures import heading, sections
-from openconductor.report.orchestration import Orchestration
+from openconductor.report.figures import INTERVAL, heading, sections
 from openconductor.report.report import Report
-from openconductor.report.words import NOTHING, counted
+from openconductor.report.words import NOTHING
 from openconductor.storage import make_folder, write_whole
 
 if TYPE_CHECKING:
@@ -37,7 +36,7 @@ if TYPE_CHECKING:
 
 
 def write_report(
-    report: Report, results: Results, folder: Path, out: Path, *, curves: Path | None = None
+    report: Report, results: Results, folder: Path, out: Path, *, curves: Path | None = None, old: Results | None = None
 ) -> dict[str, Any]:
     """Write a report's files.
 
@@ -47,6 +46,7 @@ def write_report(
         folder: the evaluation's, for what the page says of the run.
         out: where they go; made where it is not there. Files of the same names are replaced.
         curves: a training's run folder or curve, for its figures.
+        old: the evaluation of the untrained system, for figures.
 
     Returns:
         Where they are: ``report`` (its values, as JSON), ``page`` (HTML, which needs no other file; None without the
@@ -64,7 +64,9 @@ def write_report(
         from openconductor.plots import save_all
 
         about = report.orchestration.system
-        drawn = save_all(results.records, out / "figures", curves, workers=results.workers, system=about)
+        earlier = () if old is None else old.of(about) or old.of(CONDUCTOR)
+        records = [*results.records, *(replace(one, system=UNTRAINED) for one in earlier)]
+        drawn = save_all(records, out / "figures", curves, workers=results.workers, system=about)
         write_whole(out / "report.html", render(report, drawn, results, read_folder(folder)[1]))
         written["page"] = str(out / "report.html")
         written["figures"] = {name: str(picture.svg) for name, picture in drawn.items()}
@@ -102,7 +104,7 @@ def render(report: Report, figures: Mapping[str, Picture], results: Results, env
         lstrip_blocks=True,
         extensions=["jinja2.ext.do"],
     )
-    maker.filters |= {"number": _number, "slug": _slug}
+    maker.filters["number"] = _number
     style = files("openconductor.report").joinpath("page.css").read_text("utf-8")
     found, parts = report.orchestration, list(sections(report))
     placed = {name for part in parts for name in part.figures}
@@ -112,18 +114,21 @@ def render(report: Report, figures: Mapping[str, Picture], results: Results, env
         heading=heading(report),
         style=style,
         digest=_encoded(sha256(style.encode()).digest()),
-        decided=_decided(found),
         sections=parts,
         figures=figures,
         more=[name for name in figures if name not in placed],
         results=results,
         table=make_table(results),
+        interval=INTERVAL,
+        masked=MASKED,
+        mean_interval=mean_interval,
+        order=GROUPS,
+        group_of=group_of,
+        short_name=short_name,
         seconds={(one["system"], one["task"]): one for one in latency(results)},
         environment=environment,
         recipe=dump_eval_config(results.config),
         words=words,
-        scale=_scale,
-        place=_place,
         encoded=_encoded,
     )
     # No HTML may hold control characters or lone surrogates.
@@ -132,36 +137,6 @@ def render(report: Report, figures: Mapping[str, Picture], results: Results, env
 
 def _encoded(content: bytes) -> str:
     return b64encode(content).decode()
-
-
-def _slug(title: str) -> str:
-    return re.sub(r"[^a-z0-9]+", "-", title.lower()).strip("-")
-
-
-def _scale(differences: Sequence[Difference | None]) -> tuple[float, float] | None:
-    """The ends of a scale for differences, whole tens of points about 0; None where there is nothing to compare."""
-    known = [end for one in differences if one is not None for end in (one.low, one.high)]
-    if len(known) < 4:
-        return None
-    return min(0.0, math.floor(10 * min(known)) / 10), max(0.0, math.ceil(10 * max(known)) / 10)
-
-
-def _place(value: float, scale: tuple[float, float]) -> float:
-    """Where a value is on a scale, from 0 to 100."""
-    least, most = scale
-    return round(100 * min(max((value - least) / (most - least or 1.0), 0.0), 1.0), 2)
-
-
-def _decided(found: Orchestration) -> str:
-    """How much of what was asked could be decided, in one sentence."""
-    counts = found.counts[found.system]
-    lost, wrong = (
-        ", ".join(f"{counts[status]:,} {status}" for status in some if counts[status])
-        for some in (MASKED, ("unparsed", "invalid", "refused"))
-    )
-    said = f"{counted(counts['records'], 'answer')}: {counts['records'] - found.masked:,} decided"
-    said += f" ({wrong} among the wrong)" if wrong else ""
-    return f"{said}, {found.masked:,} not" + (f" ({lost})." if lost else ".")
 
 
 def _number(value: float | None) -> str:

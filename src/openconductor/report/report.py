@@ -8,6 +8,7 @@ another seed gives the same ids to other questions. So what the folders say of t
 
 from __future__ import annotations
 
+import json
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
@@ -30,7 +31,7 @@ from openconductor.evaluation.strategies import Diversity, Pattern, diversity, f
 from openconductor.evaluation.systems import load_pool, load_sheets
 from openconductor.events import Event
 from openconductor.journal import Journal, JournalReader
-from openconductor.plots.iterations import read_curve, window_of
+from openconductor.plots.iterations import read_curve, terms, window_of
 from openconductor.plots.material import Material
 from openconductor.report.orchestration import Orchestration, orchestration
 from openconductor.report.verdict import Judgement, judge
@@ -63,6 +64,8 @@ class Training:
         shapes: the effective number of shapes of workflows.
         diversity: strategies and patterns in each tenth of the training, where a journal holds its plans.
         patterns: the first distinct patterns, from the same journal.
+        terms: what its questions offered, where that is not what the evaluation's do.
+        study: of a run of a study what ``train --study`` found: this seed and the others.
     """
 
     iterations: int
@@ -74,6 +77,8 @@ class Training:
     shapes: Course
     diversity: tuple[Diversity, ...] = ()
     patterns: tuple[Pattern, ...] = ()
+    terms: str = ""
+    study: Mapping[str, Any] | None = None
 
     def to_json(self) -> dict[str, object]:
         """The same as plain values."""
@@ -192,7 +197,7 @@ def training(folder: Path) -> Training:
         values = [getattr(iteration, measure) for iteration in curve]
         return Course(_level(values[:window]), _level(values[len(values) - window :]))
 
-    journal = folder / JOURNAL
+    journal, study = folder / JOURNAL, folder.parent / "study.json"
     plans = list(journaled_plans(journal)) if journal.is_file() else []
     return Training(
         iterations=len(curve),
@@ -201,6 +206,8 @@ def training(folder: Path) -> Training:
         shapes=course("diversity"),
         diversity=diversity(plans),
         patterns=first_patterns(plans),
+        terms=terms(folder),
+        study={**json.loads(study.read_text("utf-8")), "run": folder.name} if study.is_file() else None,
     )
 
 

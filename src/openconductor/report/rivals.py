@@ -56,6 +56,7 @@ class Change:
         validity: trained less untrained.
         accuracy: trained less untrained.
         given_valid: the same where both wrote a valid plan; None where there is no such question.
+        before: the share of right answers of the untrained one.
         by_form: the part of the gain in accuracy that more valid plans bring.
         by_skill: the part that better plans bring; the two add up to the gain. None where one side had no valid plan.
         entropy_before, entropy_after: of routing, in bits.
@@ -65,6 +66,7 @@ class Change:
     validity: Difference | None
     accuracy: Difference | None
     given_valid: Difference | None
+    before: Estimate | None
     by_form: Estimate | None
     by_skill: Estimate | None
     entropy_before: Estimate | None
@@ -89,6 +91,7 @@ def change(before: Sequence[Record], after: Sequence[Record], *, workers: int, s
         validity=difference(validity_by_problem(new), validity_by_problem(old), seed),
         accuracy=difference(scores_by_problem(new), scores_by_problem(old), seed),
         given_valid=difference(scores_by_problem(valid_new), scores_by_problem(valid_old), seed),
+        before=estimate(grades) if (grades := scores_by_problem(old)) else None,
         by_form=form,
         by_skill=skill,
         entropy_before=routing_entropy(old, workers),

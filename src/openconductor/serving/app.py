@@ -85,12 +85,12 @@ class Endpoint:
             watch.cancel()
         body = self._api.answer(turn.request, answer, created=turn.created)
         self._gateway.metrics.first_byte(self._api.name, time.monotonic() - began)
-        await _respond(send, 200, body, {"x-request-id": turn.id})
+        await _respond(send, 200, body, _named(turn.id))
         return 200
 
     async def _stream(self, turn: Turn, receive: Receive, send: Send, began: float) -> int:
         head = {"content-type": "text/event-stream; charset=utf-8", "cache-control": "no-cache",
-                "x-accel-buffering": "no", "x-request-id": turn.id}  # fmt: skip
+                "x-accel-buffering": "no", **_named(turn.id)}  # fmt: skip
         await send({"type": "http.response.start", "status": 200, "headers": _raw(head)})
         stream = self._api.stream(turn.request, turn.id, created=turn.created)
 
@@ -169,9 +169,14 @@ def _raw(headers: Mapping[str, str]) -> list[tuple[bytes, bytes]]:
     return [(name.encode(), value.encode("latin-1", "replace")) for name, value in headers.items()]
 
 
+def _named(identifier: str) -> dict[str, str]:
+    """The headers in which OpenAI's and Anthropic's clients look for a request's id."""
+    return {"x-request-id": identifier, "request-id": identifier}
+
+
 def _hints(error: RequestFailed, turn: Turn | None) -> dict[str, str]:
     """Headers of a failure: which request, when to try again, and whether a client should by itself."""
-    headers = {"x-request-id": turn.id if turn is not None and turn.id else uuid.uuid4().hex}
+    headers = _named(turn.id if turn is not None and turn.id else uuid.uuid4().hex)
     if error.retry_after is not None:
         headers["retry-after"] = str(max(1, round(error.retry_after + 0.5)))
     # The official clients repeat what failed with 409, 429 or 5xx by themselves: an episode that was paid for is not.
@@ -277,22 +282,22 @@ def build_app(gateway: Gateway, keys: KeyRing, config: ServeConfig) -> Starlette
     )
 
 
-async def _failure(_request: Request, error: Exception) -> Response:
+async def _failure(request: Request, error: Exception) -> Response:
+    """A failure, in the form of the API whose path it is about."""
     failure = cast("RequestFailed", error)
-    return JSONResponse(CHAT.failure(failure), failure.status, headers=_hints(failure, None))
+    api = next((one for one in APIS if request.url.path.startswith(one.path)), CHAT)
+    return JSONResponse(api.failure(failure), failure.status, headers=_hints(failure, None))
 
 
 async def _not_found(request: Request, error: Exception) -> Response:
     status = cast("Any", error).status_code
     words = f"{request.method} {request.url.path}: there is nothing; POST to one of {[api.path for api in APIS]}"
-    failure = RequestFailed(status, "not_found" if status == 404 else "method_not_allowed", words)
-    return JSONResponse(CHAT.failure(failure), status, headers=cast("Any", error).headers)
+    return await _failure(request, RequestFailed(status, "not_found" if status == 404 else "method_not_allowed", words))
 
 
 async def _fault(request: Request, error: Exception) -> Response:
     log.error("%s %s failed by a fault of the server", request.method, request.url.path, exc_info=error)
-    failure = RequestFailed(500, "internal_error", "a fault of the server; its log says more")
-    return JSONResponse(CHAT.failure(failure), 500, headers=_hints(failure, None))
+    return await _failure(request, RequestFailed(500, "internal_error", "a fault of the server; its log says more"))
 
 
 # ── serving ──────────────────────────────────────────────────────────────────────────────────────────────────────────

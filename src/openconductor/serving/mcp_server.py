@@ -55,16 +55,20 @@ async def serve(conductor: Conductor, budget: Budget, version: str) -> None:
 
 
 class _AskTool:
+    """The tool, as the server's handlers; each call is an episode of its own, and several may be under way."""
+
     def __init__(self, conductor: Conductor, budget: Budget) -> None:
         self._conductor, self._budget = conductor, budget
         self._names = {ordinal: worker.name for ordinal, worker in conductor.pool}
         self._about = ABOUT + ", ".join(self._names.values())
 
     async def listed(self, context: _Context, params: mcp.PaginatedRequestParams | None) -> mcp.ListToolsResult:
+        """What the client is offered."""
         tool = mcp.Tool(name=ASK, description=self._about, input_schema=ToolInput.model_json_schema())
         return mcp.ListToolsResult(tools=[tool])
 
     async def called(self, context: _Context, params: mcp.CallToolRequestParams) -> mcp.CallToolResult:
+        """Answer a call; what fails is a result that says so, for the model of the client to read."""
         if params.name != ASK:
             raise MCPError(mcp.INVALID_PARAMS, f"no tool {params.name!r}; expected {ASK!r}")
         try:
@@ -99,6 +103,7 @@ class _AskTool:
                 await asyncio.wait({asking})
 
     def _failure(self, error: OpenConductorError, episode: Episode | None) -> mcp.CallToolResult:
+        """A failure with its code, and with what was spent by then."""
         told = failed(error)
         content: Json = {"error": {"code": told.code, "message": told.message}}
         if episode is not None and episode.rounds:

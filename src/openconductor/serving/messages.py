@@ -27,6 +27,7 @@ SIGNATURE = "b3BlbmNvbmR1Y3Rvcg=="
 IMAGE_TOKENS = 1600
 """What an image counts in an estimate: about the most that Anthropic takes for one."""
 
+SHOWN_NEXT = "(It is shown next.)"  # a result that is an image and nothing else
 BILLING = "x-anthropic-billing-header:"  # so begins a text that Claude Code puts first, for Anthropic alone
 
 _STOP_REASONS = {"stop": "end_turn", "length": "max_tokens", "tool_calls": "end_turn", "content_filter": "refusal"}
@@ -44,11 +45,16 @@ class _Text(BaseModel):
     text: str
 
 
+def _as_blocks(content: object) -> object:
+    return [{"type": "text", "text": content}] if isinstance(content, str) else content
+
+
 class _Source(BaseModel):
     type: str
     media_type: str = ""
     data: str = ""
     url: str | None = None
+    content: Annotated[list[_Text], BeforeValidator(_as_blocks)] = []
 
 
 class _Image(BaseModel):
@@ -56,17 +62,9 @@ class _Image(BaseModel):
     source: _Source
 
 
-def _as_blocks(content: object) -> object:
-    return [{"type": "text", "text": content}] if isinstance(content, str) else content
-
-
-class _DocumentSource(_Source):
-    content: Annotated[list[Annotated[_Text | _Image, Field(discriminator="type")]], BeforeValidator(_as_blocks)] = []
-
-
 class _Document(BaseModel):
     type: Literal["document"]
-    source: _DocumentSource
+    source: _Source
     title: str | None = None
     context: str | None = None
 
@@ -199,7 +197,7 @@ def _user(blocks: Sequence[_Block], where: str) -> list[Message]:
             continue
         inner = [(f"{where}.{index}.content.{place}", one) for place, one in enumerate(block.content)]
         text, media = _content(inner)
-        text = f"Error: {text}" if block.is_error else text
+        text = f"Error: {text}" if block.is_error else text or (SHOWN_NEXT if media else "")
         results.append(Message("tool", text, ({"tool_call_id": block.tool_use_id},)))
         shown += media
     text, media = _content(rest)
@@ -232,10 +230,8 @@ def _content(blocks: Sequence[tuple[str, _Block]]) -> tuple[str, list[Json]]:
             case _Document(source=source, title=title, context=context):
                 if source.type not in ("text", "content"):
                     raise invalid(f"{where}.source.type", f"got {source.type!r}, expected a document as 'text'")
-                inner = [(f"{where}.source.content.{place}", one) for place, one in enumerate(source.content)]
-                text, more = _content(inner) if source.type == "content" else (source.data, [])
-                texts.append("\n\n".join(part for part in (title, context, text) if part))
-                media += more
+                told = (title, context, source.data, *(one.text for one in source.content))
+                texts.append("\n\n".join(part for part in told if part))
             case _ToolReference(tool_name=name):
                 texts.append(name)
             case _:
@@ -310,9 +306,8 @@ def _usage(answer: ServedAnswer) -> Json:
 
 def _ending(answer: ServedAnswer) -> Json:
     """Why it ended. Calls that the limit of tokens cut are no calls to make."""
-    reason = _STOP_REASONS[answer.finish_reason]
-    if answer.tool_calls and reason == "end_turn":
-        reason = "tool_use"
+    calls = answer.tool_calls and answer.finish_reason in ("stop", "tool_calls")
+    reason = "tool_use" if calls else _STOP_REASONS[answer.finish_reason]
     refused = {"type": "refusal", "category": None, "explanation": None} if reason == "refusal" else None
     return {"stop_reason": reason, "stop_sequence": None, "stop_details": refused}
 
@@ -362,7 +357,13 @@ class _Stream:
         return told + _event("message_delta", delta=_ending(answer), usage=_usage(answer)) + _event("message_stop")
 
     def fail(self, error: RequestFailed) -> bytes:
-        return event(MESSAGES.failure(error), "error")
+        # Claude Code asks all over again where no block has ended, and twice more after an `api_error`. By now a worker
+        # may have been paid: a failure comes after a block, and one of ours under its own name.
+        begun = self.think(0, error.message) if not self._blocks and self._open is None else b""
+        body = MESSAGES.failure(error)
+        if error.status >= 500:
+            body["error"]["type"] = error.code
+        return begun + self._close() + event(body, "error")
 
     def _begin(self, told: int | Literal["text", "call"], block: Json) -> bytes:
         closed = self._close()

@@ -283,6 +283,7 @@ class Turn:
             name = self._name(result.step.worker if result.worker is None else result.worker)
             calls = tuple(map(dict, said.tool_calls))
             self._remember(episode.id, Called(self._tenant, name, result.messages, calls))
+        self._metrics.charged(self._tenant, self._tab.charged)
         self._keep(self._tab.charged, tools=bool(said is not None and said.tool_calls))
 
     def _keep(self, charged: Decimal | None, *, tools: bool = False) -> None:

@@ -259,7 +259,18 @@ def test_latex_groups_the_systems_and_marks_the_best_that_is_not_a_bound() -> No
     (best,) = [line for line in lines if "textbf" in line]
     assert best.startswith("conductor & \\textbf{75.0")
     groups = [line.split("textit{")[1].split("}")[0] for line in lines if "textit{" in line]
-    assert groups == ["Orchestrators", "Ablations", "Baselines", "Bounds"]
+    assert groups == ["Orchestrators", "Baselines", "Bounds", "Ablations"] * 3
+    assert any(line.startswith("moa (a) & ") for line in lines) and any(
+        line.startswith("rounds=2 & ") for line in lines
+    )
+
+
+def test_latex_leaves_out_what_is_the_same_for_all_and_writes_a_minus() -> None:
+    found = {"random": "++++", "moa:a": "++--", "moa:b": "+---"}
+    several = [replace(one, system=name) for name, said in found.items() for one in records(list(said))]
+    *_, differences = form("tex", make_table(results_of(several, list(found)))).split("\\begin{tabular}")
+    assert "system & points & 95 \\% & p (Holm) & worse \\\\" in differences, "no task, no better, no problems"
+    assert "moa (a) & $-$50.0 & " in differences
 
 
 @pytest.mark.parametrize(

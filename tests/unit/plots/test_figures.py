@@ -15,7 +15,7 @@ from openconductor.evaluation.records import Record
 from openconductor.evaluation.statistics import wilson_interval
 from openconductor.plots import FIGURES, OF_TRAINING, draw
 from openconductor.plots.accuracy_cost import DOLLARS
-from openconductor.plots.iterations import read_curve
+from openconductor.plots.iterations import read_curve, terms
 from openconductor.plots.material import Material
 
 Make = Callable[..., Record]
@@ -64,7 +64,20 @@ def test_each_system_stands_at_its_cost_and_its_accuracy(evaluation: list[Record
     front = labelled(panel, "Pareto front")
     assert list(front.get_xdata()) == pytest.approx([1, 10, 20, 50])
     assert list(front.get_ydata()) == pytest.approx([0.25, 0.5, 0.75, 0.75])
-    assert "Not in the front, for they know the answers or the workers: oracle." in drawn.caption
+    assert list(labelled(panel, "oracle").get_ydata()) == [1.0, 1.0]
+    assert "Lines, for they know the answers or the workers: oracle." in drawn.caption
+
+
+def test_no_marker_lies_on_another_and_what_is_left_out_for_it_is_named(record: Make) -> None:
+    right = {"conductor": 8, "conductor?rounds=2": 8, "conductor?access=none": 5, "worker:anna": 2, "worker:bert": 2}
+    records = [record(name, place, place < often, [0]) for name, often in right.items() for place in range(10)]
+    drawn = draw("accuracy_cost", Material(records, NAMES))
+    heights = [float(one.lines[0].get_ydata()[0]) for one in drawn.figure.axes[0].containers]
+    assert heights == [0.8, 0.5, 0.2], "the Conductor is above all that is drawn"
+    assert "Not drawn, for they would lie on another marker: rounds=2, bert." in drawn.caption
+    front = labelled(drawn.figure.axes[0], "Pareto front")
+    assert list(front.get_ydata()) == [0.8, 0.8], "without ablations"
+    assert "The front is without these." in drawn.caption
 
 
 def test_without_all_prices_the_cost_is_in_tokens_and_the_caption_says_why(evaluation: list[Record]) -> None:
@@ -120,7 +133,9 @@ def test_shares_of_rounds_hold_first_and_later_steps_apart(record: Make) -> None
     assert "Not shown: 1 of 3 workers" in drawn.caption
     once = record("conductor", 0, True, [0], planned=True)
     twice = record("conductor?rounds=2", 0, True, [0], [1], planned=True)
-    assert draw("worker_rounds", Material([once, twice], NAMES)).caption.startswith("conductor?rounds=2: n = 1")
+    assert draw("worker_rounds", Material([once, twice], NAMES)).empty, "a figure is about the Conductor itself"
+    named = draw("worker_rounds", Material([once, twice], NAMES, system=twice.system))
+    assert named.caption.startswith("rounds=2: n = 1")
 
 
 def test_lengths_are_shares_by_kind_of_the_system_that_is_named(evaluation: list[Record], record: Make) -> None:
@@ -135,7 +150,9 @@ def test_lengths_are_shares_by_kind_of_the_system_that_is_named(evaluation: list
     )
     records = [record("conductor", 0, True, [0], planned=True), record("best_fixed", 0, True, [0, 1])]
     said = draw("workflow_length", Material(records, NAMES, system="best_fixed")).caption
-    assert said.startswith("best_fixed: n = 1 valid first workflows of 1 questions; nobody wrote them in words.")
+    assert said.startswith(
+        "best fixed workflow: n = 1 valid first workflows of 1 questions; nobody wrote them in words."
+    )
 
 
 # ── a training ───────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -144,7 +161,7 @@ def test_a_training_is_drawn_as_trailing_means_with_its_form_its_skill_and_its_r
     lines = [{"validity": 2 * value, "accuracy": value, "routing_entropy_bits": 1 - value} for value in values]
     drawn = draw("training_accuracy", Material(curve=read_curve(write_curve(*lines))))
     above, below = drawn.figure.axes
-    words = ["validity 105.0 %", "accuracy 52.5 %", "accuracy given valid 50.0 %", "routing entropy 0.47 bits"]
+    words = ["validity 105.0 %", "accuracy 52.5 %", "given valid 50.0 %", "routing entropy 0.47 bits"]
     assert legend(drawn) == words
     means = [values[0], *((one + other) / 2 for one, other in pairwise(values))]
     assert line(above, words[1]) == pytest.approx(means)
@@ -170,9 +187,39 @@ def test_the_best_worker_and_the_bounds_are_levels_with_their_intervals(write_cu
     assert {"best worker, anna 50.0 %", "oracle 100.0 %"} <= set(legend(drawn))
     levels = {one.get_ydata()[0] for one in above.lines if len(one.get_ydata()) == 2}
     assert levels == {0.5, 0.25, 1.0}, "bert's line is thin, and not in the legend"
+    (star,) = labelled(above, "conductor 75.0 %").lines[0].get_xydata()
+    assert list(star) == [9, 0.75], "the Conductor itself, at the end of its training"
     bands = [(patch.get_y(), patch.get_y() + patch.get_height()) for patch in above.patches]
     assert bands[0] == pytest.approx(wilson_interval(2, 4))
     assert "on n = 4 evaluation questions, not those of the training" in drawn.caption
+
+
+def test_the_untrained_one_stands_where_the_training_begins_and_in_the_heat_map(
+    evaluation, record, write_curve
+) -> None:
+    before = [record("untrained", place, place == 0, [0], kind="easy" if place < 2 else "hard") for place in range(4)]
+    material = Material([*evaluation, *before], NAMES, read_curve(write_curve(*[{}] * 10)))
+    (dot,) = labelled(draw("training_accuracy", material).figure.axes[0], "untrained 25.0 %").lines[0].get_xydata()
+    assert list(dot) == [0, 0.25]
+    assert ticks(draw("worker_kind", material).figure.axes[0].yaxis) == ["anna", "bert", "untrained", "conductor"]
+
+
+def test_a_training_s_kinds_weigh_as_in_the_evaluation_and_what_differs_is_said(record, write_curve, tmp_path) -> None:
+    records = [record("conductor", place, True, kind="hard" if place else "easy") for place in range(4)]
+    line_of = {"accuracy": 0.5, "validity": 0.8, "accuracy_by_kind": {"easy": 1.0, "hard": 0.2}}
+    path = write_curve(line_of, line_of)
+    drawn = draw("training_accuracy", Material(records, NAMES, read_curve(path), terms="Four of the workers."))
+    above = drawn.figure.axes[0]
+    assert line(above, "accuracy 40.0 %") == pytest.approx([0.4, 0.4])  # an easy one, three hard ones
+    assert line(above, "given valid 50.0 %") == pytest.approx([0.5, 0.5])
+    assert "Each kind of question weighs as in the evaluation. Four of the workers." in drawn.caption
+    other = [replace(one, kind="other") for one in records]
+    drawn = draw("training_accuracy", Material(other, NAMES, read_curve(path)))
+    assert "mixed in another way than those of the levels" in drawn.caption
+    assert "accuracy 50.0 %" in legend(drawn)
+    assert terms(path) == terms(tmp_path) == ""
+    (tmp_path / "config.toml").write_text("[rollout]\noffered = [4, 8]\n")
+    assert terms(tmp_path) == "In the training each question offered 4 to 8 of the workers."
 
 
 def test_the_shares_of_the_largest_workers_are_drawn_and_all_others_together(write_curve: Write) -> None:

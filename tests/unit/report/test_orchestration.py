@@ -190,7 +190,7 @@ def test_a_report_of_whatever_there_is_can_be_said_and_written(
     json.dumps(report.to_json(), allow_nan=False)
     parts = [*sections(report), *(pool_sections(room) if room is not None else ())]
     assert heading(report).startswith(system)
-    assert {"Where it stands", "Form", "Who works, and how", "What was counted"} <= {part.title for part in parts}
+    assert {"Where it stands", "Form", "Who works, and how"} <= {part.title for part in parts}
     for part in parts:
         assert all(len(row) == len(part.head) for row in part.rows), part.title
         said = " ".join((*part.lines, *(cell for row in part.rows for cell in row)))

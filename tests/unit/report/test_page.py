@@ -21,7 +21,7 @@ from openconductor.evaluation.records import Results
 from openconductor.plots import Picture
 from openconductor.report.figures import sections
 from openconductor.report.page import render
-from openconductor.report.report import Report, chosen, make_report
+from openconductor.report.report import Course, Report, Training, chosen, make_report
 
 pytest.importorskip("jinja2")
 Make = Callable[..., Results]
@@ -60,7 +60,7 @@ def test_the_page_is_one_html_document_with_landmarks_and_every_element_closed(r
     assert all(deeper - higher <= 1 for higher, deeper in pairwise(headings))
     tables, captions = whole.of("table"), whole.of("caption")
     assert len(tables) == len(captions) > 5 and all(tag.text for tag in captions)
-    assert all(tag.attributes.get("scope") in ("row", "col") and tag.text for tag in whole.of("th"))
+    assert all(tag.attributes.get("scope") in ("row", "col", "rowgroup") and tag.text for tag in whole.of("th"))
     for frame in whole.with_class("scroll"):  # it scrolls by keyboard
         assert (frame.attributes["tabindex"], frame.attributes["role"]) == ("0", "region")
         assert frame.attributes["aria-label"]
@@ -148,7 +148,9 @@ def test_differences_are_drawn_against_zero_beside_their_numbers(whole: Any) -> 
     least, most = (float(tag.text) for tag in table if tag.name == "span" and "span" in tag.inside)
     assert scale.text == f"{least:+.0f}{most:+.0f}"
     zeros = [float(tag.attributes["x1"]) for tag in table if tag.attributes.get("class") == "held"]
-    leads = [tag.text for tag in table if tag.name == "td" and re.fullmatch(r"[+-]\d+\.\d", tag.text)]
+    # A lead, and below it, where the page is narrow, its interval.
+    told = r"([+-]\d+\.\d)[+-]\d+\.\d to [+-]\d+\.\d"
+    leads = [found[1] for tag in table if tag.name == "td" and (found := re.fullmatch(told, tag.text))]
     values = [float(tag.attributes["x1"]) for tag in table if tag.attributes.get("class") == "value"]
     assert len(values) == len(zeros) == len(leads) == 5
     for value, zero, lead in zip(values, zeros, leads, strict=True):
@@ -217,7 +219,7 @@ def test_every_section_of_the_report_is_on_the_page_and_the_contents_lead_to_it(
         assert section.title in titles
         assert all(line in said for line in section.lines)
         assert all(row[0] in cells for row in section.rows)
-    assert titles[:3] == ["Contents", "Who gets the work", "Where it stands"]
+    assert titles[:3] == ["Contents", "Where it stands", "Who gets the work"]
     assert titles[-1] == "How it was made"
     ids = [tag.attributes["id"] for tag in whole.tags if "id" in tag.attributes]
     assert len(ids) == len(set(ids))
@@ -225,6 +227,50 @@ def test_every_section_of_the_report_is_on_the_page_and_the_contents_lead_to_it(
     assert all(link.startswith("#") and link[1:] in ids for link in links)
     assert {f"#{tag.attributes['id']}" for tag in whole.of("section")} <= set(links)
     assert all(tag.attributes["aria-labelledby"] in ids for tag in whole.of("section"))
+
+
+def test_systems_are_grouped_under_short_names_and_long_tables_are_folded(results: Make, page_of: PageOf) -> None:
+    found = results()
+    changed = [replace(one, system="conductor?access=none") for one in found.of("conductor")]
+    systems = (*found.systems, "conductor?access=none")
+    page = page_of(replace(found, systems=systems, records=(*found.records, *changed)))
+    order = [tag.text for tag in page.of("th") if tag.attributes["scope"] == "rowgroup"]
+    assert order[:5] == ["Orchestrators", "Baselines", "Workers alone", "Bounds", "Ablations"]
+    assert "access=none" in page.rows("Where it stands")
+    assert list(page.rows("What was counted")) == ["conductor"]
+    assert "conductor?access=none" in page.rows("What was counted, the rest")
+    assert {"anna", "access=none"} <= page.rows("What a question costs, the rest").keys()
+    folded = {tag.text for tag in page.of("caption") if "details" in tag.inside}
+    assert folded == {"What was counted, the rest", "What a question costs, the rest"}
+
+
+def test_a_study_of_seeds_says_which_learnt_and_how_far_trainings_lie_apart(results: Make, page_of: PageOf) -> None:
+    found, same = results(), {"start": 0.1, "share_of_oracle": 0.9, "validity": 1.0, "sampled": 0.7}
+    rows = [{"seed": seed, "control": "none", "greedy": greedy, **same} for seed, greedy in ((1, 0.7), (2, 0.8))]
+    rows.append({"seed": 1, "control": "flipped", "greedy": 0.0, **same})
+    study = {"rows": rows, "levels": {"random": 0.1}, "learnt": 2, "seeds": 2, "run": "seed-2"}
+    study |= {"median_share_of_oracle": 0.9, "worst_share_of_oracle": 0.85}
+    course = Course(None, None)
+    curve = Training(10, 2, *[course] * 5, study=study, terms="Each question offered 4 to 8 of the workers.")
+    page = page_of(found, replace(make_report(found), training=curve))
+    shown = page.rows("Does every seed learn")
+    assert shown["seed 2"] == ["10.0", "70.0", "80.0", "90.0", "100.0"]
+    assert "control: flipped rewards" in shown
+    (said,) = [tag.text for tag in page.of("section") if tag.attributes["id"] == "does-every-seed-learn"]
+    assert "2 of 2 seeds learnt" in said and "90.0 % in the median, 85.0 % at worst" in said
+    assert "75.0 % (11.5 to 100.0, Student's" in said, "Student's interval of two trainings, controls aside"
+    assert any(tag.text.strip().startswith("seed 2") for tag in page.with_class("ours")), "the one that is reported on"
+    assert "offered 4 to 8 of the workers" in next(
+        t.text for t in page.of("section") if t.attributes["id"] == "the-training"
+    )
+
+
+def test_what_is_above_the_oracle_is_named_with_the_reason(results: Make, page_of: PageOf) -> None:
+    found = results()
+    worse = [replace(one, system="oracle", correct=False) for one in found.of("conductor") if one.correct is not None]
+    page = page_of(replace(found, systems=(*found.systems, "oracle"), records=(*found.records, *worse)))
+    (said,) = [tag.text for tag in page.with_class("legend") if tag.text.startswith("Above the oracle")]
+    assert "conductor (" in said and "what lies within it is luck" in said
 
 
 def test_what_was_decided_and_what_is_missing_is_said(results: Make, page_of: PageOf, whole: Any) -> None:
@@ -251,13 +297,13 @@ def test_the_shares_of_workers_stand_by_kind_and_are_shaded(report: Report, whol
     assert len([tag for tag in whole.of("td") if tag.attributes.get("class", "").startswith("shade-")]) == 6
 
 
-@pytest.mark.parametrize(("unpriced", "dollars"), [(0, "0.0200"), (1, "-")])
+@pytest.mark.parametrize(("unpriced", "dollars"), [(0, "20.0"), (1, "-")])
 def test_costs_are_a_question_s_and_an_unknown_price_is_a_dash(
     results: Make, page_of: PageOf, unpriced: int, dollars: str
 ) -> None:
-    rows = page_of(results(unpriced=unpriced)).rows("What a question costs")
-    assert rows["worker:anna"] == ["gym", "0.0100", "100", "1.00", "50.0", "2.00", "2.00"]
-    assert rows["conductor"][:4] == ["gym", dollars, "100", "1.08"]
+    page = page_of(results(unpriced=unpriced))
+    assert page.rows("What a question costs")["conductor"][:3] == [dollars, "100", "1.08"]
+    assert page.rows("What a question costs, the rest")["anna"] == ["10.0", "100", "1.00", "50.0", "2.00", "2.00"]
 
 
 def test_how_it_was_made_has_recipe_seed_versions_prices_and_data(whole: Any, results: Make, page_of: PageOf) -> None:

@@ -105,11 +105,15 @@ def test_results_alone_are_followed_by_no_turn_of_the_user() -> None:
     assert turns("Hi", said(text("")), [result("4")])[1:] == [("tool", "4")]
 
 
+def test_a_result_that_is_an_image_alone_says_where_it_is() -> None:
+    assert turns("Hi", [result([PNG])])[1:] == [("tool", "(It is shown next.)"), ("user", "")]
+
+
 def test_documents_of_text_are_text() -> None:
     plain = {"type": "document", "title": "T", "source": {"type": "text", "media_type": "text/plain", "data": "D"}}
-    mixed = {"type": "document", "source": {"type": "content", "content": [text("E"), PNG]}}
+    mixed = {"type": "document", "source": {"type": "content", "content": [text("E"), text("F")]}}
     (turn,) = read([plain, mixed, text("Sum up.")]).turns
-    assert turn.content == "T\n\nD\n\nE\n\nSum up." and len(turn.parts) == 1
+    assert turn.content == "T\n\nD\n\nE\n\nF\n\nSum up."
 
 
 def test_tools_of_the_client_are_offered_and_anthropics_own_are_not() -> None:
@@ -281,12 +285,19 @@ def test_a_thought_after_text_opens_a_block_of_its_own() -> None:
     assert told == ["a", "One.", "b", "Two."]
 
 
-def test_a_stream_that_fails_says_so() -> None:
-    stream = MESSAGES.stream(read("Hi"), EPISODE, created=0)
-    whole = stream.begin() + stream.say("Fo") + stream.fail(RequestFailed(502, "worker_failed", "it broke"))
-    with pytest.raises(anthropic.APIStatusError, match="it broke") as caught:
-        streamed(whole)
-    assert caught.value.body == MESSAGES.failure(RequestFailed(502, "worker_failed", "it broke"))
+@pytest.mark.parametrize(
+    ("status", "kind"), [(400, "invalid_request_error"), (429, "rate_limit_error"), (502, "broke"), (504, "broke")]
+)
+def test_a_stream_that_fails_says_so_after_a_block_and_in_no_way_that_clients_answer_by_asking_again(
+    status: int, kind: str
+) -> None:
+    for told in ("", "Fo"):
+        stream = MESSAGES.stream(read("Hi"), EPISODE, created=0)
+        whole = stream.begin() + stream.say(told) + stream.fail(RequestFailed(status, "broke", "it broke"))
+        with pytest.raises(anthropic.APIStatusError, match="it broke") as caught:
+            streamed(whole)
+        assert caught.value.body == {"type": "error", "error": {"type": kind, "message": "it broke", "code": "broke"}}
+        assert whole.count(b"event: content_block_stop") == whole.count(b"event: content_block_start") == 1
 
 
 @pytest.mark.parametrize(

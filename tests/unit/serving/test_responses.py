@@ -259,16 +259,13 @@ def test_a_field_that_is_wrong_or_not_offered_is_named(field: str, value: object
 def test_fields_that_say_nothing_to_us_are_tolerated() -> None:
     codex = {"store": False, "include": ["reasoning.encrypted_content"], "client_metadata": {"a": "b"}}
     asked = read(
-        service_tier="flex", reasoning={"effort": "high"}, background=False, text={"verbosity": "low"}, **codex
+        service_tier="flex",
+        reasoning={"effort": "high", "summary": "auto"},
+        background=False,
+        text={"verbosity": "low"},
+        **codex,
     )
     assert not asked.wish.body and asked.control.reasoning is None
-
-
-def test_a_summary_that_is_asked_for_sets_the_level_where_the_request_does_not() -> None:
-    levels = [read(reasoning={"summary": one}).control.reasoning for one in (None, "auto", "concise", "detailed")]
-    assert levels == [None, None, "summary", "full"]
-    assert read(reasoning={"summary": "detailed"}, conductor={"reasoning": "off"}).control.reasoning == "off"
-    assert read(reasoning={"summary": "concise"}, conductor={"max_steps": 2}).control.max_steps == 2
 
 
 def test_an_answer_is_followed_on_by_its_id() -> None:
@@ -512,7 +509,7 @@ def test_a_failure_is_told_under_a_code_that_clients_act_on(status: int, code: s
     stream = RESPONSES.stream(read(), EPISODE, created=1000)
     begun = stream.begin() + stream.think(0, "A plan.") + stream.say("Fo")
     last = stream.fail(RequestFailed(status, code, "It failed.", retry_after=3.0))
-    failure = json.loads(last.decode().split("data: ")[1])
+    failure = json.loads(last.decode().split("data: ")[-1])
     if sent not in (
         "context_length_exceeded",
         "insufficient_quota",
@@ -522,13 +519,15 @@ def test_a_failure_is_told_under_a_code_that_clients_act_on(status: int, code: s
     assert (failure["type"], failure["response"]["status"]) == ("response.failed", "failed")
     message = "It failed. Please try again in 3s." if status == 429 else "It failed."
     assert error == {"code": sent, "message": message, "param": None, "type": code}
+    raised = json.loads(last.decode().split("\n")[1].removeprefix("data: "))
+    assert raised["type"] == "error" and raised["error"] == error, "what OpenAI's clients raise comes first"
     assert [words(item) for item in output] == [["A plan."], ["Fo"]] and output[1]["status"] == "incomplete"
 
 
 def test_an_answer_that_fails_is_not_told_as_said() -> None:
     stream = RESPONSES.stream(read(), EPISODE, created=1000)
     events = told(stream.begin() + stream.say("Fo") + stream.fail(RequestFailed(502, "worker_failed", "It failed.")))
-    assert names(events)[-2:] == ["output_text.delta", "failed"]
+    assert names(events)[-2:] == ["error", "failed"] and names(events)[-3] == "output_text.delta"
 
 
 def test_the_body_of_a_failure_has_a_type_by_its_status() -> None:

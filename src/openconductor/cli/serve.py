@@ -1,0 +1,118 @@
+"""``openconductor serve``: a Conductor, baselines and single workers behind the OpenAI and Anthropic APIs.
+
+In: a config and ``key=value`` overrides, or options. Out: a server until it is told to stop; where it listens and how
+it is asked, on stderr. With ``--new-key`` a key and its table on stdout, and no server.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from importlib import import_module
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+import openconductor as oc
+from openconductor.cli import console
+from openconductor.cli.options import PlannerName, PoolFile
+from openconductor.config import dump_toml, needing
+from openconductor.evaluation.eval_config import GYM, find_planner, read_spec
+from openconductor.gym.workers import gym_pool
+from openconductor.policies import most_tokens
+
+if TYPE_CHECKING:
+    from openconductor.serving.serve_config import ServeConfig
+
+SIMULATED = "Take 4 17 9, sort the list, then double every number."
+QUESTION = "How many primes are there below 1000?"
+
+
+def serve(
+    overrides: Annotated[list[str] | None, typer.Argument(help="With --config: key=value.", show_default=False)] = None,
+    config: Annotated[Path | None, typer.Option("--config", help="A config (TOML).")] = None,
+    pool: PoolFile = None,
+    conductor: PlannerName = None,
+    host: Annotated[str | None, typer.Option("--host", help="Where it listens.", show_default="127.0.0.1")] = None,
+    port: Annotated[int | None, typer.Option("--port", min=1, max=65535, help="The port.", show_default="8080")] = None,
+    journal: Annotated[
+        Path | None, typer.Option("--journal", help="Keeps every call and bill.", show_default="serve.sqlite")
+    ] = None,
+    new_key: Annotated[str | None, typer.Option("--new-key", help="Print a key for NAME, and do not serve.")] = None,
+) -> None:
+    """Serve a Conductor behind the OpenAI and Anthropic APIs (needs the extra serve)."""
+    given = {"conductor": conductor, "host": host, "port": port}
+    given |= {name: None if path is None else str(path) for name, path in (("pool", pool), ("journal", journal))}
+    said = {name: value for name, value in given.items() if value is not None}
+    if new_key is not None:
+        if said or config or overrides:
+            raise oc.ConfigError("--new-key: prints a key and serves nothing; expected nothing beside it")
+        _show_new_key(new_key)
+        return
+    if overrides and config is None:
+        raise oc.ConfigError(f"{overrides[0]!r}: got key=value without a config; expected --config beside it")
+    from openconductor.serving.serve_config import ServeConfig, load_serve_config
+
+    told = ServeConfig() if config is None else load_serve_config(config, overrides or ())
+    _serve(replace(told, **said), "command line" if config is None else str(config))
+
+
+def _show_new_key(name: str) -> None:
+    from openconductor.serving.key_ring import new_key
+
+    if not name.strip():
+        raise oc.ConfigError("--new-key: got a blank name, expected who will hold the key")
+    key, hashed = new_key()
+    console.say(
+        f"The key of {name}, which is shown this once, and the table for the config, which holds only its hash:"
+    )
+    console.show_text(f"{key}\n\n{dump_toml({'key': [{'name': name, 'hash': hashed}]}).rstrip()}")
+
+
+def _serve(config: ServeConfig, where: str) -> None:
+    """Make all that is served, check it, and serve it until it is told to stop."""
+    with needing("serve", "serve"):
+        app, gateways, metrics = (
+            import_module(f"openconductor.serving.{name}") for name in ("app", "gateway", "metrics")
+        )
+    from openconductor.serving.key_ring import KeyRing
+    from openconductor.serving.serve_config import check_serve_config, make_system, model_names
+
+    simulated = config.pool == GYM
+    if not (simulated or config.conductor):
+        raise oc.ConfigError(
+            f"{where}: conductor: the bundled Conductor knows only the gym, got a pool file; expected --conductor "
+            "provider:model, a checkpoint folder, or worker:NAME of the pool"
+        )
+    pool = gym_pool(0) if simulated else oc.WorkerPool.from_toml(config.pool)
+    conductor = oc.Conductor(
+        find_planner(config.conductor or None, pool),
+        pool=pool,
+        max_steps=config.max_steps,
+        max_rounds=config.max_rounds,
+        fallback=config.fallback,
+    )
+    check_serve_config(config, pool, conductor.asked, where=where)
+    baselines = {read_spec(text).name: make_system(text, pool) for text in config.baselines}
+    with oc.Journal(config.journal, content=config.content) as journal:
+        keys = KeyRing(config.key, journal)
+        gateway = gateways.Gateway(
+            conductor, journal, metrics.Metrics(), baselines=baselines, reasoning=config.reasoning
+        )
+        _say_where(config, pool, model_names(config, pool))
+        app.run(config, gateway, keys)
+
+
+def _say_where(config: ServeConfig, pool: oc.WorkerPool, models: tuple[str, ...]) -> None:
+    host = f"[{config.host}]" if ":" in config.host else config.host
+    question = SIMULATED if config.pool == GYM else QUESTION
+    body = f'{{"model": "{models[0]}", "messages": [{{"role": "user", "content": "{question}"}}]}}'
+    header = ' -H "authorization: Bearer $KEY"' if config.key else ""
+    console.say(f"serving at http://{host}:{config.port}/v1, until Ctrl-C; models: {', '.join(models)}")
+    console.say(f"  curl http://{host}:{config.port}/v1/chat/completions{header} -d '{body}'")
+    endless = [worker.name for _, worker in pool if worker.price and not most_tokens((), worker.sampling)[1]]
+    if endless and any(key.dollars is not None for key in config.key):
+        console.say(
+            f"no limit of tokens: {', '.join(endless)}; where a client breaks off a call of theirs, only what it read "
+            "is charged: expected sampling = {max_tokens = ...} in the pool file"
+        )

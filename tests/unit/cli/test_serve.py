@@ -1,0 +1,126 @@
+"""``openconductor serve`` in this process: keys, options, and what is checked before anything listens."""
+
+from __future__ import annotations
+
+import sys
+import tomllib
+from dataclasses import fields
+from pathlib import Path
+from types import ModuleType, SimpleNamespace
+
+import pytest
+
+from openconductor.conductor import Conductor
+from openconductor.config import load_toml
+from openconductor.pool import WorkerPool
+from openconductor.serving.key_ring import KeyRing, hash_key
+from openconductor.serving.serve_config import KeyTable, ServeConfig, check_serve_config, load_serve_config
+
+ROOT = Path(__file__).parents[3]
+
+
+@pytest.fixture
+def served(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[SimpleNamespace]:
+    """What would be served, and no server."""
+    monkeypatch.chdir(tmp_path)
+    found: list[SimpleNamespace] = []
+
+    def module(name: str, **attributes: object) -> None:
+        made = ModuleType(name)
+        vars(made).update(attributes)
+        monkeypatch.setitem(sys.modules, f"openconductor.serving.{name}", made)
+
+    def gateway(conductor, journal, metrics, **options) -> SimpleNamespace:
+        return SimpleNamespace(conductor=conductor, journal=journal, **options)
+
+    def run(config, gateway, keys) -> None:
+        found.append(SimpleNamespace(config=config, keys=keys, **vars(gateway)))
+
+    module("app", run=run)
+    module("gateway", Gateway=gateway)
+    module("metrics", Metrics=lambda: None)
+    return found
+
+
+def test_a_new_key_is_printed_once_with_the_table_that_lets_it_in(run, tmp_path: Path) -> None:
+    ran = run("serve", "--new-key", 'Ann "the boss"')
+    assert ran.code == 0 and "oc-" not in ran.err
+    key, table = ran.out.split("\n\n", 1)
+    assert key.startswith("oc-") and key not in table
+    (tmp_path / "serve.toml").write_text(table, "utf-8")
+    config = load_toml(tmp_path / "serve.toml", ServeConfig)
+    assert config.key == (KeyTable('Ann "the boss"', hash_key(key)),)
+    assert KeyRing(config.key).find({"authorization": f"Bearer {key}"}).name == 'Ann "the boss"'
+    assert run("serve", "--new-key", "ann").out != ran.out
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("--new-key", "ann", "--port", "9"), "expected nothing beside it"),
+        (("--new-key", " "), "--new-key: got a blank name"),
+        (("port=9",), "'port=9': got key=value without a config; expected --config beside it"),
+        (("--pool", ROOT / "recipes/pools/paper.toml"), "the bundled Conductor knows only the gym"),
+        (("--host", "0.0.0.0"), "command line: host: got '0.0.0.0' without a [[key]]"),
+        (("--port", "0"), "--port"),
+        (("--config", "none.toml"), "none.toml: no such file"),
+    ],
+)
+def test_wrong_options_are_refused_before_anything_listens(run, served, arguments, message: str) -> None:
+    ran = run("serve", *arguments)
+    assert (ran.code, ran.out, served) == (2, "", [])
+    assert message in " ".join(ran.err.split())
+    assert not Path("serve.sqlite").exists()
+
+
+def test_without_options_the_gym_is_served_to_anyone_on_loopback(run, served) -> None:
+    pytest.importorskip("tokenizers")
+    ran = run("serve")
+    assert (ran.code, ran.out) == (0, "")
+    (one,) = served
+    assert (one.config.host, one.config.port, one.config.key, one.reasoning) == ("127.0.0.1", 8080, (), "summary")
+    assert (len(one.conductor.pool), one.conductor.fallback, one.conductor.max_rounds) == (8, True, 1)
+    assert one.journal.path == Path.cwd() / "serve.sqlite"
+    said = " ".join(ran.err.split())
+    assert "serving at http://127.0.0.1:8080/v1" in said and "direct:" in said
+    assert 'curl http://127.0.0.1:8080/v1/chat/completions -d \'{"model": "conductor"' in said
+
+
+def test_options_win_over_overrides_and_these_over_the_file(run, served, tmp_path: Path) -> None:
+    (tmp_path / "pool.toml").write_text(
+        '[[worker]]\nname = "a"\nmodel = "m"\nbase_url = "http://127.0.0.1:9/v1"\nprice = {input = 1, output = 2}\n',
+        "utf-8",
+    )
+    (tmp_path / "serve.toml").write_text(
+        f'port = 1\npool = "pool.toml"\nconductor = "worker:a"\nmax_steps = 2\nbaselines = ["consensus:a?n=3"]\n'
+        f'[[key]]\nname = "ann"\nhash = "{hash_key("oc-ann")}"\ndollars = 1\n',
+        "utf-8",
+    )
+    ran = run("serve", "--config", "serve.toml", "port=2", "max_rounds=3", "--port", 3, "--host", "::1")
+    assert ran.code == 0, ran.err
+    (one,) = served
+    assert (one.config.host, one.config.port, one.conductor.max_steps, one.conductor.max_rounds) == ("::1", 3, 2, 3)
+    assert list(one.baselines) == ["consensus:a?n=3"]
+    assert one.keys.find({"x-api-key": "oc-ann"}).name == "ann"
+    said = " ".join(ran.err.split())
+    assert "http://[::1]:3/v1" in said and "authorization: Bearer $KEY" in said
+    assert "no limit of tokens: a;" in said
+
+
+def test_what_the_extra_lacks_is_named(run, served, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delitem(sys.modules, "openconductor.serving.app")
+    monkeypatch.setitem(sys.modules, "uvicorn", None)
+    ran = run("serve")
+    assert ran.code == 2
+    assert 'pip install "openconductor[serve]"' in " ".join(ran.err.split())
+
+
+def test_the_recipe_sets_every_field_and_can_be_served(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(ROOT)
+    recipe = tomllib.loads((ROOT / "recipes" / "serve.toml").read_text("utf-8"))
+    assert set(recipe) == {field.name for field in fields(ServeConfig)}
+    assert set().union(*recipe["key"]) == {field.name for field in fields(KeyTable)}
+    config = load_serve_config(ROOT / "recipes" / "serve.toml")
+    pool = WorkerPool.from_toml(config.pool)
+    planner = pool[pool.ordinal_of(config.conductor.removeprefix("worker:"))]
+    check_serve_config(config, pool, Conductor(planner, pool=pool).asked, where="recipes/serve.toml")
