@@ -22,20 +22,38 @@ from integration.client_contract import Client
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 
-ENVIRONMENTS: dict[str, list[str]] = {}
+ENVIRONMENTS = {
+    "langchain": ["langchain-openai==1.7.3", "langchain-anthropic==1.7.7", "tiktoken==0.14.0"],
+    "instructor": ["instructor==1.17.0", "llm==0.36", "openai==3.3.0", "jiter==0.14.0", "rich==14.3.4"],
+}
 """What is installed where; the rest is as ``constraints.txt`` has it, but for what one of these wants otherwise."""
 STATUS = ("NotFoundError", "RateLimitError", "APIStatusError")
-MODEL = ("ModelNotFoundError", "ModelRateLimitError", "ModelQuotaExceededError")
-CLIENTS: dict[str, tuple[str, str, str, tuple[str, ...], str]] = {
-    # what it is: its script and how that is to work, its environment; the errors that it raises for an unknown model,
-    # a rate limit, a budget; the one that it raises amid a stream ("": the same)
+CHAIN = ("OpenAIModelNotFoundError", "OpenAIRateLimitError", "APIStatusError")
+PYDANTIC = ("ModelNotFoundError", "ModelRateLimitError", "ModelQuotaExceededError")
+CLIENTS = {
+    # script, how it is to work, environment; the errors that it raises for an unknown model, a rate limit and a budget,
+    # and the one that it raises for the last two amid a stream (None: the same)
     "openai": ("with_openai.py", "chat", "", STATUS, "APIError"),
-    "openai-responses": ("with_openai.py", "responses", "", STATUS, "response.failed"),
+    "openai-responses": ("with_openai.py", "responses", "", STATUS, "APIError"),
     "anthropic": ("with_anthropic.py", "", "", (*STATUS[:2], "PaymentRequiredError"), "APIStatusError"),
-    "pydantic-ai": ("with_pydantic_ai.py", "chat", "", MODEL, ""),
-    "pydantic-ai-responses": ("with_pydantic_ai.py", "responses", "", MODEL, ""),
-    "pydantic-ai-anthropic": ("with_pydantic_ai.py", "anthropic", "", MODEL, ""),
+    "pydantic-ai": ("with_pydantic_ai.py", "chat", "", PYDANTIC, None),
+    "pydantic-ai-responses": ("with_pydantic_ai.py", "responses", "", PYDANTIC, None),
+    "pydantic-ai-anthropic": ("with_pydantic_ai.py", "anthropic", "", PYDANTIC, None),
+    "langchain": ("with_langchain.py", "chat", "langchain", CHAIN, "APIError"),
+    "langchain-responses": ("with_langchain.py", "responses", "langchain", CHAIN, "APIError"),
+    "langchain-anthropic": (
+        "with_langchain.py", "anthropic", "langchain",
+        ("AnthropicModelNotFoundError", "AnthropicRateLimitError", "PaymentRequiredError"), "APIStatusError",
+    ),
+    "instructor": ("with_instructor.py", "", "instructor", STATUS, "APIError"),
+    "llm": ("with_llm.py", "chat", "instructor", STATUS, "APIError"),
+    "llm-responses": ("with_llm.py", "responses", "instructor", STATUS, "APIError"),
+}  # fmt: skip
+MODES = {
+    "langchain": ("function_calling",),
+    "instructor": ("TOOLS_STRICT", "JSON", "JSON_SCHEMA", "MD_JSON"),
 }
+"""How else a client can ask for a form."""
 each = pytest.mark.parametrize("name", CLIENTS)
 Clients = Callable[[str], Client]
 
@@ -100,7 +118,7 @@ def test_a_stream_comes_piece_by_piece_with_its_usage(name: str, clients: Client
     contract.stream_and_usage(clients(name), tmp_path)
 
 
-@each
+@pytest.mark.parametrize("name", [name for name in CLIENTS if name != "instructor"])  # which has no tools
 @pytest.mark.parametrize("stream", [False, True])
 def test_the_clients_tool_is_called_and_its_result_comes_back(
     name: str, stream: bool, clients: Clients, tmp_path: Path
@@ -111,6 +129,15 @@ def test_the_clients_tool_is_called_and_its_result_comes_back(
 @each
 def test_a_form_of_the_answer_reaches_the_last_worker(name: str, clients: Clients, tmp_path: Path) -> None:
     contract.structured_output(clients(name), tmp_path)
+
+
+@pytest.mark.parametrize(("name", "mode"), [(name, mode) for name, modes in MODES.items() for mode in modes])
+def test_a_form_can_be_asked_for_in_other_ways(name: str, mode: str, clients: Clients, tmp_path: Path) -> None:
+    contract.structured_output(clients(name), tmp_path, mode=mode)
+
+
+def test_a_form_is_filled_as_it_streams(clients: Clients, tmp_path: Path) -> None:
+    contract.structured_output(clients("instructor"), tmp_path, mode="JSON", stream=True)
 
 
 @each

@@ -35,11 +35,17 @@ def ask(
     answer = client(url, idle).chat.completions.create(response_model=None, **options)
     if stream:
         chunks = list(answer)
-        pieces = [chunk.choices[0].delta.content for chunk in chunks if chunk.choices and chunk.choices[0].delta.content]
+        pieces = [
+            chunk.choices[0].delta.content for chunk in chunks if chunk.choices and chunk.choices[0].delta.content
+        ]
         text, used = "".join(pieces), chunks[-1].usage
     else:
         text, pieces, used = answer.choices[0].message.content, [], answer.usage
-    return {"text": text, "pieces": len(pieces), "usage": [used.prompt_tokens, used.completion_tokens, used.total_tokens]}
+    return {
+        "text": text,
+        "pieces": len(pieces),
+        "usage": [used.prompt_tokens, used.completion_tokens, used.total_tokens],
+    }
 
 
 def structured(url: str, how: str = "", mode: str = "TOOLS", stream: bool = False) -> Any:

@@ -13,7 +13,6 @@ from langchain_core.messages import BaseMessage, HumanMessage, ToolMessage
 from langchain_core.tools import tool
 from langchain_openai import ChatOpenAI
 
-
 LOOP = asyncio.new_event_loop()  # one: clients keep their connections
 
 
