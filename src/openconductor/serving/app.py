@@ -9,11 +9,13 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
+import math
+import re
 import time
 import uuid
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from types import FrameType
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, Never, cast
 
 import uvicorn
 from starlette.applications import Starlette
@@ -22,6 +24,7 @@ from starlette.middleware.cors import CORSMiddleware
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from openconductor.errors import JournalError
 from openconductor.serving.chat import CHAT
@@ -42,6 +45,11 @@ Scope = Mapping[str, Any]
 
 _ENDS_AT_ONCE = 5.0  # seconds that a turn has to come to its end once it is cancelled
 _RETRIED = frozenset({429, 503})  # what a client may send again without paying twice: nothing had been done
+_HEAD_BYTES = 65_536  # of a request, before its body
+_STALLED_S = 60.0  # how long a client may take for its head, between pieces of its body, or without reading
+_DEEPEST = 100  # lists and objects in one another in a body: the journal and others go down into them
+_MOST = 100_000  # values in a body
+_HALF = re.compile(r"\\u[dD][89a-fA-F]")  # an escape that may be half a character
 
 log = logging.getLogger("openconductor.serving")
 
@@ -55,13 +63,18 @@ class Endpoint:
         self._keys = keys
         self._limit = int(config.body_mb * 1_000_000)
         self._heartbeat = config.heartbeat_s
+        self._origins = config.origins
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer one request."""
         began, status, model = time.monotonic(), 200, "unknown"
         turn: Turn | None = None
         try:
-            tenant = self._keys.find(_headers(scope))
+            headers = _headers(scope)
+            tenant = self._keys.find(headers)
+            # A browser lets any page send a request, and only keeps the answer from it.
+            if (origin := headers.get("origin")) is not None and not {origin, "*"} & {*self._origins}:
+                raise RequestFailed(403, "origin_not_allowed", f"origin: got {origin!r}, which `origins` does not list")
             request = self._api.read(await _body(receive, self._limit))
             if request.model in self._gateway.models:
                 model = request.model
@@ -126,7 +139,12 @@ async def _body(receive: Receive, limit: int) -> Json:
     pieces: list[bytes] = []
     size, more = 0, True
     while more:
-        message = await receive()
+        try:
+            async with asyncio.timeout(_STALLED_S):
+                message = await receive()
+        except TimeoutError:
+            words = f"the body: nothing came for {_STALLED_S:g} s, expected the rest of it"
+            raise RequestFailed(408, "request_timeout", words) from None
         if message["type"] == "http.disconnect":
             raise RequestFailed(499, "cancelled", "the client went away")
         pieces.append(message.get("body", b""))
@@ -135,12 +153,34 @@ async def _body(receive: Receive, limit: int) -> Json:
             words = f"the body: got more than {limit} bytes, expected at most these"
             raise RequestFailed(413, "request_too_large", words)
     try:
-        data = json.loads(b"".join(pieces), parse_constant=_refuse)
+        data = _parsed(b"".join(pieces).decode("utf-8-sig"))
     except (ValueError, RecursionError) as error:
         raise RequestFailed(400, "invalid_json", f"the body: {error}; expected a JSON object") from None
     if not isinstance(data, dict):
         raise RequestFailed(400, "invalid_json", f"the body: got {type(data).__name__}, expected a JSON object")
     return cast("Json", data)
+
+
+def _parsed(text: str) -> object:
+    """What JSON says, without halves of characters, which nothing that comes after could write.
+
+    Raises:
+        ValueError, RecursionError: it is none, or more than is taken.
+    """
+    data = json.loads(text, parse_constant=_refuse, parse_float=_finite)
+    level, values = [data], 0
+    for _ in range(_DEEPEST):
+        level = [inner for one in level for inner in _inside(one)]
+        values += len(level)
+    if level or values > _MOST:
+        raise ValueError(f"got more than {_DEEPEST} levels or {_MOST} values")
+    return json.loads(json.dumps(data, ensure_ascii=False).encode("utf-8", "replace")) if _HALF.search(text) else data
+
+
+def _inside(value: object) -> Iterable[object]:
+    if isinstance(value, dict):
+        return cast("Json", value).values()
+    return cast("list[object]", value) if isinstance(value, list) else ()
 
 
 def _written(stream: AnswerStream, news: tuple[int, str] | None) -> bytes:
@@ -157,8 +197,12 @@ async def _gone(turn: Turn, receive: Receive) -> None:
     turn.cancel()
 
 
-def _refuse(name: str) -> None:
-    raise ValueError(f"{name} is no JSON")
+def _refuse(name: str) -> Never:
+    raise ValueError(f"{name[:20]} is no number of JSON's")
+
+
+def _finite(number: str) -> float:
+    return value if math.isfinite(value := float(number)) else _refuse(number)
 
 
 def _headers(scope: Scope) -> dict[str, str]:
@@ -301,6 +345,61 @@ async def _fault(request: Request, error: Exception) -> Response:
 
 
 # ── serving ──────────────────────────────────────────────────────────────────────────────────────────────────────────
+class Connection(HttpToolsProtocol):
+    """Ends with a client that sends a head without end, or does not get on with it, or does not read."""
+
+    _stalled: asyncio.TimerHandle | None = None
+    _head: int | None = 0  # bytes of the head that is coming; None where none is
+
+    def _wait(self, *, head: int | None) -> None:
+        """Give the client a while."""
+        self._forgive()
+        self._head, self._stalled = head, self.loop.call_later(_STALLED_S, self.transport.abort)
+
+    def _forgive(self) -> None:
+        self._head = None
+        if self._stalled is not None:
+            self._stalled.cancel()
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        """A head is to come."""
+        super().connection_made(transport)
+        self._wait(head=0)
+
+    def on_message_begin(self) -> None:
+        """So it is with each further request."""
+        super().on_message_begin()
+        self._wait(head=0)
+
+    def data_received(self, data: bytes) -> None:
+        """Count what comes of a head."""
+        super().data_received(data)
+        if self._head is not None:
+            self._head += len(data)
+            if self._head > _HEAD_BYTES:
+                self.send_400_response("The head of the request is too large.")
+
+    def on_headers_complete(self) -> None:
+        """The head is there."""
+        self._forgive()
+        super().on_headers_complete()
+
+    def pause_writing(self) -> None:
+        """The client reads more slowly than is written."""
+        super().pause_writing()
+        self._wait(head=None)
+
+    def resume_writing(self) -> None:
+        """It has caught up."""
+        self._forgive()
+        super().resume_writing()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """It is gone."""
+        self._forgive()
+        super().connection_lost(exc)
+
+
 class _Server(uvicorn.Server):
     """Stops taking requests at the first signal, and ends what is left of those under way after a while."""
 
@@ -326,7 +425,7 @@ def run(config: ServeConfig, gateway: Gateway, keys: KeyRing) -> None:
     """Serve until SIGTERM or SIGINT, and until the answers under way have ended."""
     grace = int(config.drain_s + _ENDS_AT_ONCE)
     settings = uvicorn.Config(
-        build_app(gateway, keys, config), config.host, config.port, http="httptools", ws="none", access_log=False,
+        build_app(gateway, keys, config), config.host, config.port, http=Connection, ws="none", access_log=False,
         log_level="warning", lifespan="off", server_header=False, timeout_graceful_shutdown=grace,
     )  # fmt: skip
     asyncio.run(_serve(_Server(settings, gateway, config.drain_s), gateway))

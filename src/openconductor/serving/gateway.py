@@ -44,6 +44,8 @@ if TYPE_CHECKING:
 CONDUCTOR = "conductor"
 REMEMBERED = 256
 """Calls of tools whose context is kept at hand; that of older ones is read from the journal."""
+HELD = 50_000_000
+"""So many characters of them at most."""
 
 
 class Gateway:
@@ -77,6 +79,7 @@ class Gateway:
         self.draining = False
         self._turns: set[Turn] = set()
         self._called: OrderedDict[str, Called] = OrderedDict()
+        self._held = 0
 
     async def open(self, request: ClientRequest, tenant: Tenant) -> Turn:
         """Begin the episode of a request; it has been told of when this returns.
@@ -161,8 +164,9 @@ class Gateway:
     def _remember(self, episode: str, called: Called) -> None:
         """Keep at hand what called tools."""
         self._called[episode] = called
-        while len(self._called) > REMEMBERED:
-            self._called.popitem(last=False)
+        self._held += _size(called)
+        while len(self._called) > REMEMBERED or self._held > HELD:
+            self._held -= _size(self._called.popitem(last=False)[1])
 
     async def _called_by(self, turns: Sequence[Message], tenant: Tenant) -> Called | None:
         """What called the tools whose results end a conversation; None where that was not us, or for somebody else."""
@@ -237,6 +241,10 @@ def _is_offered(worker: Worker, control: Control) -> bool:
         return True
     price = worker.price
     return price is not None and max(price.input, price.output) <= control.max_price
+
+
+def _size(called: Called) -> int:
+    return sum(len(turn.content) + (len(str(turn.parts)) if turn.parts else 0) for turn in called.messages)
 
 
 def _ordinal(pool: WorkerPool, name: str) -> int | None:

@@ -22,6 +22,8 @@ Json = dict[str, Any]
 Reasoning = Literal["off", "summary", "full"]
 """How much of the orchestration an answer shows as reasoning: nothing, a line for each thing that happens, or all."""
 IMAGE = "data:image/"
+Name = Annotated[str, Field(max_length=256)]
+"""A longer name is nobody's, and would take long to look up."""
 M = TypeVar("M", bound="Body")
 
 
@@ -64,8 +66,8 @@ class Control(BaseModel):
 
     model_config = ConfigDict(extra="forbid")
 
-    workers: Annotated[list[str], Field(min_length=1)] | None = None
-    tags: Annotated[list[str], Field(min_length=1)] | None = None
+    workers: Annotated[list[Name], Field(min_length=1)] | None = None
+    tags: Annotated[list[Name], Field(min_length=1)] | None = None
     max_price: Annotated[Decimal, Field(ge=0)] | None = None
     max_steps: Annotated[int, Field(ge=1)] | None = None
     max_rounds: Annotated[int, Field(ge=1)] | None = None
@@ -87,7 +89,7 @@ class Body(BaseModel):
 
     model_config = ConfigDict(extra="allow")
 
-    model: str
+    model: Name
     stream: bool | None = None
     conductor: Control | None = None
 
@@ -271,7 +273,7 @@ def call_id(episode: str, index: int) -> str:
 def called_in(identifier: str) -> tuple[str, int] | None:
     """The episode and the index of a call that we gave an id; None for an id of somebody else."""
     given = identifier.removeprefix("call_")
-    if len(given) < 34 or not given.isalnum() or given == identifier or not given[32:].isdecimal():
+    if not 34 <= len(given) <= 40 or not given.isalnum() or given == identifier or not given[32:].isdecimal():
         return None
     return given[:32], int(given[32:])
 
