@@ -28,8 +28,8 @@ def model(url: str, how: str, name: str = "conductor", idle: float | None = None
 def told(response: Any) -> Any:
     pieces = list(response)
     used = response.usage()
-    return {"text": "".join(pieces), "pieces": len(pieces), "usage": [used.input, used.output, used.input + used.output],
-            "details": used.details}  # fmt: skip
+    sums = [used.input, used.output, used.input + used.output]
+    return {"text": "".join(pieces), "pieces": len(pieces), "usage": sums, "details": used.details}
 
 
 def ask(
