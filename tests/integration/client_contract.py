@@ -6,12 +6,18 @@ made of the answers, compared with what the workers saw and counted.
 
 from __future__ import annotations
 
+import hashlib
 import json
+import os
+import shutil
 import subprocess
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
+
+import pytest
 
 from integration.orchestra import PLAN, USED, Orchestra, orchestra
 from openconductor.errors import RateLimited
@@ -50,6 +56,59 @@ class Client:
     def close(self) -> None:
         self._process.kill()
         self._process.communicate()
+
+
+Clients = Callable[[str], Client]
+
+
+@contextmanager
+def scripts(command: Callable[[str], tuple[list[object], str]], folders: pytest.TempPathFactory) -> Iterator[Clients]:
+    """Clients by their names, each started when it is first wanted, with an empty home and a clean environment.
+
+    Args:
+        command: from a name the command, and which of its ways the script is to go.
+        folders: where homes are made.
+    """
+    started: dict[str, Client] = {}
+
+    def find(name: str) -> Client:
+        if name not in started:
+            line, how = command(name)
+            home = folders.mktemp(name)
+            clean = {"PATH": os.environ["PATH"], "HOME": str(home), "LANGSMITH_TRACING": "false"}
+            started[name] = Client(line, how, clean, home / "log")
+        return started[name]
+
+    try:
+        yield find
+    finally:
+        for client in started.values():
+            client.close()
+
+
+def installed(name: str, what: object, install: Callable[[Path], Sequence[Sequence[object]]]) -> Path:
+    """A folder in the user's cache with packages in it; skips where they cannot be had.
+
+    Args:
+        name: the folder's.
+        what: all that decides what is in it.
+        install: from the folder the commands that fill it.
+    """
+    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "openconductor-tests"
+    folder = cache / f"{name}-{hashlib.sha256(json.dumps(what).encode()).hexdigest()[:12]}"
+    if not (folder / ".ready").exists():
+        shutil.rmtree(folder, ignore_errors=True)
+        folder.mkdir(parents=True)
+        for command in install(folder):
+            line = [str(part) for part in command]
+            try:
+                done = subprocess.run(line, cwd=folder, capture_output=True, text=True, timeout=400, check=False)
+            except subprocess.TimeoutExpired as error:
+                pytest.skip(f"{name} could not be installed: {error}")
+            if done.returncode:
+                pytest.skip(f"{name} could not be installed: {done.stderr[-500:]}")
+        (folder / ".ready").touch()
+    return folder
 
 
 def counted(server: Orchestra) -> list[int]:
@@ -122,19 +181,28 @@ def several_turns(client: Client, folder: Path) -> None:
         assert -1 not in places and places == sorted(places)
 
 
-def failure(client: Client, folder: Path, *, kind: str, stream: bool) -> Any:
-    """What a client tells of an unknown model, a worker's rate limit, or a budget that is too small."""
+def failure(client: Client, folder: Path, *, kind: str, stream: bool, errors: Sequence[str], amid: str | None) -> None:
+    """An unknown model, a worker's rate limit and a budget that is too small are errors of the client's own.
+
+    Args:
+        client, folder: as everywhere.
+        kind: which of the ``FAILURES``.
+        stream: whether it happens amid a stream, as the last two can.
+        errors: the names of the errors that the client raises.
+        amid: the one that it raises amid a stream; None for the same.
+    """
     answer: Any = RateLimited("slow down", retry_after=1) if kind == "rate" else "42"
     options: Any = {"unknown": {"model": "conductr"}, "budget": {"conductor": {"max_calls": 1}}}
     with orchestra(folder, "thought", answer) as server:
         told = client.do("ask", server.url, stream=stream, **options.get(kind, {}))
         assert len(server.planner.sent) == (0 if kind == "unknown" else 1), "nothing is paid for twice"
     assert FAILURES[kind] in json.dumps(told), told
-    return told
+    whole = errors[list(FAILURES).index(kind)]
+    assert told["error"] == (amid or whole if stream and kind != "unknown" else whole), told
 
 
-def silence(clients: dict[str, Client], folder: Path) -> dict[str, Any]:
-    """What clients, all at once, make of three silences: before the plan, in a step, and amid the answer."""
+def silence(clients: dict[str, Client], folder: Path) -> None:
+    """Clients, all at once, survive three silences: before the plan, in a step, and amid the answer."""
     beat, pause = ServeConfig().heartbeat_s, SILENT_S
     with (
         orchestra(folder, [pause, "thought"], ["4", pause, "2"], plan=[pause, PLAN], heartbeat_s=beat) as server,
@@ -144,4 +212,5 @@ def silence(clients: dict[str, Client], folder: Path) -> dict[str, Any]:
             name: together.submit(client.do, "ask", server.url, stream=True, idle=IDLE_S)
             for name, client in clients.items()
         }
-        return {name: one.result() for name, one in asked.items()}
+        told = {name: one.result() for name, one in asked.items()}
+    assert {name: one.get("text", one) for name, one in told.items()} == dict.fromkeys(clients, "42")

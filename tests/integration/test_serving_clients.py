@@ -6,19 +6,14 @@ own, in the user's cache: what they need would not fit beside it, or does not be
 
 from __future__ import annotations
 
-import hashlib
-import json
-import os
-import shutil
-import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from integration import client_contract as contract
-from integration.client_contract import Client
+from integration.client_contract import Clients
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 
@@ -55,27 +50,18 @@ MODES = {
 }
 """How else a client can ask for a form."""
 each = pytest.mark.parametrize("name", CLIENTS)
-Clients = Callable[[str], Client]
 
 
 @pytest.fixture(scope="module")
 def clients(tmp_path_factory: pytest.TempPathFactory, root: Path) -> Iterator[Clients]:
     """A client by its name; each script is started once."""
-    started: dict[str, Client] = {}
 
-    def find(name: str) -> Client:
-        if name not in started:
-            script, how, environment, *_ = CLIENTS[name]
-            python = interpreter(environment, root)
-            home = tmp_path_factory.mktemp(name)
-            clean = {"PATH": os.environ["PATH"], "HOME": str(home), "LANGSMITH_TRACING": "false"}
-            command = [python, Path(__file__).parent / "clients" / script]
-            started[name] = Client(command, how, clean, home / "log")
-        return started[name]
+    def command(name: str) -> tuple[list[object], str]:
+        script, how, environment, *_ = CLIENTS[name]
+        return [interpreter(environment, root), Path(__file__).parent / "clients" / script], how
 
-    yield find
-    for client in started.values():
-        client.close()
+    with contract.scripts(command, tmp_path_factory) as find:
+        yield find
 
 
 def interpreter(environment: str, root: Path) -> Path:
@@ -83,29 +69,16 @@ def interpreter(environment: str, root: Path) -> Path:
     if not environment:
         return Path(sys.executable)
     wanted = ENVIRONMENTS[environment]
-    own = {line.partition("==")[0].lower() for line in wanted}
-    pinned = [
-        line for line in (root / "constraints.txt").read_text().splitlines() if line.partition("==")[0] not in own
-    ]
-    mark = hashlib.sha256(json.dumps([wanted, pinned, sys.version]).encode()).hexdigest()[:12]
-    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
-    folder = cache / "openconductor-tests" / f"{environment}-{mark}"
-    python = folder / "bin" / "python"
-    if not (folder / ".ready").exists():
-        shutil.rmtree(folder, ignore_errors=True)
-        folder.mkdir(parents=True)
+    own = {line.partition("==")[0] for line in wanted}
+    lines = (root / "constraints.txt").read_text().splitlines()
+    pinned = [line for line in lines if line.partition("==")[0] not in own]
+
+    def install(folder: Path) -> list[list[object]]:
         (folder / "constraints.txt").write_text("\n".join(pinned))
-        install = [python, "-m", "pip", "install", "--quiet", "--no-compile", "--retries", "1",
-                   "--constraint", folder / "constraints.txt", *wanted]  # fmt: skip
-        for command in ([sys.executable, "-m", "venv", folder], install):
-            try:
-                done = subprocess.run(list(map(str, command)), capture_output=True, text=True, timeout=400, check=False)
-            except subprocess.TimeoutExpired as error:
-                pytest.skip(f"{environment} could not be installed: {error}")
-            if done.returncode:
-                pytest.skip(f"{environment} could not be installed: {done.stderr[-500:]}")
-        (folder / ".ready").touch()
-    return python
+        pip = [folder / "bin" / "python", "-m", "pip", "install", "--quiet", "--no-compile", "--retries", "1"]
+        return [[sys.executable, "-m", "venv", folder], [*pip, "--constraint", folder / "constraints.txt", *wanted]]
+
+    return contract.installed(environment, [wanted, pinned, sys.version], install) / "bin" / "python"
 
 
 @each
@@ -152,11 +125,8 @@ def test_a_failure_is_the_clients_own_error(
     name: str, kind: str, stream: bool, clients: Clients, tmp_path: Path
 ) -> None:
     *_, errors, amid = CLIENTS[name]
-    told = contract.failure(clients(name), tmp_path, kind=kind, stream=stream)
-    whole = errors[list(contract.FAILURES).index(kind)]
-    assert told["error"] == (amid or whole if stream and kind != "unknown" else whole), told
+    contract.failure(clients(name), tmp_path, kind=kind, stream=stream, errors=errors, amid=amid)
 
 
 def test_every_client_survives_silence(clients: Clients, tmp_path: Path) -> None:
-    told = contract.silence({name: clients(name) for name in CLIENTS}, tmp_path)
-    assert {name: one.get("text", one) for name, one in told.items()} == dict.fromkeys(CLIENTS, "42")
+    contract.silence({name: clients(name) for name in CLIENTS}, tmp_path)

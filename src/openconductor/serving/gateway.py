@@ -95,6 +95,7 @@ class Gateway:
         tenant.check(request)
         if request.previous is not None:
             request = await self._following(request, tenant)
+        request = await self._recalled(request, tenant)
         control = tenant.limited(request.control)
         with ExitStack() as place:
             tab = place.enter_context(tenant.enter())
@@ -202,10 +203,29 @@ class Gateway:
         episode = cast("str", request.previous)
         before = await asyncio.to_thread(self._conversation, episode, tenant)
         if before is None:
-            words = f"previous_response_id: there is no answer 'resp_{episode}' to go on from"
-            raise RequestFailed(404, "previous_response_not_found", words, param="previous_response_id")
+            raise _forgotten(f"resp_{episode}", "previous_response_id")
         own, rest = request.turns[: request.instructed], request.turns[request.instructed :]
         return replace(request, turns=(*own, *before, *rest))
+
+    async def _recalled(self, request: ClientRequest, tenant: Tenant) -> ClientRequest:
+        """A request with the text of the earlier answers that its turns refer to.
+
+        Raises:
+            RequestFailed: there is no such answer of this tenant's, or it was not kept.
+        """
+        turns: list[Message] = []
+        for turn in request.turns:
+            episode = next((cast("str", part["said_in"]) for part in turn.parts if "said_in" in part), None)
+            if episode is not None:
+                before = await asyncio.to_thread(self._conversation, episode, tenant)
+                if before is None:
+                    raise _forgotten(f"msg_{episode}", "input")
+                text = "\n\n".join(filter(None, (before[-1].content, turn.content)))
+                rest = tuple(part for part in turn.parts if "said_in" not in part)
+                turns.append(replace(turn, content=text, parts=rest))
+            else:
+                turns.append(turn)
+        return replace(request, turns=tuple(turns))
 
     def _conversation(self, episode: str, tenant: Tenant) -> tuple[Message, ...] | None:
         record = self.journal.find_outcome(f"serve/{episode}")
@@ -232,6 +252,11 @@ class Gateway:
 
 
 # ── pieces ───────────────────────────────────────────────────────────────────────────────────────────────────────────
+def _forgotten(identifier: str, where: str) -> RequestFailed:
+    words = f"{where}: there is no answer {identifier!r} to go on from"
+    return RequestFailed(404, "previous_response_not_found", words, param=where)
+
+
 def _is_offered(worker: Worker, control: Control) -> bool:
     if control.workers is not None and worker.name not in control.workers:
         return False

@@ -27,8 +27,8 @@ export async function drive(does) {
     try {
       told = await does[name](url, how, options);
     } catch (error) {
-      const { statusCode, status, code, responseBody, data } = error;
-      told = { error: error.constructor.name, words: String(error), status: statusCode ?? status, code, responseBody, data };
+      const { code, type, responseBody, data } = error;
+      told = { error: error.constructor.name, words: String(error), code, type, responseBody, data };
     }
     process.stdout.write(JSON.stringify(told) + "\n");
   }

@@ -216,7 +216,7 @@ def test_calls_of_free_form_tools_and_of_namespaces_are_calls_of_the_functions_t
 def test_items_of_the_vendors_own_are_dropped_and_others_refused() -> None:
     hosted = {"type": "web_search_call", "id": "ws_1", "status": "completed"}
     assert turns(user("Hi"), hosted, said(""), user("So?")) == [("user", "Hi"), ("user", "So?")]
-    for wrong in ({"type": "item_reference", "id": "msg_1"}, {"type": "shell_call"}, {"type": ["x"]}, {}, "text", 5):
+    for wrong in ({"type": "shell_call"}, {"type": ["x"]}, {}, "text", 5):
         assert refused([user("Hi"), wrong]).param == "input.1.type"
 
 
@@ -536,6 +536,14 @@ def test_the_body_of_a_failure_has_a_type_by_its_status() -> None:
     for status, kind in kinds.items():
         assert RESPONSES.failure(RequestFailed(status, "a_code", "It failed.", param="input")) == {
             "error": {"message": "It failed.", "type": kind, "param": "input", "code": "a_code"}}  # fmt: skip
+
+
+def test_items_that_are_referred_to_stand_for_what_was_said_and_for_no_reasoning() -> None:
+    referred = [{"type": "item_reference", "id": f"{name}_{EPISODE}"} for name in ("rs", "msg")]
+    call = {"type": "function_call", "call_id": "call_1", "name": "add", "arguments": "{}"}
+    _, turn, _ = read([user("Hi."), *referred, call, user("Go on.")]).turns
+    assert [[*part] for part in turn.parts] == [["said_in"], ["tool_calls"]] and turn.parts[0]["said_in"] == EPISODE
+    assert refused([{"type": "item_reference", "id": "msg_of-somebody"}]).param == "input.0.id"
 
 
 # ── the vendor's client ──────────────────────────────────────────────────────────────────────────────────────────────

@@ -102,7 +102,8 @@ class ClientRequest:
         body: as it came, for what an answer echoes.
         model: who is asked: ``conductor``, a baseline's name, ``direct:WORKER``.
         turns: the conversation, the system's turns first; calls of tools and their results in the form of chat
-            completions (``Message.parts``), under the ids that we gave out.
+            completions (``Message.parts``), under the ids that we gave out. A part ``{"said_in": EPISODE}`` stands
+            for the text of an earlier answer.
         wish: what the call that answers is to do, in the form of chat completions (``tools``, ``tool_choice``,
             ``response_format``, ``stop`` and the like in its ``body``).
         stream: whether the answer is to come as a stream.
