@@ -341,6 +341,19 @@ def test_later_rounds_are_shown_when_they_are_over(tmp_path: Path) -> None:
     assert "The answer stands." in "".join(getattr(delta, "reasoning_content", None) or "" for delta in deltas)
 
 
+def test_an_item_that_is_referred_to_is_what_was_said(tmp_path: Path) -> None:
+    with orchestra(tmp_path, "thought", "42") as server:
+        ask = client(server).responses.create
+        first = ask(model="conductor", input="What is 6 * 7?")
+        after: Any = [*ASKED, *({"type": "item_reference", "id": item.id} for item in first.output)]
+        ask(model="conductor", input=[*after, {"role": "user", "content": "Why?"}])
+        sent = [turn.content for turn in server.workers["bert"].sent[-1][0]]
+        assert sent[:2] == ["What is 6 * 7?", "42"] and sent[2].startswith("Why?")
+        nobodys: Any = [{"type": "item_reference", "id": f"msg_{'0' * 32}"}]
+        with pytest.raises(openai.NotFoundError, match="no message"):
+            ask(model="conductor", input=[*ASKED, *nobodys])
+
+
 def test_the_description_names_every_path(tmp_path: Path) -> None:
     with orchestra(tmp_path) as server:
         document = httpx.get(f"{server.url}/openapi.json").json()

@@ -18,7 +18,7 @@ PATCH: Any = {"type": "custom", "name": "patch", "description": "Edits files."}
 
 
 def client(server: Orchestra, key: str = "none") -> openai.OpenAI:
-    return openai.OpenAI(base_url=f"{server.url}/v1", api_key=key, max_retries=0)
+    return server.closing.enter_context(openai.OpenAI(base_url=f"{server.url}/v1", api_key=key, max_retries=0))
 
 
 def user(text: str) -> Any:
