@@ -40,7 +40,7 @@ def serve(
     ] = None,
     new_key: Annotated[str | None, typer.Option("--new-key", help="Print a key for NAME, and do not serve.")] = None,
 ) -> None:
-    """Serve a Conductor behind the OpenAI and Anthropic APIs (needs the extra serve)."""
+    """Serve a Conductor behind the OpenAI and Anthropic APIs."""
     given = {"conductor": conductor, "host": host, "port": port}
     given |= {name: None if path is None else str(path) for name, path in (("pool", pool), ("journal", journal))}
     said = {name: value for name, value in given.items() if value is not None}
@@ -111,7 +111,7 @@ def _say_where(config: ServeConfig, pool: oc.WorkerPool, models: tuple[str, ...]
     console.say(f"serving at http://{host}:{config.port}/v1, until Ctrl-C; models: {', '.join(models)}")
     console.say(f"  curl http://{host}:{config.port}/v1/chat/completions{header} -d '{body}'")
     endless = [worker.name for _, worker in pool if worker.price and not most_tokens((), worker.sampling)[1]]
-    if endless and any(key.dollars is not None for key in config.key):
+    if endless and config.pool != GYM and any(key.dollars is not None for key in config.key):
         console.say(
             f"no limit of tokens: {', '.join(endless)}; where a client breaks off a call of theirs, only what it read "
             "is charged: expected sampling = {max_tokens = ...} in the pool file"
