@@ -45,6 +45,7 @@ class Served:
     url: str
     gateway: Gateway
     journal: Journal
+    keys: KeyRing
     client: httpx.AsyncClient
 
     def asked(self, api: str, *, stream: bool = False, question: str = "What is 6 * 7?", **more: Any) -> dict[str, Any]:
@@ -82,7 +83,8 @@ async def served(
     config = ServeConfig(key=tuple(key), heartbeat_s=heartbeat_s)
     with Journal(folder / "serve.sqlite") as journal:
         gateway = Gateway(asked, journal, Metrics())
-        app = build_app(gateway, KeyRing(config.key, journal), config)
+        keys = KeyRing(config.key, journal)
+        app = build_app(gateway, keys, config)
         http = uvicorn.Server(uvicorn.Config(
             app, port=0, log_level="warning", http=Connection, ws="none", lifespan="off", timeout_graceful_shutdown=1,
         ))  # fmt: skip
@@ -93,7 +95,7 @@ async def served(
         url = f"http://127.0.0.1:{http.servers[0].sockets[0].getsockname()[1]}"
         try:
             async with httpx.AsyncClient(timeout=30) as client:
-                yield Served(url, gateway, journal, client)
+                yield Served(url, gateway, journal, keys, client)
         finally:
             http.should_exit = True
             await task
