@@ -19,11 +19,12 @@ import uvicorn
 import openconductor as oc
 from openconductor.prompt import render_workflow
 from openconductor.protocols import CallContext, OnText
-from openconductor.serving.app import Connection, build_app
+from openconductor.serving.app import build_app
 from openconductor.serving.gateway import Gateway
 from openconductor.serving.key_ring import KeyRing
 from openconductor.serving.metrics import Metrics
 from openconductor.serving.serve_config import KeyTable, ServeConfig
+from openconductor.serving.server import ClientConnection
 from openconductor.types import Completion, Message, Sampling, Step, Usage, Workflow
 
 USED = Usage(100, 40, 20, 5)  # of every scripted call
@@ -110,7 +111,7 @@ def orchestra(
             gateway = Gateway(asked, journal, Metrics(), baselines=baselines and baselines(pool))
             app = build_app(gateway, KeyRing(settings.key, journal), settings)
             server = uvicorn.Server(uvicorn.Config(
-                app, port=0, log_level="warning", http=Connection, ws="none", lifespan="off",
+                app, port=0, log_level="warning", http=ClientConnection, ws="none", lifespan="off",
                 timeout_graceful_shutdown=1,
             ))  # fmt: skip
             server.install_signal_handlers = lambda: None  # type: ignore[attr-defined]

@@ -24,10 +24,20 @@ TOOL: Any = {
 IMAGE = "data:image/png;base64,iVBORw0KGgo="
 
 
+def user_says(*parts: Any) -> Any:
+    return [{"role": "user", "content": list(parts)}]
+
+
 def client(server: Orchestra, **options: Any) -> openai.OpenAI:
     return server.closing.enter_context(
         openai.OpenAI(base_url=f"{server.url}/v1", api_key="none", **{"max_retries": 0, **options})
     )
+
+
+def read(answer: Any, said: list[str]) -> None:
+    """Read a stream to its end; its text goes to ``said``."""
+    for chunk in answer:
+        said.append(chunk.choices[0].delta.content or "")
 
 
 def test_an_answer_says_who_did_what_and_what_it_cost(tmp_path: Path) -> None:
@@ -175,8 +185,7 @@ def test_a_failure_is_an_error_with_a_code(
 ) -> None:
     with orchestra(tmp_path, "thought", error) as server:
         with pytest.raises(openai.APIError) as caught:
-            answer: Any = client(server).chat.completions.create(model="conductor", messages=ASKED, stream=stream)
-            list(answer)
+            read(client(server).chat.completions.create(model="conductor", messages=ASKED, stream=stream), [])
         metrics = httpx.get(f"{server.url}/metrics").text
     assert caught.value.code == code
     if not stream:
@@ -189,11 +198,10 @@ def test_a_failure_is_an_error_with_a_code(
 
 def test_a_text_that_was_shown_and_then_broken_off_ends_in_an_error(tmp_path: Path) -> None:
     with orchestra(tmp_path, "thought", ["4", 0.1, ConnectionLost("gone")], conductor={"fallback": True}) as server:
-        said = ""
+        said: list[str] = []
         with pytest.raises(openai.APIError):
-            for chunk in client(server).chat.completions.create(model="conductor", messages=ASKED, stream=True):
-                said += chunk.choices[0].delta.content or ""
-        assert said == "4"
+            read(client(server).chat.completions.create(model="conductor", messages=ASKED, stream=True), said)
+        assert "".join(said) == "4"
         assert len(server.workers["anna"].sent) == 1, "nobody begins it a second time"
 
 
@@ -275,15 +283,22 @@ def test_a_client_that_goes_away_ends_its_episode_and_pays_for_it(tmp_path: Path
         ({"messages": ASKED}, "model"),
         ({"model": "conductor"}, "messages"),
         ({"model": "conductor", "messages": []}, "messages"),
-        ({"model": "conductor", "messages": [{"role": "user", "content": [{"type": "audio"}]}]}, "messages.0.content.0.type"),
-        ({"model": "conductor", "messages": [{"role": "user", "content": [
-            {"type": "image_url", "image_url": {"url": "http://127.0.0.1/secret.png"}}]}]},
-         "messages.0.content.0.image_url.url"),
+        ({"model": "conductor", "messages": user_says({"type": "audio"})}, "messages.0.content.0.type"),
+        (
+            {
+                "model": "conductor",
+                "messages": user_says({"type": "image_url", "image_url": {"url": "http://127.0.0.1/a"}}),
+            },
+            "messages.0.content.0.image_url.url",
+        ),
         ({"model": "conductor", "messages": ASKED, "n": 2}, "n"),
         ({"model": "conductor", "messages": ASKED, "temperature": "hot"}, "temperature"),
-        ({"model": "conductor", "messages": ASKED, "tools": [{"type": "web_search"}], "tool_choice": "required"}, "tool_choice"),
+        (
+            {"model": "conductor", "messages": ASKED, "tools": [{"type": "web_search"}], "tool_choice": "required"},
+            "tool_choice",
+        ),
     ],
-)  # fmt: skip
+)
 def test_a_wrong_body_gets_an_error_that_names_the_field(tmp_path: Path, body: Any, field: str) -> None:
     with orchestra(tmp_path) as server:
         answer = httpx.post(f"{server.url}/v1/chat/completions", json=body)
@@ -305,9 +320,9 @@ def test_what_is_no_request_gets_an_error(tmp_path: Path) -> None:
 
 def test_unknown_parameters_and_tools_are_tolerated_and_images_go_along(tmp_path: Path) -> None:
     with orchestra(tmp_path) as server:
-        content: Any = [{"type": "text", "text": "What is it?"}, {"type": "image_url", "image_url": {"url": IMAGE}}]
+        shown = user_says({"type": "text", "text": "What is it?"}, {"type": "image_url", "image_url": {"url": IMAGE}})
         answer = client(server).chat.completions.create(
-            model="conductor", messages=[{"role": "developer", "content": "Be brief."}, {"role": "user", "content": content}],
+            model="conductor", messages=[{"role": "developer", "content": "Be brief."}, *shown],
             extra_body={"unknown": 1, "store": True, "tools": [{"type": "web_search"}, TOOL]},
         )  # fmt: skip
         sent, sampling = server.workers["bert"].sent[0]

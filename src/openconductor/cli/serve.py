@@ -16,7 +16,7 @@ import typer
 import openconductor as oc
 from openconductor.cli import console
 from openconductor.cli.options import PlannerName, PoolFile
-from openconductor.config import dump_toml, needing
+from openconductor.config import dump_toml, load_toml, needing
 from openconductor.evaluation.eval_config import GYM, find_planner, read_spec
 from openconductor.gym.workers import gym_pool
 from openconductor.policies import most_tokens
@@ -33,11 +33,9 @@ def serve(
     config: Annotated[Path | None, typer.Option("--config", help="A config (TOML).")] = None,
     pool: PoolFile = None,
     conductor: PlannerName = None,
-    host: Annotated[str | None, typer.Option("--host", help="Where it listens.", show_default="127.0.0.1")] = None,
-    port: Annotated[int | None, typer.Option("--port", min=1, max=65535, help="The port.", show_default="8080")] = None,
-    journal: Annotated[
-        Path | None, typer.Option("--journal", help="Keeps every call and bill.", show_default="serve.sqlite")
-    ] = None,
+    host: Annotated[str | None, typer.Option("--host", help="Where it listens (default: 127.0.0.1).")] = None,
+    port: Annotated[int | None, typer.Option("--port", min=1, max=65535, help="The port (default: 8080).")] = None,
+    journal: Annotated[Path | None, typer.Option("--journal", help="Keeps all calls (default: serve.sqlite).")] = None,
     new_key: Annotated[str | None, typer.Option("--new-key", help="Print a key for NAME, and do not serve.")] = None,
 ) -> None:
     """Serve a Conductor behind the OpenAI and Anthropic APIs."""
@@ -51,9 +49,9 @@ def serve(
         return
     if overrides and config is None:
         raise oc.ConfigError(f"{overrides[0]!r}: got key=value without a config; expected --config beside it")
-    from openconductor.serving.serve_config import ServeConfig, load_serve_config
+    from openconductor.serving.serve_config import ServeConfig
 
-    told = ServeConfig() if config is None else load_serve_config(config, overrides or ())
+    told = ServeConfig() if config is None else load_toml(config, ServeConfig, overrides or ())
     _serve(replace(told, **said), "command line" if config is None else str(config))
 
 
@@ -72,9 +70,8 @@ def _show_new_key(name: str) -> None:
 def _serve(config: ServeConfig, where: str) -> None:
     """Make all that is served, check it, and serve it until it is told to stop."""
     with needing("serve", "serve"):
-        app, gateways, metrics = (
-            import_module(f"openconductor.serving.{name}") for name in ("app", "gateway", "metrics")
-        )
+        names = ("server", "gateway", "metrics")
+        server, gateways, metrics = (import_module(f"openconductor.serving.{name}") for name in names)
     from openconductor.serving.key_ring import KeyRing
     from openconductor.serving.serve_config import check_serve_config, make_system, model_names
 
@@ -85,22 +82,17 @@ def _serve(config: ServeConfig, where: str) -> None:
             "provider:model, a checkpoint folder, or worker:NAME of the pool"
         )
     pool = gym_pool(0) if simulated else oc.WorkerPool.from_toml(config.pool)
+    planner, rounds = find_planner(config.conductor or None, pool), config.max_rounds
     conductor = oc.Conductor(
-        find_planner(config.conductor or None, pool),
-        pool=pool,
-        max_steps=config.max_steps,
-        max_rounds=config.max_rounds,
-        fallback=config.fallback,
+        planner, pool=pool, max_steps=config.max_steps, max_rounds=rounds, fallback=config.fallback
     )
     check_serve_config(config, pool, conductor.asked, where=where)
     baselines = {read_spec(text).name: make_system(text, pool) for text in config.baselines}
     with oc.Journal(config.journal, content=config.content) as journal:
-        keys = KeyRing(config.key, journal)
-        gateway = gateways.Gateway(
-            conductor, journal, metrics.Metrics(), baselines=baselines, reasoning=config.reasoning
-        )
+        options = {"baselines": baselines, "reasoning": config.reasoning}
+        gateway = gateways.Gateway(conductor, journal, metrics.Metrics(), **options)
         _say_where(config, pool, model_names(config, pool))
-        app.run(config, gateway, keys)
+        server.run(config, gateway, KeyRing(config.key, journal))
 
 
 def _say_where(config: ServeConfig, pool: oc.WorkerPool, models: tuple[str, ...]) -> None:

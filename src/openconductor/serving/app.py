@@ -1,7 +1,6 @@
 """The server: HTTP in front of the gateway.
 
-In: a gateway, keys, metrics. Out: an ASGI app, and ``run``, which serves it until it is told to stop and then lets the
-answers under way come to their end. A client that goes away ends its episode, streamed or not.
+In: a gateway, keys, a config. Out: an ASGI app. A client that goes away ends its episode, streamed or not.
 """
 
 from __future__ import annotations
@@ -14,26 +13,23 @@ import re
 import time
 import uuid
 from collections.abc import Awaitable, Callable, Iterable, Mapping
-from types import FrameType
 from typing import TYPE_CHECKING, Any, Never, cast
 
-import uvicorn
 from starlette.applications import Starlette
 from starlette.middleware import Middleware
 from starlette.middleware.cors import CORSMiddleware
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
-from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from openconductor.errors import JournalError
-from openconductor.serving.chat import CHAT
+from openconductor.serving.apis.chat import CHAT
+from openconductor.serving.apis.messages import MESSAGES, count_tokens
+from openconductor.serving.apis.openapi import openapi
+from openconductor.serving.apis.responses import RESPONSES
+from openconductor.serving.apis.wire import AnswerStream, Api, Json, RequestFailed
 from openconductor.serving.gateway import Gateway, Turn
 from openconductor.serving.key_ring import KeyRing, Tenant
-from openconductor.serving.messages import MESSAGES, count_tokens
-from openconductor.serving.openapi import openapi
-from openconductor.serving.responses import RESPONSES
-from openconductor.serving.wire import AnswerStream, Api, Json, RequestFailed
 
 if TYPE_CHECKING:
     from openconductor.serving.serve_config import ServeConfig
@@ -43,10 +39,9 @@ Receive = Callable[[], Awaitable[Mapping[str, Any]]]
 Send = Callable[[Mapping[str, Any]], Awaitable[None]]
 Scope = Mapping[str, Any]
 
-_ENDS_AT_ONCE = 5.0  # seconds that a turn has to come to its end once it is cancelled
 _RETRIED = frozenset({429, 503})  # what a client may send again without paying twice: nothing had been done
-_HEAD_BYTES = 65_536  # of a request, before its body
-_STALLED_S = 60.0  # how long a client may take for its head, between pieces of its body, or without reading
+STALLED_S = 60.0
+"""How long a client may take for its head, between pieces of its body, or without reading."""
 _DEEPEST = 100  # lists and objects in one another in a body: the journal and others go down into them
 _MOST = 100_000  # values in a body
 _HALF = re.compile(r"\\u[dD][89a-fA-F]")  # an escape that may be half a character
@@ -140,10 +135,10 @@ async def _body(receive: Receive, limit: int) -> Json:
     size, more = 0, True
     while more:
         try:
-            async with asyncio.timeout(_STALLED_S):
+            async with asyncio.timeout(STALLED_S):
                 message = await receive()
         except TimeoutError:
-            words = f"the body: nothing came for {_STALLED_S:g} s, expected the rest of it"
+            words = f"the body: nothing came for {STALLED_S:g} s, expected the rest of it"
             raise RequestFailed(408, "request_timeout", words) from None
         if message["type"] == "http.disconnect":
             raise RequestFailed(499, "cancelled", "the client went away")
@@ -342,97 +337,3 @@ async def _not_found(request: Request, error: Exception) -> Response:
 async def _fault(request: Request, error: Exception) -> Response:
     log.error("%s %s failed by a fault of the server", request.method, request.url.path, exc_info=error)
     return await _failure(request, RequestFailed(500, "internal_error", "a fault of the server; its log says more"))
-
-
-# ── serving ──────────────────────────────────────────────────────────────────────────────────────────────────────────
-class Connection(HttpToolsProtocol):
-    """Ends with a client that sends a head without end, or does not get on with it, or does not read."""
-
-    _stalled: asyncio.TimerHandle | None = None
-    _head: int | None = 0  # bytes of the head that is coming; None where none is
-
-    def _wait(self, *, head: int | None) -> None:
-        """Give the client a while."""
-        self._forgive()
-        self._head, self._stalled = head, self.loop.call_later(_STALLED_S, self.transport.abort)
-
-    def _forgive(self) -> None:
-        self._head = None
-        if self._stalled is not None:
-            self._stalled.cancel()
-
-    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        """A head is to come."""
-        super().connection_made(transport)
-        self._wait(head=0)
-
-    def on_message_begin(self) -> None:
-        """So it is with each further request."""
-        super().on_message_begin()
-        self._wait(head=0)
-
-    def data_received(self, data: bytes) -> None:
-        """Count what comes of a head."""
-        super().data_received(data)
-        if self._head is not None:
-            self._head += len(data)
-            if self._head > _HEAD_BYTES:
-                self.send_400_response("The head of the request is too large.")
-
-    def on_headers_complete(self) -> None:
-        """The head is there."""
-        self._forgive()
-        super().on_headers_complete()
-
-    def pause_writing(self) -> None:
-        """The client reads more slowly than is written."""
-        super().pause_writing()
-        self._wait(head=None)
-
-    def resume_writing(self) -> None:
-        """It has caught up."""
-        self._forgive()
-        super().resume_writing()
-
-    def connection_lost(self, exc: Exception | None) -> None:
-        """It is gone."""
-        self._forgive()
-        super().connection_lost(exc)
-
-
-class _Server(uvicorn.Server):
-    """Stops taking requests at the first signal, and ends what is left of those under way after a while."""
-
-    def __init__(self, config: uvicorn.Config, gateway: Gateway, drain_s: float) -> None:
-        super().__init__(config)
-        self._gateway = gateway
-        self._drain_s = drain_s
-
-    def handle_exit(self, sig: int, frame: FrameType | None) -> None:
-        """Drain at the first signal; end at once at the second.
-
-        uvicorn's own would raise the signal again once it is done, before the journal is closed.
-        """
-        self.force_exit = self.should_exit
-        self.should_exit = True
-        if not self._gateway.draining:
-            self._gateway.draining = True
-            loop = asyncio.get_running_loop()
-            loop.call_soon_threadsafe(loop.call_later, self._drain_s, self._gateway.stop)
-
-
-def run(config: ServeConfig, gateway: Gateway, keys: KeyRing) -> None:
-    """Serve until SIGTERM or SIGINT, and until the answers under way have ended."""
-    grace = int(config.drain_s + _ENDS_AT_ONCE)
-    settings = uvicorn.Config(
-        build_app(gateway, keys, config), config.host, config.port, http=Connection, ws="none", access_log=False,
-        log_level="warning", lifespan="off", server_header=False, timeout_graceful_shutdown=grace,
-    )  # fmt: skip
-    asyncio.run(_serve(_Server(settings, gateway, config.drain_s), gateway))
-
-
-async def _serve(server: _Server, gateway: Gateway) -> None:
-    try:
-        await server.serve()
-    finally:
-        await gateway.pool.aclose()

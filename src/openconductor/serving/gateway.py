@@ -19,9 +19,7 @@ from typing import TYPE_CHECKING, cast
 from openconductor.baselines.single import SingleWorker
 from openconductor.config import nearest
 from openconductor.policies import Wishes
-from openconductor.serving.serve_config import DIRECT
-from openconductor.serving.turn import Ask, Called, Turn, renamed
-from openconductor.serving.wire import (
+from openconductor.serving.apis.wire import (
     ClientRequest,
     Control,
     Json,
@@ -30,6 +28,8 @@ from openconductor.serving.wire import (
     called_in,
     invalid,
 )
+from openconductor.serving.serve_config import DIRECT
+from openconductor.serving.turn import Ask, Called, Turn, renamed
 from openconductor.types import Message
 
 if TYPE_CHECKING:

@@ -35,8 +35,8 @@ from openconductor.errors import OpenConductorError
 from openconductor.events import CallEnded, Event
 from openconductor.journal import JournaledCall, JournalReader
 from openconductor.policies import most_tokens
+from openconductor.serving.apis.wire import ClientRequest, Control, RequestFailed, failed, invalid
 from openconductor.serving.serve_config import DIRECT, KeyTable
-from openconductor.serving.wire import ClientRequest, Control, RequestFailed, failed, invalid
 from openconductor.types import Budget, Call, Usage
 
 SERVED = "serve/"

@@ -24,7 +24,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from openconductor.conductor import Conductor
 from openconductor.errors import ConfigError, OpenConductorError
 from openconductor.events import Event, Planned, StepEnded, StepStarted
-from openconductor.serving.wire import Json, failed, orchestration
+from openconductor.serving.apis.wire import Json, failed, orchestration
 from openconductor.types import Budget, Episode, Usage
 
 ASK = "ask"

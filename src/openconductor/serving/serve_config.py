@@ -1,7 +1,7 @@
 """What a server is told: where it listens, what it serves, and the keys with their limits.
 
-In: a TOML file and ``key=value`` overrides, or values. Out: a ``ServeConfig``, or a ConfigError that names the nearest
-key. Defaults are the gym with the bundled Conductor on loopback, for anyone there, which costs nothing.
+In: values (``config.load_toml`` reads them). Out: a ``ServeConfig``, and a ConfigError where it cannot be served.
+Defaults are the gym with the bundled Conductor on loopback, for anyone there, which costs nothing.
 """
 
 from __future__ import annotations
@@ -9,24 +9,22 @@ from __future__ import annotations
 import ipaddress
 import re
 from collections import Counter
-from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from decimal import Decimal
-from pathlib import Path
 from typing import Annotated, Literal
 
 from pydantic import Field
 
 from openconductor.baselines import BASELINES
 from openconductor.budget import BudgetMeter, check_price
-from openconductor.config import load_toml, one_of, registered
+from openconductor.config import one_of, registered
 from openconductor.errors import ConfigError
 from openconductor.evaluation.eval_config import CONDUCTOR, GYM, EvalConfig, read_spec
 from openconductor.evaluation.systems import Workshop, learns
 from openconductor.pool import WorkerPool
 from openconductor.protocols import Orchestrator
-from openconductor.serving.wire import Reasoning
+from openconductor.serving.apis.wire import Reasoning
 from openconductor.types import Budget
 from openconductor.worker import Worker
 
@@ -111,15 +109,6 @@ class ServeConfig:
     origins: tuple[str, ...] = ()
     body_mb: Positive = 20
     key: tuple[KeyTable, ...] = ()
-
-
-def load_serve_config(path: Path, overrides: Sequence[str] = ()) -> ServeConfig:
-    """Read a file; ``overrides`` win over it. What it says of the pool is checked by ``check_serve_config``.
-
-    Raises:
-        ConfigError: the file cannot be read, a key is unknown, or a value is out of its range.
-    """
-    return load_toml(path, ServeConfig, overrides)
 
 
 def model_names(config: ServeConfig, pool: WorkerPool) -> tuple[str, ...]:

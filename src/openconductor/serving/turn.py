@@ -22,9 +22,7 @@ from openconductor.errors import OpenConductorError, TruncatedResponse
 from openconductor.events import Answered, Asked, CallEnded, Event, Planned, StepEnded, StepStarted, StepText
 from openconductor.journal import Journal
 from openconductor.policies import Wishes, wishing
-from openconductor.serving.key_ring import Tab
-from openconductor.serving.metrics import Metrics
-from openconductor.serving.wire import (
+from openconductor.serving.apis.wire import (
     ClientRequest,
     Json,
     Reasoning,
@@ -35,6 +33,8 @@ from openconductor.serving.wire import (
     failed,
     orchestration,
 )
+from openconductor.serving.key_ring import Tab
+from openconductor.serving.metrics import Metrics
 from openconductor.types import Episode, Message, StepResult, Workflow
 
 SHOWN = 200

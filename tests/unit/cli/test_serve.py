@@ -14,7 +14,7 @@ from openconductor.conductor import Conductor
 from openconductor.config import load_toml
 from openconductor.pool import WorkerPool
 from openconductor.serving.key_ring import KeyRing, hash_key
-from openconductor.serving.serve_config import KeyTable, ServeConfig, check_serve_config, load_serve_config
+from openconductor.serving.serve_config import KeyTable, ServeConfig, check_serve_config
 
 ROOT = Path(__file__).parents[3]
 
@@ -120,7 +120,7 @@ def test_the_recipe_sets_every_field_and_can_be_served(monkeypatch: pytest.Monke
     recipe = tomllib.loads((ROOT / "recipes" / "serve.toml").read_text("utf-8"))
     assert set(recipe) == {field.name for field in fields(ServeConfig)}
     assert set().union(*recipe["key"]) == {field.name for field in fields(KeyTable)}
-    config = load_serve_config(ROOT / "recipes" / "serve.toml")
+    config = load_toml(ROOT / "recipes" / "serve.toml", ServeConfig)
     pool = WorkerPool.from_toml(config.pool)
     planner = pool[pool.ordinal_of(config.conductor.removeprefix("worker:"))]
     check_serve_config(config, pool, Conductor(planner, pool=pool).asked, where="recipes/serve.toml")

@@ -128,3 +128,12 @@ def test_outcomes_are_content_and_are_cleaned_as_all_else(path: Path, monkeypatc
     assert b"zebra-secret-1" not in everything_in(path.parent)
     with Journal(path, content="none") as journal, pytest.raises(JournalError, match="keeps no content"):
         journal.put_outcome("k", {})
+
+
+def test_an_outcome_without_texts_is_kept_where_content_is_not(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MY_API_KEY", "zebra-secret-1")
+    with Journal(path, content="none") as journal:
+        journal.put_outcome("k", {"charged": "0.25", "key": "zebra-secret-1"}, texts=False)
+        journal.flush()
+        (kept,) = journal.outcomes()
+    assert kept.record == {"charged": "0.25", "key": "[key]"}

@@ -24,9 +24,9 @@ from openconductor.budget import BudgetMeter, PaidCall
 from openconductor.errors import BudgetExceeded, WorkerTimeout
 from openconductor.events import CallEnded
 from openconductor.journal import Journal
+from openconductor.serving.apis.wire import Body, ClientRequest, Control, RequestFailed
 from openconductor.serving.key_ring import LIMITS, SERVED, KeyRing, Tenant, cost_of, hash_key, new_key, past_charges
 from openconductor.serving.serve_config import KeyTable
-from openconductor.serving.wire import Body, ClientRequest, Control, RequestFailed
 from openconductor.types import Budget, Call, Message, Price, Sampling, Usage
 
 NOON = datetime(2026, 11, 14, 12, tzinfo=UTC).timestamp()

@@ -12,8 +12,8 @@ import httpx2
 import pytest
 from anthropic.types import ErrorResponse, Message, MessageTokensCount
 
-from openconductor.serving.messages import IMAGE_TOKENS, MESSAGES, SIGNATURE, count_tokens
-from openconductor.serving.wire import ClientRequest, RequestFailed, ServedAnswer, call_id
+from openconductor.serving.apis.messages import IMAGE_TOKENS, MESSAGES, SIGNATURE, count_tokens
+from openconductor.serving.apis.wire import ClientRequest, RequestFailed, ServedAnswer, call_id
 from openconductor.types import Episode, Usage
 
 EPISODE = "0123456789abcdef0123456789abcdef"

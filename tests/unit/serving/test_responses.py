@@ -13,8 +13,8 @@ import pytest
 from openai.types.responses import Response, ResponseStreamEvent
 from pydantic import TypeAdapter
 
-from openconductor.serving.responses import RESPONSES
-from openconductor.serving.wire import AnswerStream, ClientRequest, RequestFailed, ServedAnswer, call_id
+from openconductor.serving.apis.responses import RESPONSES
+from openconductor.serving.apis.wire import AnswerStream, ClientRequest, RequestFailed, ServedAnswer, call_id
 from openconductor.types import Episode, Message, Usage
 
 EPISODE = "0123456789abcdef0123456789abcdef"

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from openconductor.conductor import Conductor
+from openconductor.config import load_toml
 from openconductor.errors import ConfigError
 from openconductor.pool import Worker, WorkerPool
 from openconductor.serving.key_ring import hash_key
@@ -15,7 +16,6 @@ from openconductor.serving.serve_config import (
     KeyTable,
     ServeConfig,
     check_serve_config,
-    load_serve_config,
     make_system,
     model_names,
 )
@@ -45,7 +45,7 @@ def test_a_file_says_what_differs_and_overrides_win_over_it(tmp_path: Path) -> N
     path.write_text(
         f'port = 9\nbaselines = ["random"]\n[[key]]\nname = "ann"\nhash = "{HASHES[0]}"\ndollars = 2.50\n', "utf-8"
     )
-    config = load_serve_config(path, ["port=10", "key.0.rpm=5", "reasoning=off"])
+    config = load_toml(path, ServeConfig, ["port=10", "key.0.rpm=5", "reasoning=off"])
     assert (config.host, config.port, config.reasoning, config.baselines) == ("127.0.0.1", 10, "off", ("random",))
     assert config.key == (KeyTable("ann", HASHES[0], dollars=Decimal("2.5"), rpm=5),)
 
@@ -68,7 +68,7 @@ def test_what_is_out_of_its_range_is_refused_with_its_place(tmp_path: Path, over
     path = tmp_path / "serve.toml"
     path.write_text(f'[[key]]\nname = "ann"\nhash = "{HASHES[0]}"\n', "utf-8")
     with pytest.raises(ConfigError, match=said):
-        load_serve_config(path, [override])
+        load_toml(path, ServeConfig, [override])
 
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "127.0.0.9", "::1", "localhost"])

@@ -16,9 +16,9 @@ from typing import Annotated, Literal, cast
 
 from pydantic import Field, WithJsonSchema
 
-from openconductor.serving import wire
-from openconductor.serving.response_items import ClientTool, ResponseItems, as_object
-from openconductor.serving.wire import ClientRequest, Json, RequestFailed, ServedAnswer, invalid
+from openconductor.serving.apis import wire
+from openconductor.serving.apis.response_items import ClientTool, ResponseItems, as_object
+from openconductor.serving.apis.wire import ClientRequest, Json, RequestFailed, ServedAnswer, invalid
 from openconductor.types import Message, Role, Sampling
 
 _HOSTED = ("reasoning", "web_search_call", "file_search_call", "code_interpreter_call", "image_generation_call",
@@ -247,7 +247,7 @@ class Responses:
 
     name = "responses"
     path = "/v1/responses"
-    body = ResponsesBody
+    body: type[wire.Body] = ResponsesBody
 
     def read(self, body: Json) -> ClientRequest:
         """What a body asks.

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from itertools import count
 from typing import Any, cast
 
-from openconductor.serving.wire import Json, RequestFailed, ServedAnswer, event
+from openconductor.serving.apis.wire import Json, RequestFailed, ServedAnswer, event
 from openconductor.types import Usage
 
 _INCOMPLETE = {"length": "max_output_tokens", "content_filter": "content_filter"}

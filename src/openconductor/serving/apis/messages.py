@@ -17,8 +17,8 @@ from typing import Annotated, Any, Final, Literal, cast
 from pydantic import BaseModel, BeforeValidator, Field
 
 from openconductor.policies import CHARACTERS_A_TOKEN
-from openconductor.serving import wire
-from openconductor.serving.wire import Json, RequestFailed, ServedAnswer, event, image_part, invalid
+from openconductor.serving.apis import wire
+from openconductor.serving.apis.wire import Json, RequestFailed, ServedAnswer, event, image_part, invalid
 from openconductor.types import Message, Sampling
 
 SIGNATURE = "b3BlbmNvbmR1Y3Rvcg=="

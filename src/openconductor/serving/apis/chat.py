@@ -11,7 +11,7 @@ from typing import Annotated, Any, Literal, cast
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from openconductor.serving.wire import (
+from openconductor.serving.apis.wire import (
     AnswerStream,
     Body,
     ClientRequest,
@@ -62,7 +62,7 @@ class ToolEntry(_Open):
     function: Function | None = None
 
 
-class Turn(_Open):
+class ChatTurn(_Open):
     """One message of the conversation."""
 
     role: Literal["developer", "system", "user", "assistant", "tool", "function"]
@@ -80,7 +80,7 @@ class StreamOptions(_Open):
 class ChatBody(Body):
     """The body of ``POST /v1/chat/completions``."""
 
-    messages: Annotated[list[Turn], Field(min_length=1)]
+    messages: Annotated[list[ChatTurn], Field(min_length=1)]
     temperature: Annotated[float, Field(ge=0, le=2)] | None = None
     top_p: Annotated[float, Field(ge=0, le=1)] | None = None
     max_tokens: Count | None = None
@@ -154,7 +154,7 @@ def _check_choice(choice: object) -> None:
         raise invalid("tool_choice", f"got {choice!r}, expected 'auto' or 'none' where no function is offered")
 
 
-def _turn(turn: Turn, where: str) -> Message:
+def _turn(turn: ChatTurn, where: str) -> Message:
     text, parts = _content(turn.content, where)
     if turn.tool_calls:
         calls = [

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import openconductor
-from openconductor.serving.wire import Api, Json
+from openconductor.serving.apis.wire import Api, Json
 
 _TEXT: Json = {"type": "string"}
 _COUNT: Json = {"type": "integer", "minimum": 0}

@@ -1,0 +1,1 @@
+"""The APIs that the server speaks, one file each, over what they share (``wire``)."""
