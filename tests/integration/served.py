@@ -21,11 +21,12 @@ from faults.server import FaultServer
 from openconductor import Conductor, Journal, Worker, WorkerPool
 from openconductor.prompt import render_workflow
 from openconductor.providers.openai_compatible import OpenAICompatibleProvider
-from openconductor.serving.app import Connection, build_app
+from openconductor.serving.app import build_app
 from openconductor.serving.gateway import Gateway
 from openconductor.serving.key_ring import KeyRing
 from openconductor.serving.metrics import Metrics
 from openconductor.serving.serve_config import KeyTable, ServeConfig
+from openconductor.serving.server import ClientConnection
 from openconductor.types import Sampling, Step, Workflow
 
 PATHS = {"chat": "/v1/chat/completions", "responses": "/v1/responses", "messages": "/v1/messages"}
@@ -86,7 +87,8 @@ async def served(
         keys = KeyRing(config.key, journal)
         app = build_app(gateway, keys, config)
         http = uvicorn.Server(uvicorn.Config(
-            app, port=0, log_level="warning", http=Connection, ws="none", lifespan="off", timeout_graceful_shutdown=1,
+            app, port=0, log_level="warning", http=ClientConnection, ws="none", lifespan="off",
+            timeout_graceful_shutdown=1,
         ))  # fmt: skip
         http.capture_signals = _nothing  # type: ignore[method-assign,assignment]
         task = asyncio.create_task(http.serve())
