@@ -36,8 +36,7 @@ def client(server: Orchestra, **options: Any) -> openai.OpenAI:
 
 def read(answer: Any, said: list[str]) -> None:
     """Read a stream to its end; its text goes to ``said``."""
-    for chunk in answer:
-        said.append(chunk.choices[0].delta.content or "")
+    said.extend(chunk.choices[0].delta.content or "" for chunk in answer)
 
 
 def test_an_answer_says_who_did_what_and_what_it_cost(tmp_path: Path) -> None:
