@@ -6,17 +6,24 @@ made of the answers, compared with what the workers saw and counted.
 
 from __future__ import annotations
 
+import hashlib
 import json
+import os
+import shutil
 import subprocess
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
+
+import pytest
 
 from integration.orchestra import PLAN, USED, Orchestra, orchestra
 from openconductor.errors import RateLimited
 from openconductor.serving.serve_config import ServeConfig
 
+SHOWN = "1. anna: Think about it."
 PLACE = {"city": "Bern", "people": 134794}
 IDLE_S = 1.0  # a client's patience
 SILENT_S = 3.0
@@ -51,6 +58,59 @@ class Client:
         self._process.communicate()
 
 
+Clients = Callable[[str], Client]
+
+
+@contextmanager
+def scripts(command: Callable[[str], tuple[list[object], str]], folders: pytest.TempPathFactory) -> Iterator[Clients]:
+    """Clients by their names, each started when it is first wanted, with an empty home and a clean environment.
+
+    Args:
+        command: from a name the command, and which of its ways the script is to go.
+        folders: where homes are made.
+    """
+    started: dict[str, Client] = {}
+
+    def find(name: str) -> Client:
+        if name not in started:
+            line, how = command(name)
+            home = folders.mktemp(name)
+            clean = {"PATH": os.environ["PATH"], "HOME": str(home), "LANGSMITH_TRACING": "false"}
+            started[name] = Client(line, how, clean, home / "log")
+        return started[name]
+
+    try:
+        yield find
+    finally:
+        for client in started.values():
+            client.close()
+
+
+def installed(name: str, what: object, install: Callable[[Path], Sequence[Sequence[object]]]) -> Path:
+    """A folder in the user's cache with packages in it; skips where they cannot be had.
+
+    Args:
+        name: the folder's.
+        what: all that decides what is in it.
+        install: from the folder the commands that fill it.
+    """
+    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "openconductor-tests"
+    folder = cache / f"{name}-{hashlib.sha256(json.dumps(what).encode()).hexdigest()[:12]}"
+    if not (folder / ".ready").exists():
+        shutil.rmtree(folder, ignore_errors=True)
+        folder.mkdir(parents=True)
+        for command in install(folder):
+            line = [str(part) for part in command]
+            try:
+                done = subprocess.run(line, cwd=folder, capture_output=True, text=True, timeout=400, check=False)
+            except subprocess.TimeoutExpired as error:
+                pytest.skip(f"{name} could not be installed: {error}")
+            if done.returncode:
+                pytest.skip(f"{name} could not be installed: {done.stderr[-500:]}")
+        (folder / ".ready").touch()
+    return folder
+
+
 def counted(server: Orchestra) -> list[int]:
     """Tokens read, written, and both, as the workers and the planner counted them."""
     calls = sum(len(one.sent) for one in (server.planner, *server.workers.values()))
@@ -58,23 +118,21 @@ def counted(server: Orchestra) -> list[int]:
 
 
 # ── capabilities ─────────────────────────────────────────────────────────────────────────────────────────────────────
-def text_and_usage(client: Client, folder: Path, *, thoughts: bool = True) -> None:
+def text_and_usage(client: Client, folder: Path) -> None:
     with orchestra(folder, "thought", "42") as server:
         told = client.do("ask", server.url)
         assert told["text"] == "42"
         assert told["usage"] == counted(server) == [300, 60, 360]
-    if thoughts:
-        assert "1. anna: Think about it." in told["thoughts"]
+    assert SHOWN in told.get("thoughts", SHOWN)  # some clients show none
 
 
-def stream_and_usage(client: Client, folder: Path, *, thoughts: bool = True) -> None:
+def stream_and_usage(client: Client, folder: Path) -> None:
     with orchestra(folder, "thought", ["4", 0.2, "2", 0.2, "!"]) as server:
         told = client.do("ask", server.url, stream=True)
         assert told["text"] == "42!"
         assert told["pieces"] >= 3, "it came piece by piece"
         assert told["usage"] == counted(server)
-    if thoughts:
-        assert "1. anna: Think about it." in told["thoughts"]
+    assert SHOWN in told.get("thoughts", SHOWN)  # some clients show none
 
 
 def tools_loop(client: Client, folder: Path, *, stream: bool) -> None:
@@ -96,17 +154,19 @@ def tools_loop(client: Client, folder: Path, *, stream: bool) -> None:
 
 
 def structured_output(client: Client, folder: Path, **options: Any) -> None:
+    """A form reaches the last worker, as a schema, a tool or an instruction; what it fills comes back parsed."""
+
     def bert(messages: Any, sampling: Any) -> Any:
-        tools = sampling.body.get("tools")
-        return {tools[0]["function"]["name"]: PLACE} if tools else json.dumps(PLACE)
+        tools, text = sampling.body.get("tools"), json.dumps(PLACE)
+        return {tools[0]["function"]["name"]: PLACE} if tools else [text[:9], 0.2, text[9:]]
 
     with orchestra(folder, "thought", bert) as server:
         assert client.do("structured", server.url, **options) == PLACE
-        anna, bert_ = (server.workers[name].sent[0][1].body for name in ("anna", "bert"))
-    assert not set(anna) & {"tools", "response_format"}
-    form = bert_.get("response_format", {}).get("json_schema", {}).get("schema")
-    schema = form or bert_["tools"][0]["function"]["parameters"]
-    assert set(schema["properties"]) == {"city", "people"}
+        (_, alone), (messages, sampling) = (server.workers[name].sent[0] for name in ("anna", "bert"))
+    assert not set(alone.body) & {"tools", "response_format"}
+    told = json.dumps(sampling.body.get("response_format", {}).get("json_schema") or sampling.body.get("tools"))
+    told += "".join(turn.content for turn in messages)
+    assert all(f'"{name}"' in told for name in PLACE)
 
 
 def several_turns(client: Client, folder: Path) -> None:
@@ -121,19 +181,28 @@ def several_turns(client: Client, folder: Path) -> None:
         assert -1 not in places and places == sorted(places)
 
 
-def failure(client: Client, folder: Path, *, kind: str, stream: bool) -> Any:
-    """What a client tells of an unknown model, a worker's rate limit, or a budget that is too small."""
+def failure(client: Client, folder: Path, *, kind: str, stream: bool, errors: Sequence[str], amid: str | None) -> None:
+    """An unknown model, a worker's rate limit and a budget that is too small are errors of the client's own.
+
+    Args:
+        client, folder: as everywhere.
+        kind: which of the ``FAILURES``.
+        stream: whether it happens amid a stream, as the last two can.
+        errors: the names of the errors that the client raises.
+        amid: the one that it raises amid a stream; None for the same.
+    """
     answer: Any = RateLimited("slow down", retry_after=1) if kind == "rate" else "42"
     options: Any = {"unknown": {"model": "conductr"}, "budget": {"conductor": {"max_calls": 1}}}
     with orchestra(folder, "thought", answer) as server:
         told = client.do("ask", server.url, stream=stream, **options.get(kind, {}))
         assert len(server.planner.sent) == (0 if kind == "unknown" else 1), "nothing is paid for twice"
     assert FAILURES[kind] in json.dumps(told), told
-    return told
+    whole = errors[list(FAILURES).index(kind)]
+    assert told["error"] == (amid or whole if stream and kind != "unknown" else whole), told
 
 
-def silence(clients: dict[str, Client], folder: Path) -> dict[str, Any]:
-    """What clients, all at once, make of three silences: before the plan, in a step, and amid the answer."""
+def silence(clients: dict[str, Client], folder: Path) -> None:
+    """Clients, all at once, survive three silences: before the plan, in a step, and amid the answer."""
     beat, pause = ServeConfig().heartbeat_s, SILENT_S
     with (
         orchestra(folder, [pause, "thought"], ["4", pause, "2"], plan=[pause, PLAN], heartbeat_s=beat) as server,
@@ -143,4 +212,5 @@ def silence(clients: dict[str, Client], folder: Path) -> dict[str, Any]:
             name: together.submit(client.do, "ask", server.url, stream=True, idle=IDLE_S)
             for name, client in clients.items()
         }
-        return {name: one.result() for name, one in asked.items()}
+        told = {name: one.result() for name, one in asked.items()}
+    assert {name: one.get("text", one) for name, one in told.items()} == dict.fromkeys(clients, "42")

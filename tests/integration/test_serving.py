@@ -36,8 +36,7 @@ def client(server: Orchestra, **options: Any) -> openai.OpenAI:
 
 def read(answer: Any, said: list[str]) -> None:
     """Read a stream to its end; its text goes to ``said``."""
-    for chunk in answer:
-        said.append(chunk.choices[0].delta.content or "")
+    said.extend(chunk.choices[0].delta.content or "" for chunk in answer)
 
 
 def test_an_answer_says_who_did_what_and_what_it_cost(tmp_path: Path) -> None:
@@ -339,6 +338,19 @@ def test_later_rounds_are_shown_when_they_are_over(tmp_path: Path) -> None:
     deltas = [chunk.choices[0].delta for chunk in chunks if chunk.choices]
     assert [delta.content for delta in deltas if delta.content] == ["42"]
     assert "The answer stands." in "".join(getattr(delta, "reasoning_content", None) or "" for delta in deltas)
+
+
+def test_an_item_that_is_referred_to_is_what_was_said(tmp_path: Path) -> None:
+    with orchestra(tmp_path, "thought", "42") as server:
+        ask = client(server).responses.create
+        first = ask(model="conductor", input="What is 6 * 7?")
+        after: Any = [*ASKED, *({"type": "item_reference", "id": item.id} for item in first.output)]
+        ask(model="conductor", input=[*after, {"role": "user", "content": "Why?"}])
+        sent = [turn.content for turn in server.workers["bert"].sent[-1][0]]
+        assert sent[:2] == ["What is 6 * 7?", "42"] and sent[2].startswith("Why?")
+        nobodys: Any = [{"type": "item_reference", "id": f"msg_{'0' * 32}"}]
+        with pytest.raises(openai.NotFoundError, match="no message"):
+            ask(model="conductor", input=[*ASKED, *nobodys])
 
 
 def test_the_description_names_every_path(tmp_path: Path) -> None:

@@ -57,12 +57,8 @@ def respond(at: openai.OpenAI, stream: bool, **options: Any) -> Any:
         answer = at.responses.create(**options)
     else:
         with at.responses.stream(**options) as events:
-            told = list(events)
-        if told[-1].type == "response.failed":  # what it raises by itself says nothing of why
-            failed = told[-1].response.error
-            return {"error": "response.failed", "code": failed.code, "words": failed.message, "body": failed.to_dict()}
-        answer = told[-1].response  # type: ignore[union-attr]
-        pieces = [event.delta for event in told if event.type == "response.output_text.delta"]
+            pieces = [event.delta for event in events if event.type == "response.output_text.delta"]
+            answer = events.get_final_response()
     thoughts = [part.text for item in answer.output if item.type == "reasoning" for part in item.summary]
     calls = [[item.call_id, item.arguments] for item in answer.output if item.type == "function_call"]
     used = [answer.usage.input_tokens, answer.usage.output_tokens, answer.usage.total_tokens]

@@ -216,8 +216,16 @@ def test_calls_of_free_form_tools_and_of_namespaces_are_calls_of_the_functions_t
 def test_items_of_the_vendors_own_are_dropped_and_others_refused() -> None:
     hosted = {"type": "web_search_call", "id": "ws_1", "status": "completed"}
     assert turns(user("Hi"), hosted, said(""), user("So?")) == [("user", "Hi"), ("user", "So?")]
-    for wrong in ({"type": "item_reference", "id": "msg_1"}, {"type": "shell_call"}, {"type": ["x"]}, {}, "text", 5):
+    for wrong in ({"type": "shell_call"}, {"type": ["x"]}, {}, "text", 5):
         assert refused([user("Hi"), wrong]).param == "input.1.type"
+
+
+def test_what_an_earlier_answer_said_can_be_named() -> None:
+    named = [{"type": "item_reference", "id": one} for one in (f"rs_{EPISODE}_0", f"msg_{EPISODE}")]
+    turn = read([user("Hi"), *named, called(0), result(0, "3")]).turns[1]
+    assert turn == Message("assistant", "", ({"recalls": EPISODE}, {"tool_calls": [call(0, arguments="{}")]}))
+    for wrong in ("msg_1", f"fc_{EPISODE}00", f"msg_{EPISODE}x", None):
+        assert refused([user("Hi"), {"type": "item_reference", "id": wrong}]).param == "input.1.id"
 
 
 @pytest.mark.parametrize("nothing", [None, [], {}, 5, [{"type": "reasoning", "summary": []}]])
@@ -509,7 +517,7 @@ def test_a_failure_is_told_under_a_code_that_clients_act_on(status: int, code: s
     stream = RESPONSES.stream(read(), EPISODE, created=1000)
     begun = stream.begin() + stream.think(0, "A plan.") + stream.say("Fo")
     last = stream.fail(RequestFailed(status, code, "It failed.", retry_after=3.0))
-    failure = json.loads(last.decode().split("data: ")[1])
+    failure = json.loads(last.decode().split("data: ")[-1])
     if sent not in (
         "context_length_exceeded",
         "insufficient_quota",
@@ -519,13 +527,15 @@ def test_a_failure_is_told_under_a_code_that_clients_act_on(status: int, code: s
     assert (failure["type"], failure["response"]["status"]) == ("response.failed", "failed")
     message = "It failed. Please try again in 3s." if status == 429 else "It failed."
     assert error == {"code": sent, "message": message, "param": None, "type": code}
+    raised = json.loads(last.decode().split("\n")[1].removeprefix("data: "))
+    assert raised["type"] == "error" and raised["error"] == error, "what OpenAI's clients raise comes first"
     assert [words(item) for item in output] == [["A plan."], ["Fo"]] and output[1]["status"] == "incomplete"
 
 
 def test_an_answer_that_fails_is_not_told_as_said() -> None:
     stream = RESPONSES.stream(read(), EPISODE, created=1000)
     events = told(stream.begin() + stream.say("Fo") + stream.fail(RequestFailed(502, "worker_failed", "It failed.")))
-    assert names(events)[-2:] == ["output_text.delta", "failed"]
+    assert names(events)[-2:] == ["error", "failed"] and names(events)[-3] == "output_text.delta"
 
 
 def test_the_body_of_a_failure_has_a_type_by_its_status() -> None:
@@ -534,6 +544,14 @@ def test_the_body_of_a_failure_has_a_type_by_its_status() -> None:
     for status, kind in kinds.items():
         assert RESPONSES.failure(RequestFailed(status, "a_code", "It failed.", param="input")) == {
             "error": {"message": "It failed.", "type": kind, "param": "input", "code": "a_code"}}  # fmt: skip
+
+
+def test_items_that_are_referred_to_stand_for_what_was_said_and_for_no_reasoning() -> None:
+    referred = [{"type": "item_reference", "id": f"{name}_{EPISODE}"} for name in ("rs", "msg")]
+    call = {"type": "function_call", "call_id": "call_1", "name": "add", "arguments": "{}"}
+    _, turn, _ = read([user("Hi."), *referred, call, user("Go on.")]).turns
+    assert [[*part] for part in turn.parts] == [["recalls"], ["tool_calls"]] and turn.parts[0]["recalls"] == EPISODE
+    assert refused([{"type": "item_reference", "id": "msg_of-somebody"}]).param == "input.0.id"
 
 
 # ── the vendor's client ──────────────────────────────────────────────────────────────────────────────────────────────

@@ -129,12 +129,18 @@ class ResponseItems:
         return sent + self._event(f"response.{status}", response=self.response)
 
     def fail(self, error: RequestFailed) -> bytes:
-        """The response as far as it came. What is open stays so: Codex would take a closed message for said."""
+        """An error, which OpenAI's clients raise, then the response as far as it came, which Codex reads.
+
+        What is open stays so: Codex would take a closed message for said.
+        """
+        told = _error(error)
+        # Its fields twice: within, as the vendor's server has them, and outside, as its documents do.
+        sent = self._event("error", error=told, code=told["code"], message=told["message"], param=error.param)
         self._silent = True
         self._close("incomplete")
         self._silent = False
-        self.response |= {"status": "failed", "error": _error(error), "output": self._done}
-        return self._event("response.failed", response=self.response)
+        self.response |= {"status": "failed", "error": told, "output": self._done}
+        return sent + self._event("response.failed", response=self.response)
 
     # ── items ────────────────────────────────────────────────────────────────────────────────────────────────────────
     def _reason(self) -> bytes:

@@ -168,9 +168,11 @@ def _turns(items: Sequence[object]) -> list[Message]:
     for turn in sorted(filter(None, read), key=lambda turn: turn.role != "system"):
         if turn.role == "assistant" and turns and turns[-1].role == "assistant":
             both = (turns.pop(), turn)
-            calls = [call for one in both for part in one.parts for call in cast("Json", part)["tool_calls"]]
+            parts = [cast("Json", part) for one in both for part in one.parts]
+            calls = [call for part in parts for call in part.get("tool_calls", ())]
+            recalled = [part for part in parts if wire.RECALLS in part]
             text = "\n\n".join(one.content for one in both if one.content)
-            turns.append(Message("assistant", text, (wire.tool_turns(calls),) if calls else ()))
+            turns.append(Message("assistant", text, (*recalled, *([wire.tool_turns(calls)] if calls else ()))))
         else:
             turns.append(turn)
     return turns
@@ -198,6 +200,11 @@ def _turn(item: Json, where: str) -> Message | None:
         function = {"name": _flat(_string(item, "name", where), item.get("namespace")), "arguments": arguments}
         call = {"id": _string(item, "call_id", where), "type": "function", "function": function}
         return Message("assistant", "", (wire.tool_turns([call]),))
+    if kind == "item_reference":
+        named = re.fullmatch("(rs|msg)_([0-9a-f]{32})(?:_[0-9]+)?", _string(item, "id", where))
+        if named is None:
+            raise invalid(f"{where}.id", f"got {short(item['id'])}, expected reasoning or a message of ours")
+        return Message("assistant", "", ({wire.RECALLS: named[2]},)) if named[1] == "msg" else None
     if kind not in _HOSTED:
         expected = "message, function_call or custom_tool_call (or an output of one), reasoning"
         raise invalid(f"{where}.type", f"got {short(kind)}, expected {expected}")

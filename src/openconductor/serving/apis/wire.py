@@ -22,6 +22,9 @@ Json = dict[str, Any]
 Reasoning = Literal["off", "summary", "full"]
 """How much of the orchestration an answer shows as reasoning: nothing, a line for each thing that happens, or all."""
 IMAGE = "data:image/"
+RECALLS = "recalls"
+"""The key of a part of an assistant's turn that stands for what an earlier answer said: its episode. The gateway puts
+the text in its place."""
 Name = Annotated[str, Field(max_length=256)]
 """A longer name is nobody's, and would take long to look up."""
 M = TypeVar("M", bound="Body")
