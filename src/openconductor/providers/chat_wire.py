@@ -378,8 +378,10 @@ def _texts(content: object) -> tuple[str, str]:
 
 
 def _is_deeper(value: object, levels: int) -> bool:
-    inner = cast(_Node, value).values() if isinstance(value, dict) else value if isinstance(value, list) else ()
-    return not levels or any(_is_deeper(one, levels - 1) for one in cast("Sequence[object]", inner))
+    if isinstance(value, dict):
+        value = [*cast(_Node, value).values()]
+    inner = cast("Sequence[object]", value if isinstance(value, list) else ())
+    return not levels or any(_is_deeper(one, levels - 1) for one in inner)
 
 
 def _garbage(what: str, got: object) -> errors.MalformedResponse:
