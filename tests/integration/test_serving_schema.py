@@ -47,11 +47,12 @@ WORDS = ["text", "input_text", "refusal", "image_url", "input_image", "image", "
          "tool_reference", "thinking", "message", "function", "function_call", "function_call_output", "custom",
          "custom_tool_call", "namespace", "reasoning", "user", "assistant", "system", "developer", "tool", "auto",
          "none", "required", "any", "json_schema", "json_object", "url", "allowed_tools", "web_search",
-         "call_" + "0" * 34, "resp_" + "0" * 32, "off", "full", "anna", "bert", "conductor", "direct:anna", "f", "g"]  # fmt: skip
+         "call_" + "0" * 34, "resp_" + "0" * 32, "off", "full", "anna", "bert", "conductor", "f", "g"]  # fmt: skip
 SCHEMA = {"type": "object", "properties": {"a": {"type": "integer"}}, "required": ["a"]}
 URL = "data:image/png;base64,aGk="
 CONTROL = {"workers": ["anna", "bert"], "max_steps": 3, "max_rounds": 1, "max_calls": 9, "max_tokens": 9000,
-           "seed": 1, "reasoning": "full", "max_dollars": "1", "max_seconds": 9.5, "max_price": "100", "tags": ["a", "b"]}  # fmt: skip
+           "seed": 1, "reasoning": "full",
+           "max_dollars": "1", "max_seconds": 9.5, "max_price": "100", "tags": ["a", "b"]}  # fmt: skip
 COMMON = {"model": "conductor", "stream": False, "conductor": CONTROL, "temperature": 0.5, "top_p": 0.9, "user": "x",
           "metadata": {"a": "b"}, "parallel_tool_calls": True}  # fmt: skip
 FUNCTION = {"name": "f", "description": "d", "parameters": SCHEMA, "strict": True}

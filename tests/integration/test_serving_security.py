@@ -19,6 +19,10 @@ from typing import Any
 import httpx
 import pytest
 
+from faults import plays
+from faults.script import Played
+from faults.server import fault_server
+from integration import served
 from integration.orchestra import PLAN, Orchestra, orchestra
 from openconductor.prompt import render_workflow
 from openconductor.serving import app, gateway
@@ -536,3 +540,29 @@ def test_what_a_body_brings_is_not_kept_in_memory_without_bound(
         assert all(one.json()["choices"][0]["finish_reason"] == "tool_calls" for one in first)
         held = sum(len(turn.content) for called in server.gateway._called.values() for turn in called.messages)
         assert 2_000_000 <= held <= gateway.HELD
+
+
+# ── workers ──────────────────────────────────────────────────────────────────────────────────────────────────────────
+@pytest.mark.parametrize("stream", [False, True])
+async def test_an_answer_of_a_worker_that_would_break_the_journal_is_that_worker_s_failure(
+    tmp_path: Path, stream: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    call = '{"index": 0, "id": "x", "type": "function", "function": {"name": "f", "arguments": "{}"}, "more": %s}'
+    part = "delta" if stream else "message"
+
+    def deep(x: plays.Exchange) -> None:
+        nested = call % ("[" * 900 + "]" * 900)
+        said = f'{{"choices": [{{"index": 0, "{part}": {{"content": "so", "tool_calls": [{nested}]}}}}]}}'
+        plays.whole(
+            x, f"data: {said}\n\n".encode() if stream else said.encode(), plays.STREAM if stream else "application/json"
+        )
+
+    monkeypatch.setitem(plays.FAULTS, "deep", plays.Fault(deep, "malformed", "malformed"))  # type: ignore[arg-type]
+    async with (
+        fault_server(Played({"c": ["deep", "ok"]}), {"planner": served.PLAN}) as faults,
+        served.served(tmp_path, faults) as server,
+    ):
+        answer = await server.ask("chat", stream=stream, tools=TOOLS)
+        assert '"worker_failed"' in answer.text
+        assert (await server.client.get(f"{server.url}/health/ready")).status_code == 200
+        assert '"worker_failed"' not in (await server.ask("chat", stream=stream, tools=TOOLS)).text

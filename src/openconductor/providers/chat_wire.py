@@ -285,6 +285,8 @@ class Reply:
         A piece with an id and a name of its own begins another call, also under an index that was there before: some
         servers (Gemini) give one index to all calls of a stream.
         """
+        if _is_deeper(piece, 100):  # whoever keeps it goes down into it
+            raise _garbage("`tool_calls`", "lists in lists without end")
         index: int = piece["index"] if isinstance(piece.get("index"), int) else position
         given, known = _inner(piece, "function"), self._calls.get(index)
         if known is None or (given.get("name") and piece.get("id") and known.get("id") not in (None, piece["id"])):
@@ -373,6 +375,13 @@ def _texts(content: object) -> tuple[str, str]:
             if part.get("thinking"):
                 thought += _texts(part["thinking"])[0]
     return text, thought
+
+
+def _is_deeper(value: object, levels: int) -> bool:
+    if isinstance(value, dict):
+        value = [*cast(_Node, value).values()]
+    inner = cast("Sequence[object]", value if isinstance(value, list) else ())
+    return not levels or any(_is_deeper(one, levels - 1) for one in inner)
 
 
 def _garbage(what: str, got: object) -> errors.MalformedResponse:

@@ -1,0 +1,312 @@
+"""The server as a process under load: SIGTERM, kill -9, workers that die, a full disk, a clock that jumps.
+
+After each: what a client got whole is in the journal with its bill, no stream has ended without saying how, failures
+have codes, and the server starts again on the same journal with the keys' budgets where they were.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import resource
+import signal
+import socket
+import sqlite3
+import subprocess
+import sys
+from collections import Counter
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager, closing
+from dataclasses import dataclass, field
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from faults.script import Request
+from faults.server import FaultServer, fault_server
+from integration.served import PATHS, PRICES, events, failure_of, usage_of
+from openconductor.config import dump_toml
+from openconductor.journal import Journal
+from openconductor.prompt import render_workflow
+from openconductor.serving.key_ring import KeyRing, cost_of, new_key
+from openconductor.serving.serve_config import KeyTable
+from openconductor.types import Step, Usage, Workflow
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(180)]
+
+CLIENTS = 24
+KEY, HASH = new_key()
+PLAN = render_workflow(Workflow((Step(1, "Think."), Step(2, "Answer.", "all"))))
+TYPED = {"shutting_down", "worker_failed", "worker_unavailable", "journal_failed", "server_error"}
+
+# The command line, with a clock that SIGUSR1 sets a day and a half forward, and SIGUSR2 three days back.
+LAUNCH = """
+import signal, sys, time
+real, off = time.time, [0]
+time.time = lambda: real() + off[0]
+for one, days in ((signal.SIGUSR1, 1.5), (signal.SIGUSR2, -3)):
+    signal.signal(one, lambda *_, days=days: off.__setitem__(0, off[0] + days * 86400))
+from openconductor.cli import main
+sys.exit(main())
+"""
+
+
+class Switched:
+    """Every worker answers, after a moment; from ``dead`` on the last one hangs up on everybody."""
+
+    dead = False
+
+    def fate(self, request: Request) -> str:
+        if self.dead and request.model == "b":
+            return "reset_before"
+        return "delay" if request.model != "planner" else "ok"
+
+
+@dataclass
+class Load:
+    """What clients were told: whole answers by their ids, and the codes of failures; ``silent`` must stay empty."""
+
+    whole: dict[str, dict[str, Any]] = field(default_factory=dict[str, dict[str, Any]])
+    failed: Counter[str] = field(default_factory=Counter[str])
+    silent: list[str] = field(default_factory=list[str])
+    cut: int = 0  # connections that broke, which a client sees
+    stop: bool = False
+
+    async def until(self, condition: Callable[[], bool]) -> None:
+        """Wait for it."""
+        async with asyncio.timeout(30):
+            while not condition():  # noqa: ASYNC110 - whatever is asked for
+                await asyncio.sleep(0.02)
+
+    async def client(self, url: str, number: int) -> None:
+        """Ask one question after the other."""
+        async with httpx.AsyncClient(timeout=20, headers={"x-api-key": KEY}) as http:
+            while not self.stop:
+                number += CLIENTS
+                api, stream = list(PATHS)[number % 3], number // 3 % 2 == 0
+                await self.one(http, url, api, stream=stream, question=f"Question {number}?")
+
+    async def one(self, http: httpx.AsyncClient, url: str, api: str, *, stream: bool, question: str) -> None:
+        turns = [{"role": "user", "content": question}]
+        body = {"model": "conductor", "stream": stream, "input" if api == "responses" else "messages": turns,
+                "max_tokens": 50, "stream_options": {"include_usage": True}}  # fmt: skip
+        try:
+            answer = await http.post(f"{url}{PATHS[api]}", json=body)
+        except httpx.HTTPError:
+            self.cut += 1
+            await asyncio.sleep(0.05)
+            return
+        if answer.status_code != 200:
+            if answer.headers["content-type"] != "application/json":
+                self.cut += 1  # of the HTTP server's own, after a second signal
+                return
+            error = answer.json()["error"]
+            self.failed[error.get("code") or error["type"]] += 1
+            await asyncio.sleep(0.05)
+            return
+        if stream:
+            last = events(answer.text)[-1]
+            done = "[DONE]" in answer.text if api == "chat" else last["type"] != "error"
+            if (failure := failure_of(api, last)) is not None:
+                self.failed[failure] += 1
+                return
+            if not done:
+                self.silent.append(answer.text)
+                return
+        usage = usage_of(api, answer, stream=stream)
+        self.whole[usage["orchestration"]["episode"]] = usage["orchestration"]
+
+
+@dataclass
+class Process:
+    """The server, on a free port; it can be started again."""
+
+    folder: Path
+    faults: FaultServer
+    url: str = ""
+    process: subprocess.Popen[bytes] | None = None
+
+    @property
+    def journal(self) -> Path:
+        return self.folder / "serve.sqlite"
+
+    async def start(self, dollars: str = "5") -> None:
+        with socket.create_server(("127.0.0.1", 0)) as free:
+            port = free.getsockname()[1]
+        self.url = f"http://127.0.0.1:{port}"
+        workers = [{"name": name, "model": name, "base_url": self.faults.url, "price": PRICES[name],
+                    "sampling": {"max_tokens": 300}} for name in ("planner", "a", "b")]  # fmt: skip
+        (self.folder / "pool.toml").write_text(dump_toml({"worker": workers}))
+        key = {"name": "ann", "hash": HASH, "dollars": dollars, "period": "total"}
+        config = {"port": port, "pool": str(self.folder / "pool.toml"), "conductor": "worker:planner", "drain_s": 0.3,
+                  "journal": str(self.journal), "heartbeat_s": 0.2, "fallback": False, "key": [key]}  # fmt: skip
+        (self.folder / "serve.toml").write_text(dump_toml(config))
+        command = [sys.executable, "-c", LAUNCH, "serve", "--config", str(self.folder / "serve.toml")]
+        with (self.folder / "log").open("ab") as log:
+            self.process = subprocess.Popen(command, stdout=log, stderr=log)  # noqa: ASYNC220 - it returns at once
+        async with httpx.AsyncClient() as http:
+            for _ in range(400):
+                assert self.process.poll() is None, (self.folder / "log").read_text()
+                try:
+                    if (await http.get(f"{self.url}/health/ready")).status_code == 200:
+                        return
+                except httpx.HTTPError:
+                    await asyncio.sleep(0.05)
+        raise TimeoutError("the server did not become ready")
+
+    def send(self, number: int) -> None:
+        assert self.process is not None
+        self.process.send_signal(number)
+
+    async def ended(self, seconds: float = 15) -> int:
+        assert self.process is not None
+        return await asyncio.to_thread(self.process.wait, seconds)
+
+
+@asynccontextmanager
+async def under_load(folder: Path) -> AsyncIterator[tuple[Process, Load, Switched]]:
+    """A server with so many clients at work; they stop when the block ends."""
+    script, load = Switched(), Load()
+    async with fault_server(script, {"planner": PLAN}) as faults:
+        process = Process(folder, faults)
+        await process.start()
+        clients = [asyncio.create_task(load.client(process.url, number)) for number in range(CLIENTS)]
+        try:
+            await load.until(lambda: len(load.whole) >= CLIENTS or bool(load.failed))
+            assert not load.failed, load.failed
+            yield process, load, script
+        finally:
+            load.stop = True
+            await asyncio.gather(*clients)
+            if process.process is not None and process.process.poll() is None:
+                process.process.kill()
+                process.process.wait()
+
+
+async def check_what_is_left(process: Process, load: Load) -> None:
+    """Nothing that was acknowledged is lost, and it goes on."""
+    assert not load.silent
+    assert set(load.failed) <= TYPED, load.failed
+    assert "fault of the server" not in (process.folder / "log").read_text()
+    with closing(sqlite3.connect(process.journal)) as file:
+        assert file.execute("PRAGMA integrity_check").fetchall() == [("ok",)]
+    keys = [KeyTable("ann", HASH, dollars=Decimal(5), period="total")]
+    with Journal.reading(process.journal) as journal:
+        outcomes = {episode.id: episode.outcome for episode in journal.episodes()}
+        charged = Decimal(0)
+        for identifier, outcome in outcomes.items():
+            calls = list(journal.calls(identifier))
+            cost = sum(map(cost_of, calls), Decimal(0))
+            charged += cost
+            if (told := load.whole.get(identifier)) is not None:
+                used = sum((call.usage for call in calls), Usage())
+                assert outcome == "answered"
+                assert (used.input_tokens, used.output_tokens) == (told["input_tokens"], told["output_tokens"])
+                assert Decimal(told["dollars"]) == used.dollars
+                record = journal.find_outcome(f"serve/{identifier}")
+                assert record is not None
+                assert Decimal(str(record["charged"])) == cost
+        assert set(load.whole) <= set(outcomes)
+        ((_, tenant),) = KeyRing(keys, journal)._tenants
+        assert tenant._account.spent == charged
+    await process.start()
+    async with httpx.AsyncClient(timeout=20, headers={"x-api-key": KEY}) as http:
+        again = Load()
+        for api in PATHS:
+            await again.one(http, process.url, api, stream=True, question="And now?")
+        assert len(again.whole) == 3, again
+        old = next(iter(load.whole))
+        assert (await http.get(f"{process.url}/v1/episodes/{old}")).json()["outcome"] == "answered"
+        process.send(signal.SIGTERM)
+        assert await process.ended() == 0
+        await process.start(dollars=f"{charged:f}")  # which is spent
+        await again.one(http, process.url, "chat", stream=False, question="Once more?")
+        assert again.failed == {"insufficient_quota": 1}
+
+
+async def test_a_server_that_is_told_to_stop_ends_every_answer_or_says_why(tmp_path: Path) -> None:
+    async with under_load(tmp_path) as (process, load, _):
+        process.send(signal.SIGTERM)
+        assert await process.ended() == 0
+        load.stop = True
+    assert set(load.failed) <= {"shutting_down", "server_error"}, load.failed
+    assert load.failed or load.cut
+    await check_again(process, load)
+
+
+async def test_what_was_answered_survives_a_kill(tmp_path: Path) -> None:
+    async with under_load(tmp_path) as (process, load, _):
+        process.send(signal.SIGKILL)
+        assert await process.ended() == -signal.SIGKILL
+        load.stop = True
+    assert load.cut, "clients see their connections break"
+    await check_again(process, load)
+
+
+async def test_a_second_signal_ends_it_at_once_and_loses_nothing(tmp_path: Path) -> None:
+    async with under_load(tmp_path) as (process, load, _):
+        process.send(signal.SIGTERM)
+        process.send(signal.SIGINT)
+        assert await process.ended(5) == 0
+        load.stop = True
+    await check_again(process, load)
+
+
+async def test_workers_that_die_are_errors_with_a_code_and_all_is_well_when_they_are_back(tmp_path: Path) -> None:
+    async with under_load(tmp_path) as (process, load, script):
+        script.dead = True
+        await load.until(lambda: sum(load.failed.values()) >= 10)
+        assert set(load.failed) <= {"worker_failed", "worker_unavailable", "server_error"}
+        script.dead = False
+        before = len(load.whole)
+        await load.until(lambda: len(load.whole) >= before + 10)
+        load.stop = True
+        process.send(signal.SIGTERM)
+        await process.ended()
+    await check_again(process, load)
+
+
+async def test_a_full_disk_is_an_error_with_a_code_and_nothing_is_answered_that_cannot_be_kept(tmp_path: Path) -> None:
+    async with under_load(tmp_path) as (process, load, _):
+        assert process.process is not None
+        size = process.journal.with_name("serve.sqlite-wal").stat().st_size
+        _, hard = resource.prlimit(process.process.pid, resource.RLIMIT_FSIZE)
+        resource.prlimit(process.process.pid, resource.RLIMIT_FSIZE, (size + 100_000, hard))
+        await load.until(lambda: load.failed["journal_failed"] >= CLIENTS)
+        async with httpx.AsyncClient() as http:
+            assert (await http.get(f"{process.url}/health/ready")).status_code == 503
+            assert (await http.get(f"{process.url}/health/live")).status_code == 200
+        whole = len(load.whole)
+        await asyncio.sleep(0.3)
+        assert len(load.whole) == whole
+        load.stop = True
+        process.send(signal.SIGTERM)
+        await process.ended()
+    await check_again(process, load)
+
+
+async def test_a_clock_that_jumps_changes_no_answer_and_no_bill(tmp_path: Path) -> None:
+    async with under_load(tmp_path) as (process, load, _):
+        for number in (signal.SIGUSR1, signal.SIGUSR2, signal.SIGUSR1):
+            process.send(number)
+            enough = len(load.whole) + CLIENTS
+            await load.until(lambda enough=enough: len(load.whole) >= enough)
+        assert not load.failed
+        load.stop = True
+        process.send(signal.SIGTERM)
+        assert await process.ended() == 0
+    assert all(0 <= one["seconds"] < 20 for one in load.whole.values())
+    await check_again(process, load)
+
+
+async def check_again(process: Process, load: Load) -> None:
+    """As ``check_what_is_left``, with the workers there again."""
+    async with fault_server(Switched(), {"planner": PLAN}) as process.faults:
+        try:
+            await check_what_is_left(process, load)
+        finally:
+            if process.process is not None and process.process.poll() is None:
+                process.process.kill()
+                process.process.wait()
