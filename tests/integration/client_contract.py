@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import re
 import shutil
 import subprocess
 from collections.abc import Callable, Iterator, Sequence
@@ -123,6 +124,9 @@ def text_and_usage(client: Client, folder: Path) -> None:
         told = client.do("ask", server.url)
         assert told["text"] == "42"
         assert told["usage"] == counted(server) == [300, 60, 360]
+        if "details" in told:
+            numbers = set(re.findall(r"\d+", json.dumps(told["details"])))
+            assert {str(3 * USED.cached_tokens), str(3 * USED.reasoning_tokens)} <= numbers, told["details"]
     assert SHOWN in told.get("thoughts", SHOWN)  # some clients show none
 
 
