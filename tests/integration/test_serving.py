@@ -36,8 +36,7 @@ def client(server: Orchestra, **options: Any) -> openai.OpenAI:
 
 def read(answer: Any, said: list[str]) -> None:
     """Read a stream to its end; its text goes to ``said``."""
-    for chunk in answer:
-        said.append(chunk.choices[0].delta.content or "")
+    said.extend(chunk.choices[0].delta.content or "" for chunk in answer)
 
 
 def test_an_answer_says_who_did_what_and_what_it_cost(tmp_path: Path) -> None:
@@ -350,7 +349,7 @@ def test_an_item_that_is_referred_to_is_what_was_said(tmp_path: Path) -> None:
         sent = [turn.content for turn in server.workers["bert"].sent[-1][0]]
         assert sent[:2] == ["What is 6 * 7?", "42"] and sent[2].startswith("Why?")
         nobodys: Any = [{"type": "item_reference", "id": f"msg_{'0' * 32}"}]
-        with pytest.raises(openai.NotFoundError, match="no answer"):
+        with pytest.raises(openai.NotFoundError, match="no message"):
             ask(model="conductor", input=[*ASKED, *nobodys])
 
 

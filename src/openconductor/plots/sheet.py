@@ -89,11 +89,14 @@ def finish(figure: Figure, title: str) -> None:
 # ── what several figures need of a panel ─────────────────────────────────────────────────────────────────────────────
 def in_percent(panel: Axes, axis: Literal["x", "y"], label: str) -> None:
     """Write the fractions on an axis as percentages, and name it."""
-    from matplotlib.ticker import MaxNLocator, PercentFormatter
+    from matplotlib.ticker import FuncFormatter, MaxNLocator
+
+    def percent(share: float, _: int | None = None) -> str:
+        return f"{round(100 * share, 3) + 0:g}"
 
     one = panel.xaxis if axis == "x" else panel.yaxis
     one.set_major_locator(MaxNLocator(6, steps=[1, 2, 5, 10]))
-    one.set_major_formatter(PercentFormatter(1, symbol=""))
+    one.set_major_formatter(FuncFormatter(percent))
     one.set_label_text(label)
 
 

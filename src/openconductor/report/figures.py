@@ -181,7 +181,9 @@ def _headroom_lines(found: Orchestration) -> list[str]:
         return [
             f"{lost}The oracle's lead over the best worker may be nothing, so no share of it can be said to be won."
         ]
-    ends = f"{100 * won.low:.0f} to {100 * won.high:.0f} %{', above 100 by luck of the draw' if won.high > 1 else ''}"
+    ends = (
+        f"{100 * won.low:.0f} to {100 * won.high:.0f} %{', above 100 by luck of the draw' if won.high >= 1.005 else ''}"
+    )
     return [f"{lost}Of the oracle's lead over the best worker, {100 * won.value:.0f} % are won ({ends})."]
 
 

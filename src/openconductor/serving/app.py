@@ -258,6 +258,7 @@ class _Pages:
     async def episode(self, request: Request) -> Response:
         """``GET /v1/episodes/ID``: to the key that made it alone."""
         tenant, identifier = self._tenant(request), request.path_params["identifier"]
+        await self._gateway.journal.wait_durable()  # one that has just begun is in it, too
         told = await asyncio.to_thread(self._gateway.episode, identifier, tenant)
         if told is None:
             raise RequestFailed(404, "episode_not_found", "there is no such episode of this key")

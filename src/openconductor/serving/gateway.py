@@ -20,6 +20,7 @@ from openconductor.baselines.single import SingleWorker
 from openconductor.config import nearest
 from openconductor.policies import Wishes
 from openconductor.serving.apis.wire import (
+    RECALLS,
     ClientRequest,
     Control,
     Json,
@@ -95,7 +96,7 @@ class Gateway:
         tenant.check(request)
         if request.previous is not None:
             request = await self._following(request, tenant)
-        request = await self._recalled(request, tenant)
+        request = replace(request, turns=await self._recalling(request.turns, tenant))
         control = tenant.limited(request.control)
         with ExitStack() as place:
             tab = place.enter_context(tenant.enter())
@@ -203,29 +204,24 @@ class Gateway:
         episode = cast("str", request.previous)
         before = await asyncio.to_thread(self._conversation, episode, tenant)
         if before is None:
-            raise _forgotten(f"resp_{episode}", "previous_response_id")
+            words = f"previous_response_id: there is no answer 'resp_{episode}' to go on from"
+            raise RequestFailed(404, "previous_response_not_found", words, param="previous_response_id")
         own, rest = request.turns[: request.instructed], request.turns[request.instructed :]
         return replace(request, turns=(*own, *before, *rest))
 
-    async def _recalled(self, request: ClientRequest, tenant: Tenant) -> ClientRequest:
-        """A request with the text of the earlier answers that its turns refer to.
+    async def _recalling(self, turns: tuple[Message, ...], tenant: Tenant) -> tuple[Message, ...]:
+        """Turns with the texts of the earlier answers that they name.
 
         Raises:
             RequestFailed: there is no such answer of this tenant's, or it was not kept.
         """
-        turns: list[Message] = []
-        for turn in request.turns:
-            episode = next((cast("str", part["said_in"]) for part in turn.parts if "said_in" in part), None)
-            if episode is not None:
-                before = await asyncio.to_thread(self._conversation, episode, tenant)
-                if before is None:
-                    raise _forgotten(f"msg_{episode}", "input")
-                text = "\n\n".join(filter(None, (before[-1].content, turn.content)))
-                rest = tuple(part for part in turn.parts if "said_in" not in part)
-                turns.append(replace(turn, content=text, parts=rest))
-            else:
-                turns.append(turn)
-        return replace(request, turns=tuple(turns))
+        said: dict[str, str] = {}
+        for episode in {str(part[RECALLS]) for turn in turns for part in turn.parts if RECALLS in part}:
+            told = await asyncio.to_thread(self._conversation, episode, tenant)
+            if told is None:
+                raise RequestFailed(404, "item_not_found", f"input: there is no message 'msg_{episode}'", param="input")
+            said[episode] = told[-1].content
+        return tuple(_recalled(turn, said) for turn in turns) if said else turns
 
     def _conversation(self, episode: str, tenant: Tenant) -> tuple[Message, ...] | None:
         record = self.journal.find_outcome(f"serve/{episode}")
@@ -252,11 +248,6 @@ class Gateway:
 
 
 # ── pieces ───────────────────────────────────────────────────────────────────────────────────────────────────────────
-def _forgotten(identifier: str, where: str) -> RequestFailed:
-    words = f"{where}: there is no answer {identifier!r} to go on from"
-    return RequestFailed(404, "previous_response_not_found", words, param=where)
-
-
 def _is_offered(worker: Worker, control: Control) -> bool:
     if control.workers is not None and worker.name not in control.workers:
         return False
@@ -278,6 +269,12 @@ def _ordinal(pool: WorkerPool, name: str) -> int | None:
 
 def _identifier(turn: Message) -> str:
     return next((str(part["tool_call_id"]) for part in turn.parts if "tool_call_id" in part), "")
+
+
+def _recalled(turn: Message, said: Mapping[str, str]) -> Message:
+    texts = [said[str(part[RECALLS])] for part in turn.parts if RECALLS in part]
+    rest = tuple(part for part in turn.parts if RECALLS not in part)
+    return replace(turn, content="\n\n".join(filter(None, (*texts, turn.content))), parts=rest)
 
 
 def _asked_at(turns: Sequence[Message]) -> int:

@@ -220,6 +220,14 @@ def test_items_of_the_vendors_own_are_dropped_and_others_refused() -> None:
         assert refused([user("Hi"), wrong]).param == "input.1.type"
 
 
+def test_what_an_earlier_answer_said_can_be_named() -> None:
+    named = [{"type": "item_reference", "id": one} for one in (f"rs_{EPISODE}_0", f"msg_{EPISODE}")]
+    turn = read([user("Hi"), *named, called(0), result(0, "3")]).turns[1]
+    assert turn == Message("assistant", "", ({"recalls": EPISODE}, {"tool_calls": [call(0, arguments="{}")]}))
+    for wrong in ("msg_1", f"fc_{EPISODE}00", f"msg_{EPISODE}x", None):
+        assert refused([user("Hi"), {"type": "item_reference", "id": wrong}]).param == "input.1.id"
+
+
 @pytest.mark.parametrize("nothing", [None, [], {}, 5, [{"type": "reasoning", "summary": []}]])
 def test_a_request_without_a_turn_is_refused(nothing: object) -> None:
     assert (refused(nothing).status, refused(nothing).param) == (400, "input")
@@ -542,7 +550,7 @@ def test_items_that_are_referred_to_stand_for_what_was_said_and_for_no_reasoning
     referred = [{"type": "item_reference", "id": f"{name}_{EPISODE}"} for name in ("rs", "msg")]
     call = {"type": "function_call", "call_id": "call_1", "name": "add", "arguments": "{}"}
     _, turn, _ = read([user("Hi."), *referred, call, user("Go on.")]).turns
-    assert [[*part] for part in turn.parts] == [["said_in"], ["tool_calls"]] and turn.parts[0]["said_in"] == EPISODE
+    assert [[*part] for part in turn.parts] == [["recalls"], ["tool_calls"]] and turn.parts[0]["recalls"] == EPISODE
     assert refused([{"type": "item_reference", "id": "msg_of-somebody"}]).param == "input.0.id"
 
 

@@ -170,9 +170,9 @@ def _turns(items: Sequence[object]) -> list[Message]:
             both = (turns.pop(), turn)
             parts = [cast("Json", part) for one in both for part in one.parts]
             calls = [call for part in parts for call in part.get("tool_calls", ())]
-            said = [part for part in parts if "said_in" in part][:1]
+            recalled = [part for part in parts if wire.RECALLS in part]
             text = "\n\n".join(one.content for one in both if one.content)
-            turns.append(Message("assistant", text, (*said, wire.tool_turns(calls)) if calls else tuple(said)))
+            turns.append(Message("assistant", text, (*recalled, *([wire.tool_turns(calls)] if calls else ()))))
         else:
             turns.append(turn)
     return turns
@@ -200,12 +200,11 @@ def _turn(item: Json, where: str) -> Message | None:
         function = {"name": _flat(_string(item, "name", where), item.get("namespace")), "arguments": arguments}
         call = {"id": _string(item, "call_id", where), "type": "function", "function": function}
         return Message("assistant", "", (wire.tool_turns([call]),))
-    if kind == "item_reference":  # Vercel's AI SDK sends them for what it believes to be stored
-        given = _string(item, "id", where)
-        ours = re.fullmatch("(msg|rs)_([0-9a-f]{32})(_[0-9]+)?", given)
-        if ours is None:
-            raise invalid(f"{where}.id", f"got {short(given)}, expected a message or reasoning of an answer from here")
-        return Message("assistant", "", ({"said_in": ours[2]},)) if ours[1] == "msg" else None
+    if kind == "item_reference":
+        named = re.fullmatch("(rs|msg)_([0-9a-f]{32})(?:_[0-9]+)?", _string(item, "id", where))
+        if named is None:
+            raise invalid(f"{where}.id", f"got {short(item['id'])}, expected reasoning or a message of ours")
+        return Message("assistant", "", ({wire.RECALLS: named[2]},)) if named[1] == "msg" else None
     if kind not in _HOSTED:
         expected = "message, function_call or custom_tool_call (or an output of one), reasoning"
         raise invalid(f"{where}.type", f"got {short(kind)}, expected {expected}")

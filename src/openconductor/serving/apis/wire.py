@@ -22,6 +22,9 @@ Json = dict[str, Any]
 Reasoning = Literal["off", "summary", "full"]
 """How much of the orchestration an answer shows as reasoning: nothing, a line for each thing that happens, or all."""
 IMAGE = "data:image/"
+RECALLS = "recalls"
+"""The key of a part of an assistant's turn that stands for what an earlier answer said: its episode. The gateway puts
+the text in its place."""
 Name = Annotated[str, Field(max_length=256)]
 """A longer name is nobody's, and would take long to look up."""
 M = TypeVar("M", bound="Body")
@@ -102,8 +105,7 @@ class ClientRequest:
         body: as it came, for what an answer echoes.
         model: who is asked: ``conductor``, a baseline's name, ``direct:WORKER``.
         turns: the conversation, the system's turns first; calls of tools and their results in the form of chat
-            completions (``Message.parts``), under the ids that we gave out. A part ``{"said_in": EPISODE}`` stands
-            for the text of an earlier answer.
+            completions (``Message.parts``), under the ids that we gave out.
         wish: what the call that answers is to do, in the form of chat completions (``tools``, ``tool_choice``,
             ``response_format``, ``stop`` and the like in its ``body``).
         stream: whether the answer is to come as a stream.

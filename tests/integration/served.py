@@ -1,0 +1,141 @@
+"""A server of ours in the test's own event loop, over workers behind real sockets (``faults.server``).
+
+In: a fault server, whose script says what each worker meets. Out: the address, the gateway, its journal.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import httpx
+import uvicorn
+
+from faults.server import FaultServer
+from openconductor import Conductor, Journal, Worker, WorkerPool
+from openconductor.prompt import render_workflow
+from openconductor.providers.openai_compatible import OpenAICompatibleProvider
+from openconductor.serving.app import build_app
+from openconductor.serving.gateway import Gateway
+from openconductor.serving.key_ring import KeyRing
+from openconductor.serving.metrics import Metrics
+from openconductor.serving.serve_config import KeyTable, ServeConfig
+from openconductor.serving.server import ClientConnection
+from openconductor.types import Sampling, Step, Workflow
+
+PATHS = {"chat": "/v1/chat/completions", "responses": "/v1/responses", "messages": "/v1/messages"}
+PRICES = {  # US dollars a million tokens; awkward on purpose
+    "planner": {"input": "0.0371", "output": "1.93", "cached": "0.00577"},
+    "a": {"input": "1.25", "output": "10", "cached": "0.125"},
+    "b": {"input": "0.333333", "output": "0.1"},
+    "c": {"input": "15", "output": "75.000001", "cached": "0"},
+}
+PLAN = render_workflow(Workflow((Step(0, "Think."), Step(1, "Check.", [0]), Step(2, "Answer.", "all"))))
+
+
+@dataclass
+class Served:
+    """A server under way."""
+
+    url: str
+    gateway: Gateway
+    journal: Journal
+    keys: KeyRing
+    client: httpx.AsyncClient
+
+    def asked(self, api: str, *, stream: bool = False, question: str = "What is 6 * 7?", **more: Any) -> dict[str, Any]:
+        """A body of that API."""
+        turns = [{"role": "user", "content": question}]
+        told = {"input": turns} if api == "responses" else {"messages": turns}
+        limit = {"max_tokens": 400} if api == "messages" else {}
+        options = {"stream_options": {"include_usage": True}} if api == "chat" and stream else {}
+        return {"model": "conductor", "stream": stream, **limit, **options, **told, **more}
+
+    async def ask(self, api: str, *, key: str = "none", **more: Any) -> httpx.Response:
+        """Ask, and read the answer to its end."""
+        headers = {"authorization": f"Bearer {key}"}
+        return await self.client.post(f"{self.url}{PATHS[api]}", json=self.asked(api, **more), headers=headers)
+
+
+def worker(
+    server: FaultServer, name: str, *, retries: int = 0, timeout_s: float = 20.0, variable: str | None = None
+) -> Worker:
+    provider = OpenAICompatibleProvider(name, base_url=server.url, api_key_env=variable)
+    price = {kind: Decimal(dollars) for kind, dollars in PRICES[name].items()}
+    return Worker(
+        provider, name=name, price=price, retries=retries, timeout_s=timeout_s, sampling=Sampling(max_tokens=300)
+    )
+
+
+@asynccontextmanager
+async def served(
+    folder: Path, server: FaultServer, *, workers: Sequence[str] = ("a", "b", "c"), key: Sequence[KeyTable] = (),
+    conductor: dict[str, Any] | None = None, heartbeat_s: float = 0.1, **options: Any,
+) -> AsyncIterator[Served]:  # fmt: skip
+    """Serve ``conductor`` over these workers of a fault server, whose ``planner`` plans."""
+    pool = WorkerPool([worker(server, name, **options) for name in workers])
+    asked = Conductor(worker(server, "planner", **options), pool=pool, **conductor or {})
+    config = ServeConfig(key=tuple(key), heartbeat_s=heartbeat_s)
+    with Journal(folder / "serve.sqlite") as journal:
+        gateway = Gateway(asked, journal, Metrics())
+        keys = KeyRing(config.key, journal)
+        app = build_app(gateway, keys, config)
+        http = uvicorn.Server(uvicorn.Config(
+            app, port=0, log_level="warning", http=ClientConnection, ws="none", lifespan="off",
+            timeout_graceful_shutdown=1,
+        ))  # fmt: skip
+        http.capture_signals = _nothing  # type: ignore[method-assign,assignment]
+        task = asyncio.create_task(http.serve())
+        while not http.started:  # noqa: ASYNC110 - it has no event for that
+            await asyncio.sleep(0.005)
+        url = f"http://127.0.0.1:{http.servers[0].sockets[0].getsockname()[1]}"
+        try:
+            async with httpx.AsyncClient(timeout=30) as client:
+                yield Served(url, gateway, journal, keys, client)
+        finally:
+            http.should_exit = True
+            await task
+            await pool.aclose()
+            await asked.asked.provider.aclose()  # type: ignore[union-attr]
+
+
+class _nothing:  # noqa: N801 - a context manager in place of a method
+    def __enter__(self) -> None: ...
+
+    def __exit__(self, *error: object) -> None: ...
+
+
+def events(text: str) -> list[dict[str, Any]]:
+    """The data of the events of a stream."""
+    lines = (line.removeprefix("data: ") for line in text.splitlines() if line.startswith("data: "))
+    return [json.loads(line) for line in lines if line != "[DONE]"]
+
+
+def failure_of(api: str, event: dict[str, Any]) -> str | None:
+    """The code under which a stream's last event says that the answer failed; None where it says that it is whole."""
+    if api == "responses":
+        if event["type"] in ("response.completed", "response.incomplete"):
+            return None
+        assert event["type"] == "response.failed"
+        return str(event["response"]["error"]["code"])
+    if api == "messages" and event["type"] == "message_stop":
+        return None
+    if api == "chat" and "error" not in event:
+        return None
+    return str(event["error"].get("code") or event["error"]["type"])
+
+
+def usage_of(api: str, answer: httpx.Response, *, stream: bool) -> dict[str, Any]:
+    """The usage that an answer or a whole stream names."""
+    if not stream:
+        return dict(answer.json()["usage"])
+    told = events(answer.text)
+    if api == "responses":
+        return dict(told[-1]["response"]["usage"])
+    return dict(told[-1]["usage"] if api == "chat" else told[-2]["usage"])

@@ -1,0 +1,118 @@
+"""A client that goes away: the sockets to the workers are closed within a second, and what was spent is on the bill.
+
+Over real sockets: in planning, in a step, in the answer before and amid its text, of each API, streamed and not. The
+client goes in order (with a FIN), or as a process does that is killed (with a RST).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import socket
+import struct
+import time
+from decimal import Decimal
+from pathlib import Path
+
+import pytest
+
+from faults.script import Played
+from faults.server import FaultServer, fault_server
+from integration.served import PATHS, PLAN, PRICES, Served, served
+from openconductor.serving.key_ring import cost_of, new_key
+from openconductor.serving.serve_config import KeyTable
+
+SECONDS = 1.0
+"""Within so many every connection to a worker must be closed."""
+
+KEY = new_key()
+WHERE = {
+    "planning": {"planner": ["hang", "ok"]},
+    "step": {"b": ["hang", "ok"]},
+    "amid a step": {"b": ["hang_midway", "ok"]},
+    "answer": {"c": ["hang", "ok"]},
+    "amid the answer": {"c": ["hang_midway", "ok"]},
+    "a dripping answer": {"c": ["drip_text", "ok"]},
+}
+
+
+async def ask_and_leave(server: Served, faults: FaultServer, api: str, where: str, *, stream: bool) -> float:
+    """Send a request on a connection of its own, and leave when its worker hangs; returns when that was."""
+    body = json.dumps(server.asked(api, stream=stream)).encode()
+    host, port = server.url.removeprefix("http://").split(":")
+    reader, writer = await asyncio.open_connection(host, int(port))
+    head = f"POST {PATHS[api]} HTTP/1.1\r\nHost: x\r\nX-Api-Key: {KEY[0]}\r\nContent-Length: {len(body)}\r\n\r\n"
+    writer.write(head.encode() + body)
+    hanging = next(iter(WHERE[where]))
+    await faults.until(lambda one: any(record.request.model == hanging for record in one.busy))
+    if stream and where in ("amid the answer", "a dripping answer"):
+        said = b""
+        while said.count(b"delta") < 8:
+            said += await asyncio.wait_for(reader.read(65536), 5)
+    if stream != (api == "messages"):  # one way or the other
+        sock = writer.get_extra_info("socket")
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        writer.transport.abort()
+    else:
+        writer.close()
+    return asyncio.get_running_loop().time()
+
+
+@pytest.mark.parametrize("stream", [False, True])
+@pytest.mark.parametrize("where", WHERE)
+@pytest.mark.parametrize("api", PATHS)
+async def test_who_leaves_is_worked_for_no_more_and_pays_what_was_done(
+    tmp_path: Path, api: str, where: str, stream: bool
+) -> None:
+    table = KeyTable("ann", KEY[1], dollars=Decimal(1), period="total")
+    async with (
+        fault_server(Played(WHERE[where]), {"planner": PLAN}) as faults,
+        served(tmp_path, faults, key=[table]) as server,
+    ):
+        left = await ask_and_leave(server, faults, api, where, stream=stream)
+        await faults.until(lambda one: not one.busy, SECONDS)
+        (record,) = [one for one in faults.records if one.ended == "left"]
+        assert record.closed - left <= SECONDS
+        end = time.monotonic() + SECONDS
+        while server.gateway._turns and time.monotonic() < end:  # noqa: ASYNC110
+            await asyncio.sleep(0.005)
+        assert not server.gateway._turns
+        await server.journal.wait_durable()
+        (episode,) = server.journal.episodes()
+        calls = list(server.journal.calls(episode.id))
+        assert episode.outcome == "unfinished"
+        assert [call.outcome for call in calls] == ["answered"] * (len(calls) - 1) + ["cancelled"]
+        told = faults.usage()
+        assert sum(call.usage.input_tokens for call in calls) == told.input
+        assert sum(call.usage.output_tokens for call in calls) == told.output
+        assert sum(call.usage.unpriced_calls for call in calls) == faults.unreported() == 1
+        charged = Decimal(str((server.journal.find_outcome(f"serve/{episode.id}") or {})["charged"]))
+        known = sum((call.usage.dollars for call in calls), Decimal(0))
+        most = 300 * Decimal(PRICES[calls[-1].worker]["output"]) / 10**6
+        assert charged == sum(map(cost_of, calls))
+        assert most <= charged - known <= 2 * most, "what the broken call could have cost at most, and what it read"
+        spent = (
+            await server.client.get(f"{server.url}/v1/episodes/{episode.id}", headers={"x-api-key": KEY[0]})
+        ).json()
+        assert spent["outcome"] == "unfinished"
+
+        requests = len(faults.records)
+        assert (await server.ask(api, key=KEY[0], stream=stream)).status_code == 200, "and all is well"
+        assert len(faults.records) == requests + 4, "nothing was asked again behind anyone's back"
+
+
+@pytest.mark.parametrize("api", PATHS)
+async def test_many_that_leave_at_once_leave_no_socket(tmp_path: Path, api: str) -> None:
+    async with (
+        fault_server(Played({"c": ["drip_text"]}), {"planner": PLAN}) as faults,
+        served(tmp_path, faults, key=[KeyTable("ann", KEY[1])]) as server,
+    ):
+        asking = [asyncio.create_task(server.ask(api, key=KEY[0], stream=True, question=f"{i}?")) for i in range(24)]
+        await faults.until(lambda one: len([record for record in one.busy if record.request.model == "c"]) == 24)
+        for task in asking:
+            task.cancel()
+        await faults.until(lambda one: not one.busy, 2 * SECONDS)
+        await asyncio.gather(*asking, return_exceptions=True)
+        assert faults.unreported() == 24
+        await server.journal.wait_durable()
+        assert server.journal.totals().spent.usage.unpriced_calls == 24
