@@ -95,8 +95,7 @@ def _entries(index: int, one: Round) -> Iterator[Entry]:
     if planning := _attempts(one.calls, one.completion, one.planning, CONDUCTOR):
         yield Entry(index, None, planning)
     for number, result in enumerate(one.transcript.results if one.transcript is not None else ()):
-        asked = result.step.worker if result.worker is None else result.worker
-        yield Entry(index, number, _attempts(result.calls, result.completion, result.usage, f"worker {asked}"))
+        yield Entry(index, number, _attempts(result.calls, result.completion, result.usage, f"worker {result.asked}"))
 
 
 def _attempts(calls: Sequence[Call], said: Completion | None, usage: Usage, worker: str) -> tuple[Attempt, ...]:

@@ -176,7 +176,7 @@ def _step(index: int, result: StepResult, workers: Mapping[int, str], attempts: 
         "step": index,
         "worker": result.step.worker,
         "worker_name": workers[result.step.worker],
-        "answered_by": workers[_asked(result)] if completion is not None else None,
+        "answered_by": workers[result.asked] if completion is not None else None,
         **_only(result.step, "subtask", "access"),
         "messages": _messages(result.messages),
         "response": completion.text if completion is not None else None,
@@ -188,10 +188,6 @@ def _step(index: int, result: StepResult, workers: Mapping[int, str], attempts: 
     }
 
 
-def _asked(result: StepResult) -> int:
-    return result.step.worker if result.worker is None else result.worker
-
-
 def _ledger(ledger: Ledger, episode: Episode, workers: Mapping[int, str]) -> Json:
     """Who cost what: the Conductor once a round, every step, and the sums."""
     made = [attempt for entry in ledger.entries for attempt in entry.attempts]
@@ -199,7 +195,7 @@ def _ledger(ledger: Ledger, episode: Episode, workers: Mapping[int, str]) -> Jso
     for entry in ledger.entries:
         transcript, who = episode.rounds[entry.round].transcript, CONDUCTOR
         if entry.step is not None and transcript is not None:
-            who = workers[_asked(transcript.results[entry.step])]
+            who = workers[transcript.results[entry.step].asked]
         counted = {"who": who, "attempts": len(entry.attempts)}
         entries.append({**_only(entry, "round", "step"), **counted, **_only(entry.usage, *_names(Usage))})
 

@@ -226,6 +226,11 @@ class StepResult:
     ended: float | None = None
     calls: tuple[Call, ...] = ()
 
+    @property
+    def asked(self) -> int:
+        """The ordinal of the worker that was asked last; that of the plan where none was."""
+        return self.step.worker if self.worker is None else self.worker
+
 
 @dataclass(frozen=True, slots=True)
 class Transcript:

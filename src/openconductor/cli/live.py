@@ -97,7 +97,7 @@ class EpisodeView:
                 now.steps[event.step].text += event.text
             case StepEnded(result=result):
                 step = now.steps[event.step]
-                step.worker = step.worker if result.worker is None else result.worker
+                step.worker = result.asked
                 step.started = step.started if result.started is None else result.started
                 step.ended = event.at if result.ended is None else result.ended
                 step.result = result

@@ -113,9 +113,8 @@ class BatchWriter:
 
     def _step(self, episode: str, index: int, number: int, result: StepResult) -> Row:
         step, outcome = result.step, outcome_of(result)
-        by = step.worker if result.worker is None else result.worker
         return (
-            *(episode, index, number, step.worker, by if outcome == "answered" else None, outcome),
+            *(episode, index, number, step.worker, result.asked if outcome == "answered" else None, outcome),
             *(result.started, result.ended, compact(result.usage), self._error(result.error)),
             *(compact(step.access), self._text(step.subtask)),
         )

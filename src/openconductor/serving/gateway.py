@@ -2,7 +2,7 @@
 
 In: a ClientRequest and the tenant that sent it. Out: a Turn, under way.
 
-Not here: HTTP (``app``), how an API reads and writes (``wire``), keys and their budgets (``keys``).
+Not here: HTTP (``app``), how an API reads and writes (``apis``), keys and their budgets (``key_ring``).
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, cast
 
 from openconductor.baselines.single import SingleWorker
 from openconductor.config import nearest
+from openconductor.evaluation.eval_config import CONDUCTOR
 from openconductor.policies import Wishes
 from openconductor.serving.apis.wire import (
     RECALLS,
@@ -29,6 +30,7 @@ from openconductor.serving.apis.wire import (
     called_in,
     invalid,
 )
+from openconductor.serving.key_ring import SERVED
 from openconductor.serving.serve_config import DIRECT
 from openconductor.serving.turn import Ask, Called, Turn, renamed
 from openconductor.types import Message
@@ -42,7 +44,6 @@ if TYPE_CHECKING:
     from openconductor.serving.metrics import Metrics
     from openconductor.worker import Worker
 
-CONDUCTOR = "conductor"
 REMEMBERED = 256
 """Calls of tools whose context is kept at hand; that of older ones is read from the journal."""
 HELD = 50_000_000
@@ -79,7 +80,7 @@ class Gateway:
         self.models = [CONDUCTOR, *self.baselines, *(f"{DIRECT}{name}" for name in self.names.values())]
         self.draining = False
         self._turns: set[Turn] = set()
-        self._called: OrderedDict[str, Called] = OrderedDict()
+        self._called: OrderedDict[tuple[str, str], Called] = OrderedDict()  # by key and episode
         self._held = 0
 
     async def open(self, request: ClientRequest, tenant: Tenant) -> Turn:
@@ -90,10 +91,10 @@ class Gateway:
         """
         if self.draining:
             raise RequestFailed(503, "shutting_down", "the server is shutting down", retry_after=5)
-        if request.model not in self.models:
-            like = nearest(request.model, self.models)
-            raise RequestFailed(404, "model_not_found", f"model: got {request.model!r}; the nearest is {like!r}")
         tenant.check(request)
+        if request.model not in self.models:
+            like = nearest(request.model, self.offered(tenant))
+            raise RequestFailed(404, "model_not_found", f"model: got {request.model!r}; the nearest is {like!r}")
         if request.previous is not None:
             request = await self._following(request, tenant)
         request = replace(request, turns=await self._recalling(request.turns, tenant))
@@ -102,7 +103,7 @@ class Gateway:
             tab = place.enter_context(tenant.enter())
             ask, live = await self._who(request, tenant, control)
             turn = Turn(
-                request, tenant.name, tab, self.journal, self.metrics, self.names, live=live and request.stream,
+                request, tab, self.journal, self.metrics, self.names, live=live and request.stream,
                 shown=control.reasoning or self.reasoning, remember=self._remember,
             )  # fmt: skip
             self._turns.add(turn)
@@ -111,6 +112,10 @@ class Gateway:
             turn.start(ask, Wishes(request.wish, seed), place.pop_all())
         await turn.begun()
         return turn
+
+    def offered(self, tenant: Tenant) -> list[str]:
+        """The models that a tenant may ask."""
+        return [name for name in self.models if tenant.may_ask(name)]
 
     def stop(self) -> None:
         """End every turn that is under way, with an error that says why."""
@@ -124,30 +129,30 @@ class Gateway:
         Raises:
             RequestFailed: the request may not ask that, or cannot be asked of it.
         """
-        pool, model, asked = self._offered(control), request.model, {"budget": control.budget}
+        pool, model = self._workers(control), request.model
         if model.startswith(DIRECT):
             ordinal = _ordinal(pool, model.removeprefix(DIRECT))
             if ordinal is None:
                 raise RequestFailed(403, "worker_not_allowed", f"model: {model!r} is not among the workers allowed")
-            return partial(SingleWorker(pool, ordinal).ask, request.turns, **asked), True
+            return partial(SingleWorker(pool, ordinal).ask, request.turns, budget=control.budget), True
         if model in self.baselines:
             if len(pool) < len(self.pool):
                 raise invalid("conductor", f"{model!r} asks the whole pool; expected no choice of workers")
             if request.wish.body.get("tools"):
                 raise invalid("tools", f"{model!r} cannot call tools; expected {CONDUCTOR!r} or {DIRECT}WORKER")
-            return partial(self.baselines[model].ask, request.turns, **asked), False
+            return partial(self.baselines[model].ask, request.turns, budget=control.budget), False
         conductor = copy(self.conductor)
         conductor.pool = pool
         conductor.max_steps = min(conductor.max_steps, control.max_steps or conductor.max_steps)
         conductor.max_rounds = control.max_rounds or conductor.max_rounds
+        ask = partial(conductor.ask, request.turns, budget=control.budget)
         called = await self._called_by(request.turns, tenant)
-        ordinal = None if called is None else _ordinal(pool, called.worker)
-        if called is None or ordinal is None:
-            return partial(conductor.ask, request.turns, **asked), conductor.max_rounds == 1
-        opening = _with_results(called, request.turns)
-        return partial(conductor.resume, request.turns, ordinal, opening, **asked), conductor.max_rounds == 1
+        if called is not None and (ordinal := _ordinal(pool, called.worker)) is not None:
+            opening = _with_results(called, request.turns)
+            ask = partial(conductor.resume, request.turns, ordinal, opening, budget=control.budget)
+        return ask, conductor.max_rounds == 1
 
-    def _offered(self, control: Control) -> WorkerPool:
+    def _workers(self, control: Control) -> WorkerPool:
         """The workers that a request may use.
 
         Raises:
@@ -163,36 +168,32 @@ class Gateway:
         return self.pool if len(kept) == len(self.pool) else self.pool.subset(kept)
 
     # ── what a conversation follows on ───────────────────────────────────────────────────────────────────────────────
-    def _remember(self, episode: str, called: Called) -> None:
+    def _remember(self, key: str, episode: str, called: Called) -> None:
         """Keep at hand what called tools."""
-        self._called[episode] = called
+        self._called[key, episode] = called
         self._held += _size(called)
         while len(self._called) > REMEMBERED or self._held > HELD:
             self._held -= _size(self._called.popitem(last=False)[1])
 
     async def _called_by(self, turns: Sequence[Message], tenant: Tenant) -> Called | None:
         """What called the tools whose results end a conversation; None where that was not us, or for somebody else."""
-        results = _results(turns)
-        found = {called_in(identifier) for identifier in results}
-        episodes = {one[0] for one in found if one is not None}
-        if not results or None in found or len(episodes) != 1:
+        _, since = _last_said(turns)
+        found = {called_in(_identifier(turn)) for turn in since if turn.role == "tool"}
+        episodes = {None if one is None else one[0] for one in found}
+        if len(episodes) != 1 or (episode := episodes.pop()) is None:
             return None
-        (episode,) = episodes
-        called = self._called.get(episode)
-        if called is None and await asyncio.to_thread(self._owner, episode) == tenant.name:
-            called = await asyncio.to_thread(self._journaled, episode, tenant.name)
-        return called if called is not None and called.tenant == tenant.name else None
+        return self._called.get((tenant.name, episode)) or await asyncio.to_thread(self._journaled, episode, tenant)
 
-    def _owner(self, episode: str) -> str | None:
-        """Whose episode it is; None where it is nobody's here."""
-        record = self.journal.find_outcome(f"serve/{episode}")
-        return None if record is None else cast("str", record.get("key"))
+    def _record(self, episode: str, tenant: Tenant) -> Mapping[str, object] | None:
+        """What was kept of a request; None where it was not this tenant's, or is not there."""
+        record = self.journal.find_outcome(f"{SERVED}{episode}")
+        return record if record is not None and record.get("key") == tenant.name else None
 
-    def _journaled(self, episode: str, tenant: str) -> Called | None:
-        for call in reversed(list(self.journal.calls(episode))):
-            said = call.completion
-            if said is not None and said.tool_calls and call.messages is not None:
-                return Called(tenant, call.worker, tuple(call.messages), tuple(map(dict, said.tool_calls)))
+    def _journaled(self, episode: str, tenant: Tenant) -> Called | None:
+        calls = [] if self._record(episode, tenant) is None else [*self.journal.calls(episode)]
+        for call in reversed(calls):
+            if call.completion is not None and call.completion.tool_calls and call.messages is not None:
+                return Called(call.worker, call.messages, call.completion.tool_calls)
         return None
 
     async def _following(self, request: ClientRequest, tenant: Tenant) -> ClientRequest:
@@ -224,27 +225,21 @@ class Gateway:
         return tuple(_recalled(turn, said) for turn in turns) if said else turns
 
     def _conversation(self, episode: str, tenant: Tenant) -> tuple[Message, ...] | None:
-        record = self.journal.find_outcome(f"serve/{episode}")
-        if record is None or record.get("key") != tenant.name:
-            return None
-        told = self.journal.find_episode(episode)
-        if told is None or told.question is None or told.answer is None:
+        record = self._record(episode, tenant)
+        told = None if record is None else self.journal.find_episode(episode)
+        if record is None or told is None or told.question is None or told.answer is None:
             return None
         asked = told.question
-        turns = (
-            (Message("user", asked),) if isinstance(asked, str) else tuple(asked)[cast("int", record["instructed"]) :]
-        )
-        called = self._journaled(episode, tenant.name) if record.get("tools") else None
-        parts: tuple[Json, ...] = ({"tool_calls": renamed(called.calls, episode)},) if called is not None else ()
+        turns = (Message("user", asked),) if isinstance(asked, str) else asked[cast("int", record["instructed"]) :]
+        called = self._journaled(episode, tenant) if record.get("tools") else None
+        parts = () if called is None else ({"tool_calls": renamed(called.calls, episode)},)
         return (*turns, Message("assistant", told.answer, parts))
 
     def episode(self, identifier: str, tenant: Tenant) -> Json | None:
         """An episode as the journal has it; None where it is not this tenant's, or not there."""
-        record = self.journal.find_outcome(f"serve/{identifier}")
-        if record is None or record.get("key") != tenant.name:
-            return None
-        whole = self.journal.whole_episode(identifier)
-        return None if whole is None else {**whole, "request": dict(record)}
+        record = self._record(identifier, tenant)
+        whole = None if record is None else self.journal.whole_episode(identifier)
+        return None if whole is None else {**whole, "request": record}
 
 
 # ── pieces ───────────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -277,26 +272,22 @@ def _recalled(turn: Message, said: Mapping[str, str]) -> Message:
     return replace(turn, content="\n\n".join(filter(None, (*texts, turn.content))), parts=rest)
 
 
-def _asked_at(turns: Sequence[Message]) -> int:
-    """The index of the last assistant's turn; -1 where there is none."""
-    return max((index for index, turn in enumerate(turns) if turn.role == "assistant"), default=-1)
-
-
-def _results(turns: Sequence[Message]) -> list[str]:
-    """The ids of the calls whose results come after the last turn of an assistant's."""
-    return [_identifier(turn) for turn in turns[_asked_at(turns) + 1 :] if turn.role == "tool"]
+def _last_said(turns: Sequence[Message]) -> tuple[str, Sequence[Message]]:
+    """What an assistant said last, and the turns since."""
+    since = next((index for index in range(len(turns), 0, -1) if turns[index - 1].role == "assistant"), 0)
+    return turns[since - 1].content if since else "", turns[since:]
 
 
 def _with_results(called: Called, turns: Sequence[Message]) -> tuple[Message, ...]:
     """What the worker that called tools is sent: its context, its calls under its own ids, the results."""
     own = [str(call.get("id", "")) for call in called.calls]
+    said, since = _last_said(turns)
     told: list[Message] = []
-    for turn in turns[_asked_at(turns) + 1 :]:
+    for turn in since:
         parts = turn.parts
         if turn.role == "tool":
             _, index = cast("tuple[str, int]", called_in(_identifier(turn)))
             named = {"tool_call_id": own[index] if index < len(own) else _identifier(turn)}
             parts = (*(part for part in parts if "tool_call_id" not in part), named)
         told.append(replace(turn, parts=parts))
-    said = turns[_asked_at(turns)].content if _asked_at(turns) >= 0 else ""
     return (*called.messages, Message("assistant", said, ({"tool_calls": list(called.calls)},)), *told)

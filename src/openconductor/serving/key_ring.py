@@ -28,14 +28,13 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
-from typing import Final
 
 from openconductor.budget import BudgetMeter
 from openconductor.errors import OpenConductorError
 from openconductor.events import CallEnded, Event
 from openconductor.journal import JournaledCall, JournalReader
 from openconductor.policies import most_tokens
-from openconductor.serving.apis.wire import ClientRequest, Control, RequestFailed, failed, invalid
+from openconductor.serving.apis.wire import ClientRequest, Control, RequestFailed, failed, invalid, least
 from openconductor.serving.serve_config import DIRECT, KeyTable
 from openconductor.types import Budget, Call, Usage
 
@@ -115,14 +114,17 @@ class Tab:
         charged: US dollars until now.
     """
 
-    wants_text: Final = False
-
     def __init__(self, key: KeyTable, account: _Account, began: float) -> None:
         self.began = began
         self.purse = account.purse
         self.charged = Decimal(0)
         self._key = key
         self._account = account
+
+    @property
+    def key(self) -> str:
+        """The name of the key."""
+        return self._key.name
 
     def hear(self, event: Event) -> None:
         """Charge the call that has ended, if one has.
@@ -190,10 +192,7 @@ class Tenant:
         Raises:
             RequestFailed: it asks only for workers that the key does not allow.
         """
-        told: dict[str, object] = {}
-        for name in LIMITS:
-            both = (getattr(self._key, name), getattr(control, name))
-            told[name] = min((limit for limit in both if limit is not None), default=None)
+        told: dict[str, object] = {name: least(getattr(self._key, name), getattr(control, name)) for name in LIMITS}
         if (allowed := self._key.workers) is not None:
             wanted = allowed if control.workers is None else control.workers
             told["workers"] = [name for name in allowed if name in wanted]

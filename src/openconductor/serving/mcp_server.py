@@ -11,7 +11,7 @@ import asyncio
 from collections.abc import Mapping
 from copy import copy
 from decimal import Decimal
-from typing import Annotated, Any, TypeVar
+from typing import Annotated, Any
 
 import anyio
 import mcp_types as mcp
@@ -19,19 +19,18 @@ from mcp import MCPError
 from mcp.server.context import ServerRequestContext
 from mcp.server.lowlevel import Server
 from mcp.server.stdio import stdio_server
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field
 
 from openconductor.conductor import Conductor
-from openconductor.errors import ConfigError, OpenConductorError
+from openconductor.errors import OpenConductorError
 from openconductor.events import Event, Planned, StepEnded, StepStarted
-from openconductor.serving.apis.wire import Json, failed, orchestration
+from openconductor.serving.apis.wire import Json, failed, least, orchestration, read_body
 from openconductor.types import Budget, Episode, Usage
 
 ASK = "ask"
 ABOUT = """Ask a team of language models. A conductor plans who does what, and the last of the workers gives the answer.
 Say all that matters in the question: nobody sees this conversation. The workers: """
 _Context = ServerRequestContext[dict[str, Any]]
-N = TypeVar("N", float, Decimal)
 
 
 class ToolInput(BaseModel):
@@ -72,7 +71,7 @@ class _AskTool:
         if params.name != ASK:
             raise MCPError(mcp.INVALID_PARAMS, f"no tool {params.name!r}; expected {ASK!r}")
         try:
-            episode = await self._ask(_read(params.arguments or {}), context)
+            episode = await self._ask(read_body(ToolInput, params.arguments or {}), context)
         except OpenConductorError as error:
             return self._failure(error, error.episode)
         if episode.answer is None:
@@ -86,7 +85,7 @@ class _AskTool:
         if asked.workers is not None:
             conductor.pool = conductor.pool.subset([conductor.pool.ordinal_of(name) for name in asked.workers])
         conductor.max_steps = min(conductor.max_steps, asked.max_steps or conductor.max_steps)
-        dollars, seconds = _least(most.dollars, asked.max_dollars), _least(most.seconds, asked.max_seconds)
+        dollars, seconds = least(most.dollars, asked.max_dollars), least(most.seconds, asked.max_seconds)
         budget = Budget(most.calls, most.tokens, dollars, seconds)
         told = _Progress(self._names)
         asking = asyncio.create_task(conductor.ask(asked.question, budget=budget, on_event=told))
@@ -129,23 +128,10 @@ class _Progress:
             self.news.put_nowait(f"step {event.step + 1} started: {self._names[event.worker]}")
         elif isinstance(event, StepEnded):
             result = event.result
-            worker = self._names[result.step.worker if result.worker is None else result.worker]
             how = "ended" if result.error is None else f"failed ({type(result.error).__name__})"
-            self.news.put_nowait(f"step {event.step + 1} {how}: {worker}{_cost(result.usage)}")
-
-
-def _read(arguments: Json) -> ToolInput:
-    try:
-        return ToolInput.model_validate(arguments)
-    except ValidationError as error:
-        first = error.errors(include_url=False, include_context=False)[0]
-        raise ConfigError(f"{'.'.join(map(str, first['loc']))}: {first['msg']}, got {first['input']!r:.80}") from None
+            self.news.put_nowait(f"step {event.step + 1} {how}: {self._names[result.asked]}{_cost(result.usage)}")
 
 
 def _cost(usage: Usage) -> str:
     unknown = f", {usage.unpriced_calls} of unknown price" if usage.unpriced_calls else ""
     return f" ({usage.tokens} tokens, ${usage.dollars:f}{unknown})"
-
-
-def _least(one: N | None, other: N | None) -> N | None:
-    return min((limit for limit in (one, other) if limit is not None), default=None)

@@ -6,8 +6,7 @@ counted under ``unknown``. Dollars are floats here; the exact ones are in the jo
 
 from __future__ import annotations
 
-from collections.abc import Generator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 from decimal import Decimal
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
@@ -59,11 +58,9 @@ class Metrics:
         self._dollars.labels(call.worker).inc(float(used.dollars))
         self._unpriced.labels(call.worker).inc(used.unpriced_calls)
 
-    @contextmanager
-    def in_flight(self, api: str) -> Generator[None]:
+    def in_flight(self, api: str) -> AbstractContextManager[object]:
         """Count an episode for as long as it is under way."""
-        with self._flying.labels(api).track_inprogress():
-            yield
+        return self._flying.labels(api).track_inprogress()
 
     def first_byte(self, api: str, seconds: float) -> None:
         """Count how long the first byte of an answer took."""

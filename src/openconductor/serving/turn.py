@@ -10,11 +10,10 @@ import asyncio
 import logging
 import time
 from collections import deque
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from decimal import Decimal
-from typing import cast
 
 from openconductor.budget import PaidCall
 from openconductor.episode import FanOut
@@ -28,12 +27,13 @@ from openconductor.serving.apis.wire import (
     Reasoning,
     RequestFailed,
     ServedAnswer,
-    answered_by,
+    answering_step,
+    as_object,
     call_id,
     failed,
     orchestration,
 )
-from openconductor.serving.key_ring import Tab
+from openconductor.serving.key_ring import SERVED, Tab
 from openconductor.serving.metrics import Metrics
 from openconductor.types import Episode, Message, StepResult, Workflow
 
@@ -48,12 +48,11 @@ log = logging.getLogger("openconductor.serving")
 
 @dataclass(frozen=True, slots=True)
 class Called:
-    """What is kept of an answer that called tools: whose it is, which worker gave it, what that had been shown."""
+    """What is kept of an answer that called tools: which worker gave it, and what that had been shown."""
 
-    tenant: str
     worker: str
     messages: tuple[Message, ...]
-    calls: tuple[Json, ...]
+    calls: tuple[Mapping[str, object], ...]
 
 
 class Turn:
@@ -67,7 +66,6 @@ class Turn:
     def __init__(
         self,
         request: ClientRequest,
-        tenant: str,
         tab: Tab,
         journal: Journal,
         metrics: Metrics,
@@ -75,13 +73,12 @@ class Turn:
         *,
         live: bool,
         shown: Reasoning,
-        remember: Callable[[str, Called], None],
+        remember: Callable[[str, str, Called], None],
     ) -> None:
         self.id = ""
         self.created = int(time.time())
         self.request = request
         self.wants_text = live
-        self._tenant = tenant
         self._journal = journal
         self._metrics = metrics
         self._names = names
@@ -93,15 +90,14 @@ class Turn:
         self._thoughts: list[str] = []
         self._news: deque[tuple[int, str]] = deque()  # (part, text); part -1 is the answer's
         self._stir = asyncio.Event()
-        self._begun: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._task: asyncio.Task[Episode] | None = None
+        self._task: asyncio.Task[Episode]
         self._ended_by: RequestFailed | None = None
         self._settled = False
         self._tab = tab
 
     # ── its life ─────────────────────────────────────────────────────────────────────────────────────────────────────
     def start(self, ask: Ask, wishes: Wishes, place: ExitStack) -> None:
-        """Begin; ``place`` is given up when it is over."""
+        """Begin, which is what comes before anything else; ``place`` is given up when it is over."""
         self._task = asyncio.create_task(self._run(ask, wishes))
         self._task.add_done_callback(lambda _: (place.close(), self._stir.set()))
 
@@ -122,20 +118,18 @@ class Turn:
         Raises:
             RequestFailed: it has.
         """
-        assert self._task is not None
-        await asyncio.wait((self._begun, self._task), return_when=asyncio.FIRST_COMPLETED)
+        await self._stir.wait()
         if self._task.done() and not self._task.cancelled() and self._task.exception() is not None:
             await self.answer()
 
     def cancel(self, why: RequestFailed | None = None) -> None:
         """Cancel everything that it does; ``why`` is what its client is told."""
-        if self._task is not None and not self._task.done():
+        if not self._task.done():
             self._ended_by = self._ended_by or why or RequestFailed(499, "cancelled", "the client went away")
             self._task.cancel()
 
     async def ended(self) -> None:
         """Wait until nothing of it runs any more."""
-        assert self._task is not None
         await asyncio.wait((self._task,))
 
     async def happenings(self, patience: float) -> AsyncIterator[tuple[int, str] | None]:
@@ -143,15 +137,13 @@ class Turn:
 
         Nothing for ``patience`` seconds gives None, again and again. It ends with the episode.
         """
-        task = self._task
-        assert task is not None
         while True:
             while self._news:
                 part, text = self._news.popleft()
                 while self._news and self._news[0][0] == part:
                     text += self._news.popleft()[1]
                 yield part, text
-            if task.done():
+            if self._task.done():
                 return
             self._stir.clear()
             try:
@@ -166,30 +158,27 @@ class Turn:
         Raises:
             RequestFailed: there is none.
         """
-        task = self._task
-        assert task is not None
-        await asyncio.wait((task,))
-        if task.cancelled():
+        await self.ended()
+        if self._task.cancelled():
             raise self._ended_by or RequestFailed(500, "internal_error", "the episode was cancelled from inside")
-        error = task.exception()
+        error = self._task.exception()
         if error is None:
-            return self._served(task.result())
+            return self._served(self._task.result())
         if not isinstance(error, OpenConductorError):
             log.error("request %s failed by a fault of the server", self.id, exc_info=error)
             raise RequestFailed(500, "internal_error", f"a fault of the server; request {self.id}")
         raise self._tab.failed(error)
 
     def _served(self, episode: Episode) -> ServedAnswer:
-        said = answered_by(episode)
         if episode.answer is None:
             raise failed(episode.error or OpenConductorError("no answer and no error"))
+        step, calls, finish = answering_step(episode), (), "stop"
+        said = step and step.completion
+        if said is not None and said.text == episode.answer:  # else a vote, or a text of a baseline's own
+            calls = renamed(said.tool_calls, episode.id)
+            finish = "tool_calls" if calls else said.finish_reason
         bill = orchestration(episode, self._names)
-        text = episode.answer
-        if said is None or text != said.text:  # a vote, a text of a baseline's own
-            return ServedAnswer(episode, text, (), "stop", tuple(self._thoughts), bill)
-        calls = renamed(tuple(map(dict, said.tool_calls)), episode.id)
-        finish = "tool_calls" if calls else said.finish_reason
-        return ServedAnswer(episode, text, calls, finish, tuple(self._thoughts), bill)
+        return ServedAnswer(episode, episode.answer, calls, finish, tuple(self._thoughts), bill)
 
     def unsaid(self, answer: ServedAnswer) -> str:
         """The rest of an answer's text, of which a part was shown live.
@@ -215,7 +204,7 @@ class Turn:
             case Asked():
                 self.id = event.episode
                 self._keep(None)
-                self._begun.set_result(None)
+                self._stir.set()
             case Planned():
                 self._last = len(event.workflow or (0,)) - 1
                 self._plan(event)
@@ -234,11 +223,11 @@ class Turn:
                 words = f"the answering worker broke off after {len(self._said)} characters, which were shown already"
                 raise TruncatedResponse(words, worker=self._name(self._by))
             self._by = event.worker
-        if self._shown != "off" and self._thoughts:
+        if self._thoughts:
             self._think(f"Step {event.step + 1}: {self._name(event.worker)} is at work.", new=True)
 
     def _ended(self, event: StepEnded) -> None:
-        if self._shown == "off" or not self._thoughts or (self.wants_text and event.step == self._last):
+        if not self._thoughts or (self.wants_text and event.step == self._last):
             return
         result, step = event.result, f"Step {event.step + 1}: {self._name(event.result.worker)}"
         if result.completion is None:
@@ -277,42 +266,28 @@ class Turn:
     def _settle(self, episode: Episode | None = None) -> None:
         """Put what it came to on the tenant's bill, and into the journal."""
         self._settled = True
-        said = answered_by(episode) if episode is not None else None
-        if episode is not None and said is not None and said.tool_calls:
-            result = next(_last_results(episode))
-            name = self._name(result.step.worker if result.worker is None else result.worker)
-            calls = tuple(map(dict, said.tool_calls))
-            self._remember(episode.id, Called(self._tenant, name, result.messages, calls))
-        self._metrics.charged(self._tenant, self._tab.charged)
-        self._keep(self._tab.charged, tools=bool(said is not None and said.tool_calls))
+        step = answering_step(episode) if episode is not None else None
+        calls = step.completion.tool_calls if step is not None and step.completion is not None else ()
+        if step is not None and calls:
+            self._remember(self._tab.key, self.id, Called(self._name(step.asked), step.messages, calls))
+        self._metrics.charged(self._tab.key, self._tab.charged)
+        self._keep(self._tab.charged, tools=bool(calls))
 
     def _keep(self, charged: Decimal | None, *, tools: bool = False) -> None:
         record: Json = {
-            "key": self._tenant, "model": self.request.model, "began": self._tab.began, "tools": tools,
+            "key": self._tab.key, "model": self.request.model, "began": self._tab.began, "tools": tools,
             "instructed": self.request.instructed, "charged": None if charged is None else str(charged),
         }  # fmt: skip
-        self._journal.put_outcome(f"serve/{self.id}", record, texts=False)
+        self._journal.put_outcome(f"{SERVED}{self.id}", record, texts=False)
 
 
 # ── pieces ──
-def renamed(calls: Sequence[Json], episode: str) -> tuple[Json, ...]:
+def renamed(calls: Sequence[Mapping[str, object]], episode: str) -> tuple[Json, ...]:
     """A worker's calls of tools under our ids."""
+    functions = (as_object(call.get("function")) for call in calls)
+    told = ({"name": str(one.get("name", "")), "arguments": str(one.get("arguments") or "{}")} for one in functions)
     return tuple(
-        {"id": call_id(episode, index), "type": "function", "function": _function(call)}
-        for index, call in enumerate(calls)
-    )
-
-
-def _function(call: Json) -> Json:
-    function = cast("Json", call.get("function") or {})
-    return {"name": str(function.get("name", "")), "arguments": str(function.get("arguments") or "{}")}
-
-
-def _last_results(episode: Episode) -> Iterator[StepResult]:
-    return (
-        one.transcript.results[-1]
-        for one in reversed(episode.rounds)
-        if one.transcript is not None and one.answer is not None
+        {"id": call_id(episode, index), "type": "function", "function": function} for index, function in enumerate(told)
     )
 
 

@@ -6,7 +6,7 @@ as DeepSeek and vLLM have it; the beat is a chunk of nothing.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Annotated, Any, Literal, cast
 
 from pydantic import BaseModel, ConfigDict, Field
@@ -19,11 +19,12 @@ from openconductor.serving.apis.wire import (
     RequestFailed,
     ServedAnswer,
     event,
-    image_part,
     invalid,
+    openai_failure,
     read_body,
+    read_parts,
 )
-from openconductor.types import Message, Sampling, Usage
+from openconductor.types import Message, Sampling
 
 Number = Annotated[float, Field(ge=-2, le=2)]
 Count = Annotated[int, Field(ge=1)]
@@ -35,8 +36,6 @@ _WISHED = (
     "tools", "tool_choice", "parallel_tool_calls", "response_format", "stop", "top_p", "presence_penalty",
     "frequency_penalty",
 )  # fmt: skip
-_TYPES = {401: "authentication_error", 402: "insufficient_quota", 403: "permission_error", 404: "not_found_error",
-          429: "rate_limit_error"}  # fmt: skip
 
 
 # ── reading ──────────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -119,7 +118,8 @@ class ChatCompletions:
         if offered:
             wished["tools"] = offered
         else:
-            _check_choice(wished.pop("tool_choice", None))
+            if (choice := wished.pop("tool_choice", None)) not in (None, "none", "auto"):
+                raise invalid("tool_choice", f"got {choice!r}, expected 'auto' or 'none' where no function is offered")
             wished.pop("parallel_tool_calls", None)
         limit = asked.max_completion_tokens or asked.max_tokens
         wish = Sampling(asked.temperature, limit, asked.seed, wished)
@@ -140,26 +140,17 @@ class ChatCompletions:
         """A stream for one answer."""
         return _Chunks(request, episode, created)
 
-    def failure(self, error: RequestFailed) -> Json:
-        """The body of a failure."""
-        kind = _TYPES.get(error.status, "invalid_request_error" if error.status < 500 else "server_error")
-        return {"error": {"message": error.message, "type": kind, "param": error.param, "code": error.code}}
+    failure = staticmethod(openai_failure)
 
 
 CHAT = ChatCompletions()
 
 
-def _check_choice(choice: object) -> None:
-    if choice not in (None, "none", "auto"):
-        raise invalid("tool_choice", f"got {choice!r}, expected 'auto' or 'none' where no function is offered")
-
-
 def _turn(turn: ChatTurn, where: str) -> Message:
-    text, parts = _content(turn.content, where)
+    given = [{"type": "text", "text": turn.content}] if isinstance(turn.content, str) else turn.content
+    text, parts = read_parts(given or (), f"{where}.content")
     if turn.tool_calls:
-        calls = [
-            call for index, one in enumerate(turn.tool_calls) if (call := _call(one, f"{where}.tool_calls.{index}"))
-        ]
+        calls = [_call(call, f"{where}.tool_calls.{index}") for index, call in enumerate(turn.tool_calls)]
         parts.append({"tool_calls": calls})
     if turn.role == "tool":
         if turn.tool_call_id is None:
@@ -175,33 +166,13 @@ def _call(call: ToolEntry, where: str) -> Json:
     return {"id": call.id, "type": "function", "function": function}
 
 
-def _content(content: str | Sequence[Json] | None, where: str) -> tuple[str, list[Mapping[str, object]]]:
-    """The text of a turn, and its other parts."""
-    if content is None or isinstance(content, str):
-        return content or "", []
-    texts: list[str] = []
-    parts: list[Mapping[str, object]] = []
-    for index, part in enumerate(content):
-        place, kind = f"{where}.content.{index}", part.get("type")
-        said = part.get("refusal" if kind == "refusal" else "text")
-        if kind in ("text", "refusal") and isinstance(said, str):
-            texts.append(said)
-        elif kind == "image_url":
-            image = part.get("image_url")
-            image = cast("Json", image) if isinstance(image, dict) else {"url": image}
-            parts.append(image_part(image.get("url"), f"{place}.image_url.url", image.get("detail")))
-        else:
-            raise invalid(f"{place}.type", f"got {kind!r}, expected text, or image_url with a data URL")
-    return "\n".join(texts), parts
-
-
 # ── writing ──────────────────────────────────────────────────────────────────────────────────────────────────────────
 def _head(kind: str, episode: str, created: int, model: str) -> Json:
     return {"id": f"chatcmpl-{episode}", "object": kind, "created": created, "model": model}
 
 
 def _usage(answer: ServedAnswer) -> Json:
-    used: Usage = answer.used
+    used = answer.episode.usage
     return {
         "prompt_tokens": used.input_tokens,
         "completion_tokens": used.output_tokens,
@@ -249,7 +220,7 @@ class _Chunks:
 
     def fail(self, error: RequestFailed) -> bytes:
         """An error object, which clients raise; no ``[DONE]``, for it is not done."""
-        return event(CHAT.failure(error))
+        return event(openai_failure(error))
 
     def _chunk(self, delta: Json, finish: str | None = None) -> bytes:
         choice: dict[str, Any] = {"index": 0, "delta": delta, "logprobs": None, "finish_reason": finish}

@@ -213,7 +213,7 @@ def _assistant(blocks: Sequence[_Block]) -> list[Message]:
          "function": {"name": block.name, "arguments": json.dumps(block.input, ensure_ascii=False)}}
         for block in blocks if isinstance(block, _ToolUse)
     ]  # fmt: skip
-    return [Message("assistant", text, (wire.tool_turns(calls),) if calls else ())] if text or calls else []
+    return [Message("assistant", text, ({"tool_calls": calls},) if calls else ())] if text or calls else []
 
 
 def _content(blocks: Sequence[tuple[str, _Block]]) -> tuple[str, list[Json]]:
@@ -293,7 +293,7 @@ def _tool_use(call: Json) -> Json:
 
 
 def _usage(answer: ServedAnswer) -> Json:
-    used = answer.used
+    used = answer.episode.usage
     return {
         "input_tokens": used.input_tokens - used.cached_tokens,
         "cache_creation_input_tokens": 0,

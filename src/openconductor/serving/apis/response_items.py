@@ -10,10 +10,9 @@ from __future__ import annotations
 import json
 from dataclasses import dataclass
 from itertools import count
-from typing import Any, cast
+from typing import Any
 
-from openconductor.serving.apis.wire import Json, RequestFailed, ServedAnswer, event
-from openconductor.types import Usage
+from openconductor.serving.apis.wire import Json, RequestFailed, ServedAnswer, as_object, event
 
 _INCOMPLETE = {"length": "max_output_tokens", "content_filter": "content_filter"}
 _CODES = {402: "insufficient_quota", 429: "rate_limit_exceeded"}
@@ -29,13 +28,8 @@ class ClientTool:
     custom: bool = False
 
 
-def as_object(value: object) -> Json:
-    """An object; an empty one, which is refused for what it lacks, in place of anything else."""
-    return cast("Json", value) if isinstance(value, dict) else {}
-
-
 def _usage(answer: ServedAnswer) -> Json:
-    used: Usage = answer.used
+    used = answer.episode.usage
     read = {"cached_tokens": used.cached_tokens, "cache_write_tokens": 0}
     sums = {"input_tokens": used.input_tokens, "output_tokens": used.output_tokens, "total_tokens": used.tokens}
     wrote = {"reasoning_tokens": used.reasoning_tokens}

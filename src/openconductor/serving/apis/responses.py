@@ -11,22 +11,28 @@ import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from hashlib import sha256
-from reprlib import repr as short
 from typing import Annotated, Literal, cast
 
 from pydantic import Field, WithJsonSchema
 
 from openconductor.serving.apis import wire
-from openconductor.serving.apis.response_items import ClientTool, ResponseItems, as_object
-from openconductor.serving.apis.wire import ClientRequest, Json, RequestFailed, ServedAnswer, invalid
+from openconductor.serving.apis.response_items import ClientTool, ResponseItems
+from openconductor.serving.apis.wire import (
+    ClientRequest,
+    Json,
+    RequestFailed,
+    ServedAnswer,
+    as_object,
+    invalid,
+    read_text,
+    short,
+)
 from openconductor.types import Message, Role, Sampling
 
 _HOSTED = ("reasoning", "web_search_call", "file_search_call", "code_interpreter_call", "image_generation_call",
            "mcp_list_tools", "mcp_call")  # fmt: skip
 """Items of the vendor's own work; no worker can read them."""
 _ROLES: Mapping[str, Role] = {"user": "user", "assistant": "assistant", "system": "system", "developer": "system"}
-_TYPES = {401: "authentication_error", 402: "insufficient_quota", 403: "permission_error", 404: "not_found_error",
-          429: "rate_limit_error"}  # fmt: skip
 _DEFAULTS: Json = {
     "background": False, "completed_at": None, "error": None, "incomplete_details": None, "instructions": None,
     "max_output_tokens": None, "max_tool_calls": None, "metadata": {}, "parallel_tool_calls": True,
@@ -77,7 +83,7 @@ def _tools(given: Sequence[Json]) -> dict[str, ClientTool]:
         kind = tool.get("type")
         if kind not in ("function", "custom"):
             continue
-        name = _string(tool, "name", where)
+        name = read_text(tool, "name", where)
         function: Json = {"name": _flat(name, namespace)}
         if kind == "custom":
             text = {"type": "string", "description": "The whole input of the tool, as it is."}
@@ -99,7 +105,7 @@ def _flattened(given: Sequence[Json]) -> Iterator[tuple[str, Json, str | None]]:
             yield where, tool, None
             continue
         for inner, entry in enumerate(_list(tool.get("tools"))):
-            yield f"{where}.tools.{inner}", as_object(entry), _string(tool, "name", where)
+            yield f"{where}.tools.{inner}", as_object(entry), read_text(tool, "name", where)
 
 
 def _described(tool: Json) -> str:
@@ -126,7 +132,7 @@ def _form(given: object) -> Json | None:
     form = as_object(given or {"type": "text"})
     kind = form.get("type")
     if kind == "json_schema":
-        _string(form, "name", "text.format")
+        read_text(form, "name", "text.format")
         if not isinstance(form.get("schema"), dict):
             raise invalid("text.format.schema", f"got {short(form.get('schema'))}, expected a JSON schema")
         return {"type": kind, kind: _given(form, "name", "description", "schema", "strict")}
@@ -172,7 +178,7 @@ def _turns(items: Sequence[object]) -> list[Message]:
             calls = [call for part in parts for call in part.get("tool_calls", ())]
             recalled = [part for part in parts if wire.RECALLS in part]
             text = "\n\n".join(one.content for one in both if one.content)
-            turns.append(Message("assistant", text, (*recalled, *([wire.tool_turns(calls)] if calls else ()))))
+            turns.append(Message("assistant", text, (*recalled, *([{"tool_calls": calls}] if calls else ()))))
         else:
             turns.append(turn)
     return turns
@@ -191,17 +197,17 @@ def _turn(item: Json, where: str) -> Message | None:
         return Message(role, text, tuple(parts)) if text or role != "assistant" else None
     if kind in ("function_call_output", "custom_tool_call_output"):
         text, parts = _content(item.get("output"), f"{where}.output")
-        return Message("tool", text, (*parts, {"tool_call_id": _string(item, "call_id", where)}))
+        return Message("tool", text, (*parts, {"tool_call_id": read_text(item, "call_id", where)}))
     if kind in ("function_call", "custom_tool_call"):
         if kind == "function_call":
-            arguments = _string(item, "arguments", where) or "{}"
+            arguments = read_text(item, "arguments", where) or "{}"
         else:
-            arguments = json.dumps({"input": _string(item, "input", where)}, ensure_ascii=False)
-        function = {"name": _flat(_string(item, "name", where), item.get("namespace")), "arguments": arguments}
-        call = {"id": _string(item, "call_id", where), "type": "function", "function": function}
-        return Message("assistant", "", (wire.tool_turns([call]),))
+            arguments = json.dumps({"input": read_text(item, "input", where)}, ensure_ascii=False)
+        function = {"name": _flat(read_text(item, "name", where), item.get("namespace")), "arguments": arguments}
+        call = {"id": read_text(item, "call_id", where), "type": "function", "function": function}
+        return Message("assistant", "", ({"tool_calls": [call]},))
     if kind == "item_reference":
-        named = re.fullmatch("(rs|msg)_([0-9a-f]{32})(?:_[0-9]+)?", _string(item, "id", where))
+        named = re.fullmatch("(rs|msg)_([0-9a-f]{32})(?:_[0-9]+)?", read_text(item, "id", where))
         if named is None:
             raise invalid(f"{where}.id", f"got {short(item['id'])}, expected reasoning or a message of ours")
         return Message("assistant", "", ({wire.RECALLS: named[2]},)) if named[1] == "msg" else None
@@ -218,28 +224,10 @@ def _content(content: object, where: str) -> tuple[str, list[Mapping[str, object
     given = _list(content)
     if not given and content != []:
         raise invalid(where, f"got {short(content)}, expected a text or a list of parts")
-    texts: list[str] = []
-    images: list[Mapping[str, object]] = []
-    for index, part in enumerate(map(as_object, given)):
-        place, kind = f"{where}.{index}", part.get("type")
-        if kind in ("input_text", "output_text", "text", "refusal"):
-            texts.append(_string(part, "refusal" if kind == "refusal" else "text", place))
-        elif kind == "input_image":
-            detail = part["detail"] if part.get("detail") in ("auto", "low", "high") else None
-            images.append(wire.image_part(part.get("image_url"), f"{place}.image_url", detail))
-        else:
-            raise invalid(f"{place}.type", f"got {short(kind)}, expected text, or input_image with a data URL")
-    return "\n".join(texts), images
+    return wire.read_parts(given, where)
 
 
 # ── values ───────────────────────────────────────────────────────────────────────────────────────────────────────────
-def _string(entry: Json, key: str, where: str) -> str:
-    value = entry.get(key)
-    if not isinstance(value, str):
-        raise invalid(f"{where}.{key}", f"got {short(value)}, expected a string")
-    return value
-
-
 def _list(value: object) -> list[object]:
     return cast("list[object]", value) if isinstance(value, list) else []
 
@@ -287,10 +275,7 @@ class Responses:
         """A stream for one answer."""
         return _items(request, episode, created)
 
-    def failure(self, error: RequestFailed) -> Json:
-        """The body of a failure."""
-        kind = _TYPES.get(error.status, "invalid_request_error" if error.status < 500 else "server_error")
-        return {"error": {"message": error.message, "type": kind, "param": error.param, "code": error.code}}
+    failure = staticmethod(wire.openai_failure)
 
 
 RESPONSES = Responses()

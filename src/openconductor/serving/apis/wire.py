@@ -10,13 +10,14 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from decimal import Decimal
+from reprlib import repr as short
 from typing import Annotated, Any, Literal, Protocol, TypeVar, cast
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from openconductor import errors
 from openconductor.ledger import CONDUCTOR, draw_up
-from openconductor.types import Budget, Completion, Episode, FinishReason, Message, Sampling, Usage
+from openconductor.types import Budget, Episode, FinishReason, Message, Sampling, StepResult, Usage
 
 Json = dict[str, Any]
 Reasoning = Literal["off", "summary", "full"]
@@ -27,7 +28,8 @@ RECALLS = "recalls"
 the text in its place."""
 Name = Annotated[str, Field(max_length=256)]
 """A longer name is nobody's, and would take long to look up."""
-M = TypeVar("M", bound="Body")
+M = TypeVar("M", bound=BaseModel)
+N = TypeVar("N", float, Decimal)
 
 
 class RequestFailed(errors.OpenConductorError):
@@ -124,14 +126,11 @@ class ClientRequest:
     @property
     def control(self) -> Control:
         """What it says of the orchestration."""
-        return self.body.conductor or _AS_IT_IS
-
-
-_AS_IT_IS = Control()
+        return self.body.conductor or Control()
 
 
 def read_body(kind: type[M], body: Json) -> M:
-    """A body as its API's model.
+    """A body as the model of its API.
 
     Raises:
         RequestFailed: it is none; the message names the first field that is wrong, what was got and what was expected.
@@ -141,7 +140,7 @@ def read_body(kind: type[M], body: Json) -> M:
     except ValidationError as error:
         first = error.errors(include_url=False, include_context=False)[0]
         where = ".".join(str(part) for part in first["loc"])
-        got = "" if first["type"] == "missing" else f", got {_short(first['input'])}"
+        got = "" if first["type"] == "missing" else f", got {short(first['input'])}"
         raise RequestFailed(400, "invalid_value", f"{where or 'the body'}: {first['msg']}{got}", param=where) from None
 
 
@@ -157,19 +156,52 @@ def image_part(url: object, where: str, detail: object = None) -> Json:
         RequestFailed: it is at another address: nothing is fetched for a client.
     """
     if not isinstance(url, str) or not url.startswith(IMAGE) or ";base64," not in url[:100]:
-        got = _short(url)
-        raise invalid(where, f"got {got}, expected an image as a data URL (data:image/png;base64,...)")
+        raise invalid(where, f"got {short(url)}, expected an image as a data URL (data:image/png;base64,...)")
     return {"type": "image_url", "image_url": {"url": url, **({"detail": detail} if detail else {})}}
 
 
-def tool_turns(calls: Sequence[Json]) -> Json:
-    """The part of an assistant's Message that holds calls of tools (``id, type, function {name, arguments}``)."""
-    return {"tool_calls": list(calls)}
+def read_parts(given: Sequence[object], where: str) -> tuple[str, list[Mapping[str, object]]]:
+    """The text of a turn, or of a tool's result, and its images: from parts in the form of either API of OpenAI's.
+
+    Raises:
+        RequestFailed: one is neither.
+    """
+    texts: list[str] = []
+    images: list[Mapping[str, object]] = []
+    for index, part in enumerate(map(as_object, given)):
+        place, kind = f"{where}.{index}", part.get("type")
+        if kind in ("text", "input_text", "output_text", "refusal"):
+            texts.append(read_text(part, "refusal" if kind == "refusal" else "text", place))
+        elif kind in ("image_url", "input_image"):
+            image, spot = {**part, "url": part.get("image_url")}, f"{place}.image_url"
+            if isinstance(image["url"], dict):  # as chat completions have it
+                image, spot = as_object(image["url"]), f"{spot}.url"
+            detail = image["detail"] if image.get("detail") in ("auto", "low", "high") else None
+            images.append(image_part(image.get("url"), spot, detail))
+        else:
+            raise invalid(f"{place}.type", f"got {short(kind)}, expected text, or an image with a data URL")
+    return "\n".join(texts), images
 
 
-def _short(value: object) -> str:
-    text = json.dumps(value, default=repr, ensure_ascii=True)
-    return text if len(text) <= 80 else f"{text[:79]}…"
+def as_object(value: object) -> Json:
+    """An object; an empty one, which is refused for what it lacks, in place of anything else."""
+    return cast("Json", value) if isinstance(value, dict) else {}
+
+
+def read_text(entry: Json, key: str, where: str) -> str:
+    """What stands under a key.
+
+    Raises:
+        RequestFailed: it is not a string.
+    """
+    if not isinstance(value := entry.get(key), str):
+        raise invalid(f"{where}.{key}", f"got {short(value)}, expected a string")
+    return value
+
+
+def least(*limits: N | None) -> N | None:
+    """The lowest limit; None where there is none."""
+    return min((limit for limit in limits if limit is not None), default=None)
 
 
 # ── what is told ─────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -192,11 +224,6 @@ class ServedAnswer:
     finish_reason: FinishReason = "stop"
     thoughts: tuple[str, ...] = ()
     orchestration: Json = field(default_factory=dict[str, Any])
-
-    @property
-    def used(self) -> Usage:
-        """Everything that was used."""
-        return self.episode.usage
 
 
 class AnswerStream(Protocol):
@@ -263,8 +290,12 @@ class Api(Protocol):
 
 def event(data: Json, name: str = "") -> bytes:
     """A server-sent event; ``name`` is its type, where the API names it."""
-    text = json.dumps(data, ensure_ascii=False, separators=(",", ":")).encode("utf-8", "replace")
-    return b"data: %b\n\n" % text if not name else b"event: %b\ndata: %b\n\n" % (name.encode(), text)
+    return (b"event: %b\n" % name.encode() if name else b"") + b"data: %b\n\n" % as_json(data)
+
+
+def as_json(data: object) -> bytes:
+    """A body as it is sent."""
+    return json.dumps(data, ensure_ascii=False, separators=(",", ":")).encode("utf-8", "replace")
 
 
 # ── calls of tools ───────────────────────────────────────────────────────────────────────────────────────────────────
@@ -295,8 +326,7 @@ def orchestration(episode: Episode, names: Mapping[int, str]) -> Json:
     for entry in draw_up(episode).entries:
         transcript, worker = episode.rounds[entry.round].transcript, CONDUCTOR
         if entry.step is not None and transcript is not None:
-            result = transcript.results[entry.step]
-            worker = names[result.step.worker if result.worker is None else result.worker]
+            worker = names[transcript.results[entry.step].asked]
         attempts = len(entry.attempts)
         entries.append({"round": entry.round, "step": entry.step, "worker": worker, "attempts": attempts,
                         **costs(entry.usage)})  # fmt: skip
@@ -323,6 +353,10 @@ _KINDS: Sequence[tuple[type[errors.OpenConductorError], int, str]] = (
 )
 
 
+_TYPES = {401: "authentication_error", 402: "insufficient_quota", 403: "permission_error", 404: "not_found_error",
+          429: "rate_limit_error"}  # fmt: skip
+
+
 def failed(error: errors.OpenConductorError) -> RequestFailed:
     """The failure that an error of an episode is, for the client."""
     if isinstance(error, RequestFailed):
@@ -337,9 +371,13 @@ def failed(error: errors.OpenConductorError) -> RequestFailed:
     return RequestFailed(500, "internal_error", "an error of the server's own; its log says more")
 
 
-def answered_by(episode: Episode) -> Completion | None:
-    """The completion whose text is the answer: the last one that a workflow ended in; None where there is none."""
-    for one in reversed(episode.rounds):
-        if one.transcript is not None and one.answer is not None:
-            return cast("Completion", one.transcript.results[-1].completion)
-    return None
+def openai_failure(error: RequestFailed) -> Json:
+    """The body of a failure, in the form of OpenAI's APIs."""
+    kind = _TYPES.get(error.status, "invalid_request_error" if error.status < 500 else "server_error")
+    return {"error": {"message": error.message, "type": kind, "param": error.param, "code": error.code}}
+
+
+def answering_step(episode: Episode) -> StepResult | None:
+    """The step whose response is the answer: the last one that a workflow ended in; None where there is none."""
+    ends = (one.transcript.results[-1] for one in reversed(episode.rounds) if one.transcript and one.answer is not None)
+    return next(ends, None)
