@@ -7,7 +7,6 @@ it is asked, on stderr. With ``--new-key`` a key and its table on stdout, and no
 from __future__ import annotations
 
 from dataclasses import replace
-from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -61,17 +60,16 @@ def _show_new_key(name: str) -> None:
     if not name.strip():
         raise oc.ConfigError("--new-key: got a blank name, expected who will hold the key")
     key, hashed = new_key()
-    console.say(
-        f"The key of {name}, which is shown this once, and the table for the config, which holds only its hash:"
-    )
+    console.say(f"The key of {name}, shown this once, and the table for the config, which holds only its hash:")
     console.show_text(f"{key}\n\n{dump_toml({'key': [{'name': name, 'hash': hashed}]}).rstrip()}")
 
 
 def _serve(config: ServeConfig, where: str) -> None:
     """Make all that is served, check it, and serve it until it is told to stop."""
     with needing("serve", "serve"):
-        names = ("server", "gateway", "metrics")
-        server, gateways, metrics = (import_module(f"openconductor.serving.{name}") for name in names)
+        from openconductor.serving.gateway import Gateway
+        from openconductor.serving.metrics import Metrics
+        from openconductor.serving.server import run
     from openconductor.serving.key_ring import KeyRing
     from openconductor.serving.serve_config import check_serve_config, make_system, model_names
 
@@ -82,17 +80,14 @@ def _serve(config: ServeConfig, where: str) -> None:
             "provider:model, a checkpoint folder, or worker:NAME of the pool"
         )
     pool = gym_pool(0) if simulated else oc.WorkerPool.from_toml(config.pool)
-    planner, rounds = find_planner(config.conductor or None, pool), config.max_rounds
-    conductor = oc.Conductor(
-        planner, pool=pool, max_steps=config.max_steps, max_rounds=rounds, fallback=config.fallback
-    )
+    planner, steps, rounds = find_planner(config.conductor or None, pool), config.max_steps, config.max_rounds
+    conductor = oc.Conductor(planner, pool=pool, max_steps=steps, max_rounds=rounds, fallback=config.fallback)
     check_serve_config(config, pool, conductor.asked, where=where)
     baselines = {read_spec(text).name: make_system(text, pool) for text in config.baselines}
     with oc.Journal(config.journal, content=config.content) as journal:
-        options = {"baselines": baselines, "reasoning": config.reasoning}
-        gateway = gateways.Gateway(conductor, journal, metrics.Metrics(), **options)
+        gateway = Gateway(conductor, journal, Metrics(), baselines=baselines, reasoning=config.reasoning)
         _say_where(config, pool, model_names(config, pool))
-        server.run(config, gateway, KeyRing(config.key, journal))
+        run(config, gateway, KeyRing(config.key, journal))
 
 
 def _say_where(config: ServeConfig, pool: oc.WorkerPool, models: tuple[str, ...]) -> None:

@@ -25,19 +25,8 @@ from openconductor.types import Completion, Message, Price, Sampling, Usage, Wor
 T = TypeVar("T")
 
 _JSON = (  # columns
-    *(
-        "question",
-        "usage",
-        "error",
-        "workflow",
-        "price",
-        "request",
-        "response",
-        "body_sent",
-        "record",
-        "message",
-        "access",
-    ),
+    *("question", "usage", "error", "workflow", "price", "request", "response", "body_sent", "record", "message"),
+    "access",
 )
 _PAGE = 500  # rows read at a time, so that a slow reader does not hold up the writer's checkpoints
 
@@ -183,8 +172,7 @@ class JournalReader:
 
     def episodes(self) -> Iterator[JournaledEpisode]:
         """All episodes, in the order in which they began."""
-        for row in self._pages("SELECT * FROM episodes WHERE number > ?"):
-            yield self._loaded(JournaledEpisode, row | _error(row) | {"usage": row["usage"] or {}})
+        return map(self._episode, self._pages("SELECT * FROM episodes WHERE number > ?"))
 
     def calls(self, episode: str | None = None) -> Iterator[JournaledCall]:
         """All calls, or those of the episode of this id, in the order in which they ended."""
@@ -194,29 +182,25 @@ class JournalReader:
 
     def find_episode(self, identifier: str) -> JournaledEpisode | None:
         """The episode of this id; None where there is none."""
-        for row in self._rows("SELECT * FROM episodes WHERE id = ?", identifier):
-            return self._loaded(JournaledEpisode, row | _error(row) | {"usage": row["usage"] or {}})
-        return None
+        rows = self._rows("SELECT * FROM episodes WHERE id = ?", identifier)
+        return self._episode(rows[0]) if rows else None
 
     def whole_episode(self, identifier: str) -> dict[str, Any] | None:
         """An episode with its rounds, steps and calls, in JSON's types; None where there is none."""
-        for row in self._rows("SELECT * FROM episodes WHERE id = ?", identifier):
-            of = {name: f"SELECT * FROM {name} WHERE episode = ? ORDER BY {by}" for name, by in _PARTS.items()}  # noqa: S608
-            parts = {name: self._rows(query, identifier) for name, query in of.items()}
-            for call in parts["calls"]:
-                if call["request"]:
-                    call["request"]["messages"] = self._turns(call["request"]["messages"])
-            hidden = ("number", "episode", "key", "request_hash", "replayable", "body_sent")
-            told = {name: [{key: one[key] for key in one if key not in hidden} for one in rows]
-                    for name, rows in parts.items()}  # fmt: skip
-            return {name: value for name, value in row.items() if name != "number"} | told
-        return None
+        rows = self._rows("SELECT * FROM episodes WHERE id = ?", identifier)
+        for name, by in _PARTS.items() if rows else ():
+            rows[0][name] = self._rows(f"SELECT * FROM {name} WHERE episode = ? ORDER BY {by}", identifier)  # noqa: S608
+            for one in rows[0][name]:
+                if one.get("request"):
+                    one["request"]["messages"] = self._turns(one["request"]["messages"])
+                for hidden in ("number", "episode", "key", "request_hash", "replayable", "body_sent"):
+                    one.pop(hidden, None)
+        return {name: value for name, value in rows[0].items() if name != "number"} if rows else None
 
     def find_outcome(self, key: str) -> Mapping[str, object] | None:
         """The last record of this key; None where there is none."""
-        for row in self._rows("SELECT record FROM outcomes WHERE key = ? ORDER BY number DESC LIMIT 1", key):
-            return row["record"]
-        return None
+        rows = self._rows("SELECT record FROM outcomes WHERE key = ? ORDER BY number DESC LIMIT 1", key)
+        return rows[0]["record"] if rows else None
 
     def workflows(self) -> Iterator[tuple[int, int, Workflow]]:
         """The valid workflows, but those that only accept, in the order of the episodes.
@@ -283,14 +267,16 @@ class JournalReader:
             yield from rows
             last = rows[-1]["number"]
 
+    def _episode(self, row: dict[str, Any]) -> JournaledEpisode:
+        return self._loaded(JournaledEpisode, row | _error(row) | {"usage": row["usage"] or {}})
+
     def _call(self, row: dict[str, Any]) -> JournaledCall:
         request: dict[str, Any] = row["request"] or {"messages": None, "sampling": None}
         request["messages"] = self._turns(request["messages"])
         said, body = row["response"], row["body_sent"]
         if body and body.get("messages", ...) is None:
-            body["messages"] = [
-                {"role": turn["role"], "content": turn["content"]} for turn in request["messages"] or ()
-            ]
+            turns: list[Any] = request["messages"] or []
+            body["messages"] = [{"role": turn["role"], "content": turn["content"]} for turn in turns]
         completion = None if said is None else said | {"usage": row["usage"], "body_sent": body}
         return self._loaded(JournaledCall, row | request | {"completion": completion} | _error(row))
 

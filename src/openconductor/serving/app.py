@@ -12,32 +12,31 @@ import math
 import re
 import time
 import uuid
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any, Never, cast
 
 from starlette.applications import Starlette
+from starlette.datastructures import Headers, MutableHeaders
 from starlette.middleware import Middleware
 from starlette.middleware.cors import CORSMiddleware
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
+from starlette.types import Receive, Scope, Send
 
 from openconductor.errors import JournalError
 from openconductor.serving.apis.chat import CHAT
 from openconductor.serving.apis.messages import MESSAGES, count_tokens
 from openconductor.serving.apis.openapi import openapi
 from openconductor.serving.apis.responses import RESPONSES
-from openconductor.serving.apis.wire import AnswerStream, Api, Json, RequestFailed
+from openconductor.serving.apis.wire import Api, Json, RequestFailed, as_json
 from openconductor.serving.gateway import Gateway, Turn
-from openconductor.serving.key_ring import KeyRing, Tenant
+from openconductor.serving.key_ring import KeyRing
 
 if TYPE_CHECKING:
     from openconductor.serving.serve_config import ServeConfig
 
 APIS: tuple[Api, ...] = (CHAT, RESPONSES, MESSAGES)
-Receive = Callable[[], Awaitable[Mapping[str, Any]]]
-Send = Callable[[Mapping[str, Any]], Awaitable[None]]
-Scope = Mapping[str, Any]
 
 _RETRIED = frozenset({429, 503})  # what a client may send again without paying twice: nothing had been done
 STALLED_S = 60.0
@@ -64,8 +63,9 @@ class Endpoint:
         """Answer one request."""
         began, status, model = time.monotonic(), 200, "unknown"
         turn: Turn | None = None
+        watch: asyncio.Task[None] | None = None
         try:
-            headers = _headers(scope)
+            headers = Headers(scope=scope)
             tenant = self._keys.find(headers)
             # A browser lets any page send a request, and only keeps the answer from it.
             if (origin := headers.get("origin")) is not None and not {origin, "*"} & {*self._origins}:
@@ -74,55 +74,60 @@ class Endpoint:
             if request.model in self._gateway.models:
                 model = request.model
             turn = await self._gateway.open(request, tenant)
+            watch = asyncio.create_task(_gone(turn, receive))
             with self._gateway.metrics.in_flight(self._api.name):
-                status = await (self._stream if request.stream else self._whole)(turn, receive, send, began)
+                if request.stream:
+                    status = await self._stream(turn, send, began)
+                else:
+                    body = self._api.answer(request, await turn.answer(), created=turn.created)
+                    self._gateway.metrics.first_byte(self._api.name, time.monotonic() - began)
+                    await _Sent(body, headers=_named(turn.id))(scope, receive, send)
         except RequestFailed as error:
             status = error.status
-            await _respond(send, status, self._api.failure(error), _hints(error, turn))
+            await _Sent(self._api.failure(error), status, _hints(error, turn))(scope, receive, send)
         finally:
+            if watch is not None:
+                watch.cancel()
             if turn is not None:
                 turn.cancel()
                 await turn.ended()
             self._gateway.metrics.ended(self._api.name, model, status, time.monotonic() - began)
 
-    async def _whole(self, turn: Turn, receive: Receive, send: Send, began: float) -> int:
-        watch = asyncio.create_task(_gone(turn, receive))
+    async def _stream(self, turn: Turn, send: Send, began: float) -> int:
+        """Send the answer as it comes to be; returns the status that it would have had as a whole."""
+
+        async def put(data: bytes, *, more: bool = True) -> None:
+            if data or not more:
+                await send({"type": "http.response.body", "body": data, "more_body": more})
+
+        head = MutableHeaders({"content-type": "text/event-stream; charset=utf-8", "cache-control": "no-cache",
+                               "x-accel-buffering": "no", **_named(turn.id)})  # fmt: skip
+        await send({"type": "http.response.start", "status": 200, "headers": head.raw})
+        stream, status = self._api.stream(turn.request, turn.id, created=turn.created), 200
+        await put(stream.begin())
+        self._gateway.metrics.first_byte(self._api.name, time.monotonic() - began)
+        async for news in turn.happenings(self._heartbeat):
+            if news is None:
+                await put(stream.beat())
+            else:
+                part, text = news
+                await put(stream.say(text) if part < 0 else stream.think(part, text))
         try:
             answer = await turn.answer()
-        finally:
-            watch.cancel()
-        body = self._api.answer(turn.request, answer, created=turn.created)
-        self._gateway.metrics.first_byte(self._api.name, time.monotonic() - began)
-        await _respond(send, 200, body, _named(turn.id))
-        return 200
-
-    async def _stream(self, turn: Turn, receive: Receive, send: Send, began: float) -> int:
-        head = {"content-type": "text/event-stream; charset=utf-8", "cache-control": "no-cache",
-                "x-accel-buffering": "no", **_named(turn.id)}  # fmt: skip
-        await send({"type": "http.response.start", "status": 200, "headers": _raw(head)})
-        stream = self._api.stream(turn.request, turn.id, created=turn.created)
-
-        async def put(data: bytes) -> None:
-            if data:
-                await send({"type": "http.response.body", "body": data, "more_body": True})
-
-        watch, status = asyncio.create_task(_gone(turn, receive)), 200
-        try:
-            await put(stream.begin())
-            self._gateway.metrics.first_byte(self._api.name, time.monotonic() - began)
-            async for news in turn.happenings(self._heartbeat):
-                await put(_written(stream, news))
-            try:
-                answer = await turn.answer()
-                rest = turn.unsaid(answer)
-                await put((stream.say(rest) if rest else b"") + stream.end(answer))
-            except RequestFailed as error:
-                status = error.status
-                await put(stream.fail(error))
-        finally:
-            watch.cancel()
-        await send({"type": "http.response.body", "body": b"", "more_body": False})
+            rest = turn.unsaid(answer)
+            await put((stream.say(rest) if rest else b"") + stream.end(answer))
+        except RequestFailed as error:
+            status = error.status
+            await put(stream.fail(error))
+        await put(b"", more=False)
         return status
+
+
+class _Sent(JSONResponse):
+    """JSON as every API sends it."""
+
+    def render(self, content: object) -> bytes:
+        return as_json(content)
 
 
 async def _body(receive: Receive, limit: int) -> Json:
@@ -178,13 +183,6 @@ def _inside(value: object) -> Iterable[object]:
     return cast("list[object]", value) if isinstance(value, list) else ()
 
 
-def _written(stream: AnswerStream, news: tuple[int, str] | None) -> bytes:
-    if news is None:
-        return stream.beat()
-    part, text = news
-    return stream.say(text) if part < 0 else stream.think(part, text)
-
-
 async def _gone(turn: Turn, receive: Receive) -> None:
     """Cancel a turn when its client goes away."""
     while (await receive())["type"] != "http.disconnect":
@@ -198,14 +196,6 @@ def _refuse(name: str) -> Never:
 
 def _finite(number: str) -> float:
     return value if math.isfinite(value := float(number)) else _refuse(number)
-
-
-def _headers(scope: Scope) -> dict[str, str]:
-    return {name.decode("latin-1").lower(): value.decode("latin-1") for name, value in scope["headers"]}
-
-
-def _raw(headers: Mapping[str, str]) -> list[tuple[bytes, bytes]]:
-    return [(name.encode(), value.encode("latin-1", "replace")) for name, value in headers.items()]
 
 
 def _named(identifier: str) -> dict[str, str]:
@@ -223,13 +213,6 @@ def _hints(error: RequestFailed, turn: Turn | None) -> dict[str, str]:
     return headers
 
 
-async def _respond(send: Send, status: int, body: Json, headers: Mapping[str, str]) -> None:
-    data = json.dumps(body, ensure_ascii=False, separators=(",", ":")).encode("utf-8", "replace")
-    head = {"content-type": "application/json", "content-length": str(len(data)), **headers}
-    await send({"type": "http.response.start", "status": status, "headers": _raw(head)})
-    await send({"type": "http.response.body", "body": data})
-
-
 # ── the other paths ──────────────────────────────────────────────────────────────────────────────────────────────────
 class _Pages:
     """What is not asked of a model."""
@@ -240,48 +223,45 @@ class _Pages:
         self._limit = int(config.body_mb * 1_000_000)
         self._started = int(time.time())
 
-    def _tenant(self, request: Request) -> Tenant:
-        return self._keys.find(dict(request.headers))
-
     async def models(self, request: Request) -> Response:
         """``GET /v1/models``."""
-        tenant = self._tenant(request)
-        return JSONResponse({"object": "list", "data": [self._model(name) for name in self._offered(tenant)]})
+        offered = self._gateway.offered(self._keys.find(request.headers))
+        return _Sent({"object": "list", "data": [self._model(name) for name in offered]})
 
     async def model(self, request: Request) -> Response:
         """``GET /v1/models/NAME``."""
         name = request.path_params["name"]
-        if name not in self._offered(self._tenant(request)):
+        if name not in self._gateway.offered(self._keys.find(request.headers)):
             raise RequestFailed(404, "model_not_found", f"model: got {name!r}; GET /v1/models lists them")
-        return JSONResponse(self._model(name))
+        return _Sent(self._model(name))
 
     async def episode(self, request: Request) -> Response:
         """``GET /v1/episodes/ID``: to the key that made it alone."""
-        tenant, identifier = self._tenant(request), request.path_params["identifier"]
+        tenant, identifier = self._keys.find(request.headers), request.path_params["identifier"]
         await self._gateway.journal.wait_durable()  # one that has just begun is in it, too
         told = await asyncio.to_thread(self._gateway.episode, identifier, tenant)
         if told is None:
             raise RequestFailed(404, "episode_not_found", "there is no such episode of this key")
-        return JSONResponse(told)
+        return _Sent(told)
 
     async def count(self, request: Request) -> Response:
         """``POST /v1/messages/count_tokens``: an estimate, which asks nobody."""
-        self._tenant(request)
-        return JSONResponse(count_tokens(await _body(request.receive, self._limit)))
+        self._keys.find(request.headers)
+        return _Sent(count_tokens(await _body(request.receive, self._limit)))
 
     async def live(self, request: Request) -> Response:
         """``GET /health/live``: the process answers."""
-        return JSONResponse({"status": "live"})
+        return _Sent({"status": "live"})
 
     async def ready(self, request: Request) -> Response:
         """``GET /health/ready``: new requests are taken, and what is answered can be kept."""
         try:
             await self._gateway.journal.wait_durable()
         except JournalError:
-            return JSONResponse({"status": "the journal cannot be written"}, 503)
+            return _Sent({"status": "the journal cannot be written"}, 503)
         if self._gateway.draining:
-            return JSONResponse({"status": "shutting down"}, 503)
-        return JSONResponse({"status": "ready"})
+            return _Sent({"status": "shutting down"}, 503)
+        return _Sent({"status": "ready"})
 
     async def metrics(self, request: Request) -> Response:
         """``GET /metrics``, for Prometheus."""
@@ -289,10 +269,7 @@ class _Pages:
 
     async def openapi(self, request: Request) -> Response:
         """``GET /openapi.json``: what the server takes and answers."""
-        return JSONResponse(openapi(APIS))
-
-    def _offered(self, tenant: Tenant) -> list[str]:
-        return [name for name in self._gateway.models if tenant.may_ask(name)]
+        return _Sent(openapi(APIS))
 
     def _model(self, name: str) -> Json:
         return {"id": name, "object": "model", "created": self._started, "owned_by": "openconductor"}
@@ -326,7 +303,7 @@ async def _failure(request: Request, error: Exception) -> Response:
     """A failure, in the form of the API whose path it is about."""
     failure = cast("RequestFailed", error)
     api = next((one for one in APIS if request.url.path.startswith(one.path)), CHAT)
-    return JSONResponse(api.failure(failure), failure.status, headers=_hints(failure, None))
+    return _Sent(api.failure(failure), failure.status, headers=_hints(failure, None))
 
 
 async def _not_found(request: Request, error: Exception) -> Response:

@@ -5,82 +5,72 @@ In: the APIs. Out: a document whose requests are the models that read them, and 
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
-from typing import Any
+from typing import cast
 
 import openconductor
 from openconductor.serving.apis.wire import Api, Json
 
 _TEXT: Json = {"type": "string"}
-_COUNT: Json = {"type": "integer", "minimum": 0}
-_ANY: Json = {"type": "object"}
+_TYPES: dict[object, Json] = {str: _TEXT, int: {"type": "integer", "minimum": 0}, float: {"type": "number"}}
 
 
-def _object(required: Json, **optional: Any) -> Json:
-    return {"type": "object", "properties": {**required, **optional}, "required": list(required)}
+def _schema(form: object) -> Json:
+    """The JSON schema of a form.
+
+    A dict is an object that has these keys, but for those in ``name?``; a list is a list of such; a tuple is either of
+    them; a type is any value of it; and everything else is that very value.
+    """
+    if isinstance(form, dict):
+        held = cast("dict[str, object]", form)
+        properties = {name.removesuffix("?"): _schema(inner) for name, inner in held.items()}
+        return {"type": "object", "properties": properties, "required": [name for name in held if name[-1] != "?"]}
+    if isinstance(form, list):
+        return {"type": "array", "items": _schema(cast("list[object]", form)[0])}
+    if isinstance(form, tuple):
+        return {"anyOf": [_schema(one) for one in cast("tuple[object, ...]", form)]}
+    return _TYPES.get(form, {"const": form})
 
 
-def _list(items: Json, **rules: int) -> Json:
-    return {"type": "array", "items": items, **rules}
-
-
-def _either(*kinds: str) -> Json:
-    return {"type": list(kinds)}
-
-
-_CALL = _object({"input_tokens": _COUNT, "output_tokens": _COUNT, "dollars": _TEXT, "unpriced_calls": _COUNT})
-_BILLED = _object(
-    {**_CALL["properties"], "episode": _TEXT, "seconds": {"type": "number"}, "calls": _list(_CALL, minItems=0)}
-)
-_FUNCTION = _object({"name": _TEXT, "arguments": _TEXT})
-_CALLED = _object({"id": _TEXT, "type": {"const": "function"}, "function": _FUNCTION})
-
-ANSWERS: dict[str, Json] = {
-    "chat": _object({
-        "id": _TEXT,
-        "object": {"const": "chat.completion"},
-        "created": _COUNT,
-        "model": _TEXT,
-        "choices": _list(_object({
-            "index": {"const": 0},
-            "message": _object(
-                {"role": {"const": "assistant"}, "content": _either("string", "null")},
-                reasoning_content=_TEXT, tool_calls=_list(_CALLED, minItems=1),
-            ),
-            "finish_reason": {"enum": ["stop", "length", "tool_calls", "content_filter"]},
-        }), minItems=1, maxItems=1),
-        "usage": _object({
-            "prompt_tokens": _COUNT, "completion_tokens": _COUNT, "total_tokens": _COUNT, "orchestration": _BILLED,
-        }),
+_COSTS = {"input_tokens": int, "output_tokens": int, "dollars": str, "unpriced_calls": int}
+_BILL = {**_COSTS, "episode": str, "seconds": float, "calls": [{**_COSTS, "worker": str, "attempts": int}]}
+_CALL = {"id": str, "type": "function", "function": {"name": str, "arguments": str}}
+_CHOICE = {
+    "index": 0,
+    "message": {"role": "assistant", "content": (str, None), "reasoning_content?": str, "tool_calls?": [_CALL]},
+    "finish_reason": ("stop", "length", "tool_calls", "content_filter"),
+}
+ANSWERS = {
+    "chat": _schema({
+        "id": str, "object": "chat.completion", "created": int, "model": str, "choices": [_CHOICE],
+        "usage": {"prompt_tokens": int, "completion_tokens": int, "total_tokens": int, "orchestration": _BILL},
     }),
-    "responses": _object({
-        "id": _TEXT,
-        "object": {"const": "response"},
-        "created_at": {"type": "number"},
-        "model": _TEXT,
-        "status": {"enum": ["completed", "incomplete"]},
-        "output": _list(_object({"type": _TEXT})),
-        "usage": _object({
-            "input_tokens": _COUNT, "output_tokens": _COUNT, "total_tokens": _COUNT, "orchestration": _BILLED,
-        }),
+    "responses": _schema({
+        "id": str, "object": "response", "created_at": float, "model": str, "status": ("completed", "incomplete"),
+        "output": [{"type": str}],
+        "usage": {"input_tokens": int, "output_tokens": int, "total_tokens": int, "orchestration": _BILL},
     }),
-    "messages": _object({
-        "id": _TEXT,
-        "type": {"const": "message"},
-        "role": {"const": "assistant"},
-        "model": _TEXT,
-        "content": _list(_object({"type": {"enum": ["text", "thinking", "tool_use"]}})),
-        "stop_reason": _either("string", "null"),
-        "usage": _object({"input_tokens": _COUNT, "output_tokens": _COUNT, "orchestration": _BILLED}),
+    "messages": _schema({
+        "id": str, "type": "message", "role": "assistant", "model": str, "stop_reason": str,
+        "content": [{"type": ("text", "thinking", "tool_use")}],
+        "usage": {"input_tokens": int, "output_tokens": int, "orchestration": _BILL},
     }),
 }  # fmt: skip
 """What each API answers with under 200, by its name."""
-
+_MODEL = {"id": str, "object": "model", "created": int, "owned_by": str}
+_STATE = {"status": str}
+_GETS: dict[str, tuple[str, object]] = {
+    "/v1/models": ("the models", {"object": "list", "data": [_MODEL]}),
+    "/v1/models/{name}": ("a model", _MODEL),
+    "/v1/episodes/{identifier}": ("an episode, to the key that made it", {"id": str, "outcome": str}),
+    "/health/live": ("the process answers", _STATE),
+    "/health/ready": ("requests are taken", _STATE),
+}
 _KEYS = {
     "bearer": {"type": "http", "scheme": "bearer"},
     "x-api-key": {"type": "apiKey", "in": "header", "name": "x-api-key"},
 }
-_MODEL = _object({"id": _TEXT, "object": {"const": "model"}, "created": _COUNT, "owned_by": _TEXT})
 
 
 def _said(what: str, schema: Json, kind: str = "application/json") -> Json:
@@ -89,7 +79,7 @@ def _said(what: str, schema: Json, kind: str = "application/json") -> Json:
 
 def openapi(apis: Sequence[Api]) -> Json:
     """The document."""
-    failure = _said("what was wrong: where, what was got, what was expected", _object({"error": _ANY}))
+    failure = _said("what was wrong: where, what was got, what was expected", _schema({"error": {"message": str}}))
     paths: Json = {}
     schemas: Json = {}
     for api in apis:
@@ -103,24 +93,11 @@ def openapi(apis: Sequence[Api]) -> Json:
             "requestBody": {"required": True, "content": {"application/json": {"schema": body}}},
             "responses": {"200": answer, "4XX": failure, "5XX": failure},
         }}  # fmt: skip
-    listed = _object({"object": {"const": "list"}, "data": _list(_MODEL)})
-    state = _object({"status": _TEXT})
-    gets: dict[str, tuple[str, Json]] = {
-        "/v1/models": ("the models", listed),
-        "/v1/models/{name}": ("a model", _MODEL),
-        "/v1/episodes/{identifier}": ("an episode, to the key that made it", _object({"id": _TEXT, "outcome": _TEXT})),
-        "/health/live": ("the process answers", state),
-        "/health/ready": ("requests are taken", state),
-    }
-    for path, (what, schema) in gets.items():
-        named = [part[1:-1] for part in path.split("/") if part.startswith("{")]
+    for path, (what, form) in _GETS.items():
+        named = re.findall(r"{(\w+)}", path)
         given = [{"name": name, "in": "path", "required": True, "schema": {**_TEXT, "minLength": 1}} for name in named]
-        paths[path] = {
-            "get": {
-                "parameters": given,
-                "responses": {"200": _said(what, schema), "4XX": failure, "503": _said("not now", state)},
-            }
-        }
+        told = {"200": _said(what, _schema(form)), "4XX": failure, "503": _said("not now", _schema(_STATE))}
+        paths[path] = {"get": {"parameters": given, "responses": told}}
     paths["/metrics"] = {"get": {"responses": {"200": _said("for Prometheus", _TEXT, "text/plain")}}}
     about = {"title": "OpenConductor", "version": openconductor.__version__}
     security = [{name: list[str]()} for name in _KEYS] + [{}]

@@ -17,16 +17,7 @@ from pydantic import Field, WithJsonSchema
 
 from openconductor.serving.apis import wire
 from openconductor.serving.apis.response_items import ClientTool, ResponseItems
-from openconductor.serving.apis.wire import (
-    ClientRequest,
-    Json,
-    RequestFailed,
-    ServedAnswer,
-    as_object,
-    invalid,
-    read_text,
-    short,
-)
+from openconductor.serving.apis.wire import Json, RequestFailed, as_object, invalid, read_text, short
 from openconductor.types import Message, Role, Sampling
 
 _HOSTED = ("reasoning", "web_search_call", "file_search_call", "code_interpreter_call", "image_generation_call",
@@ -244,7 +235,7 @@ class Responses:
     path = "/v1/responses"
     body: type[wire.Body] = ResponsesBody
 
-    def read(self, body: Json) -> ClientRequest:
+    def read(self, body: Json) -> wire.ClientRequest:
         """What a body asks.
 
         Raises:
@@ -260,9 +251,9 @@ class Responses:
         own = (Message("system", asked.instructions),) if asked.instructions else ()
         wish = Sampling(asked.temperature, asked.max_output_tokens, None, _wished(asked))
         turns = (*own, *turns)
-        return ClientRequest(asked, asked.model, turns, wish, bool(asked.stream), _previous(asked), len(own))
+        return wire.ClientRequest(asked, asked.model, turns, wish, bool(asked.stream), _previous(asked), len(own))
 
-    def answer(self, request: ClientRequest, answer: ServedAnswer, *, created: int) -> Json:
+    def answer(self, request: wire.ClientRequest, answer: wire.ServedAnswer, *, created: int) -> Json:
         """The body of a whole answer: what a stream of it would have ended with."""
         written = _items(request, answer.episode.id, created, silent=True)
         for part, text in enumerate(answer.thoughts):
@@ -271,7 +262,7 @@ class Responses:
         written.end(answer)
         return written.response
 
-    def stream(self, request: ClientRequest, episode: str, *, created: int) -> wire.AnswerStream:
+    def stream(self, request: wire.ClientRequest, episode: str, *, created: int) -> wire.AnswerStream:
         """A stream for one answer."""
         return _items(request, episode, created)
 
@@ -281,7 +272,7 @@ class Responses:
 RESPONSES = Responses()
 
 
-def _items(request: ClientRequest, episode: str, created: int, *, silent: bool = False) -> ResponseItems:
+def _items(request: wire.ClientRequest, episode: str, created: int, *, silent: bool = False) -> ResponseItems:
     """What writes an answer: it begins with what a response says of its request, and of the tools those offered."""
     body = cast("ResponsesBody", request.body)
     text: Json = body.text or {}

@@ -173,9 +173,9 @@ def read_parts(given: Sequence[object], where: str) -> tuple[str, list[Mapping[s
         if kind in ("text", "input_text", "output_text", "refusal"):
             texts.append(read_text(part, "refusal" if kind == "refusal" else "text", place))
         elif kind in ("image_url", "input_image"):
-            image, spot = {**part, "url": part.get("image_url")}, f"{place}.image_url"
-            if isinstance(image["url"], dict):  # as chat completions have it
-                image, spot = as_object(image["url"]), f"{spot}.url"
+            image, spot = as_object(part.get("image_url")), f"{place}.image_url.url"
+            if not image:  # Responses have the URL itself there
+                image, spot = {**part, "url": part.get("image_url")}, f"{place}.image_url"
             detail = image["detail"] if image.get("detail") in ("auto", "low", "high") else None
             images.append(image_part(image.get("url"), spot, detail))
         else:
