@@ -263,25 +263,13 @@ class Stage:
 
         What the sink raises on the way comes out of here.
         """
-        meter, here, step = self.meter, self._context, now.step
+        meter, step = self.meter, now.step
+        here = replace(self._context, step=step, subtask=now.subtask, last=now.last)
         paid: PaidCall | None = None
         if meter is not None:
-            known = partial(worker.knows, now.messages, replace(here, step=step, last=now.last))
+            known = partial(worker.knows, now.messages, here)
             paid = await meter.call(worker.most(now.messages, last=now.last), known=known)
-        told = partial(self._hear, now.calls, paid)
-        context = CallContext(
-            here.episode,
-            here.round,
-            step,
-            0,
-            here.sample,
-            here.depth,
-            here.deadline,
-            here.origin,
-            told,
-            now.subtask,
-            now.last,
-        )
+        context = replace(here, on_event=partial(self._hear, now.calls, paid))
         on_text = None
         try:
             with paid or _UNLIMITED:

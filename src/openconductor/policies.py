@@ -68,55 +68,48 @@ def patient(seconds: float) -> Generator[None]:
         _patience.reset(token)
 
 
-@dataclass(frozen=True, slots=True)
-class Wishes:
-    """What a client asks of an episode's calls, beyond the settings of the pool.
-
-    Attributes:
-        answer: laid over the sampling of the call whose response is the answer: its tools, its form, its limit.
-        seed: of every call.
-    """
-
-    answer: Sampling
-    seed: int | None = None
-
-    def over(self, sampling: Sampling, *, last: bool) -> Sampling:
-        """A worker's sampling with the wishes over it; of two limits of tokens the lower holds."""
-        sampling = sampling if self.seed is None else replace(sampling, seed=self.seed)
-        if not last:
-            return sampling
-        wish, body = self.answer, {**sampling.body, **self.answer.body}
-        limits = [limit for limit in (sampling.max_tokens, wish.max_tokens) if limit is not None]
-        for key in ("max_tokens", "max_completion_tokens"):  # a worker whose limit is in its body
-            if type(limit := body.get(key)) is int and wish.max_tokens is not None:
-                body[key] = min(limit, wish.max_tokens)
-        warmth = sampling.temperature if wish.temperature is None else wish.temperature
-        return Sampling(warmth, min(limits, default=None), sampling.seed, body)
-
-
-_wishes: ContextVar[Wishes | None] = ContextVar("openconductor_wishes", default=None)
+_wish: ContextVar[Sampling | None] = ContextVar("openconductor_wish", default=None)
 
 
 @contextmanager
-def wishing(wishes: Wishes) -> Generator[None]:
-    """Lay a client's wishes over the calls that are made inside."""
-    token = _wishes.set(wishes)
+def wishing(wish: Sampling) -> Generator[None]:
+    """Lay what a client asks over the calls that are made inside.
+
+    Its seed holds for every call. The rest (its tools, its form, its limit) holds for the call whose response is the
+    answer.
+    """
+    token = _wish.set(wish)
     try:
         yield
     finally:
-        _wishes.reset(token)
+        _wish.reset(token)
 
 
 def wished(sampling: Sampling, *, last: bool) -> Sampling:
-    """How a call samples: its worker's way, with the client's wishes over it; ``last``: its response is the answer."""
-    wishes = _wishes.get()
-    return sampling if wishes is None else wishes.over(sampling, last=last)
+    """How a call samples: its worker's way, with the client's wish over it; of two limits of tokens the lower holds.
+
+    Args:
+        sampling: the worker's.
+        last: whether the call's response is the answer.
+    """
+    if (wish := _wish.get()) is None:
+        return sampling
+    seed = sampling.seed if wish.seed is None else wish.seed
+    if not last:
+        return replace(sampling, seed=seed)
+    body = {**sampling.body, **wish.body}
+    limits = [limit for limit in (sampling.max_tokens, wish.max_tokens) if limit is not None]
+    for key in ("max_tokens", "max_completion_tokens"):  # a worker whose limit is in its body
+        if type(limit := body.get(key)) is int and wish.max_tokens is not None:
+            body[key] = min(limit, wish.max_tokens)
+    warmth = sampling.temperature if wish.temperature is None else wish.temperature
+    return Sampling(warmth, min(limits, default=None), seed, body)
 
 
 def calls_tools(completion: Completion) -> bool:
     """Whether a completion calls tools that the client offered, which is an answer without a text, too."""
-    wishes = _wishes.get()
-    return bool(completion.tool_calls and wishes is not None and wishes.answer.body.get("tools"))
+    wish = _wish.get()
+    return bool(completion.tool_calls and wish is not None and wish.body.get("tools"))
 
 
 def most_tokens(messages: Sequence[Message], sampling: Sampling) -> tuple[int, int]:

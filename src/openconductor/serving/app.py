@@ -13,6 +13,7 @@ import re
 import time
 import uuid
 from collections.abc import Iterable
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Never, cast
 
 from starlette.applications import Starlette
@@ -48,16 +49,14 @@ _HALF = re.compile(r"\\u[dD][89a-fA-F]")  # an escape that may be half a charact
 log = logging.getLogger("openconductor.serving")
 
 
+@dataclass(frozen=True, slots=True)
 class Endpoint:
     """One API's path: reads a request, opens its turn, and sends the answer, whole or as a stream."""
 
-    def __init__(self, api: Api, gateway: Gateway, keys: KeyRing, config: ServeConfig) -> None:
-        self._api = api
-        self._gateway = gateway
-        self._keys = keys
-        self._limit = int(config.body_mb * 1_000_000)
-        self._heartbeat = config.heartbeat_s
-        self._origins = config.origins
+    api: Api
+    gateway: Gateway
+    keys: KeyRing
+    config: ServeConfig
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer one request."""
@@ -66,32 +65,32 @@ class Endpoint:
         watch: asyncio.Task[None] | None = None
         try:
             headers = Headers(scope=scope)
-            tenant = self._keys.find(headers)
+            tenant = self.keys.find(headers)
             # A browser lets any page send a request, and only keeps the answer from it.
-            if (origin := headers.get("origin")) is not None and not {origin, "*"} & {*self._origins}:
+            if (origin := headers.get("origin")) is not None and not {origin, "*"} & {*self.config.origins}:
                 raise RequestFailed(403, "origin_not_allowed", f"origin: got {origin!r}, which `origins` does not list")
-            request = self._api.read(await _body(receive, self._limit))
-            if request.model in self._gateway.models:
+            request = self.api.read(await _body(receive, self.config))
+            if request.model in self.gateway.models:
                 model = request.model
-            turn = await self._gateway.open(request, tenant)
+            turn = await self.gateway.open(request, tenant)
             watch = asyncio.create_task(_gone(turn, receive))
-            with self._gateway.metrics.in_flight(self._api.name):
+            with self.gateway.metrics.in_flight(self.api.name):
                 if request.stream:
                     status = await self._stream(turn, send, began)
                 else:
-                    body = self._api.answer(request, await turn.answer(), created=turn.created)
-                    self._gateway.metrics.first_byte(self._api.name, time.monotonic() - began)
+                    body = self.api.answer(request, await turn.answer(), created=turn.created)
+                    self.gateway.metrics.first_byte(self.api.name, time.monotonic() - began)
                     await _Sent(body, headers=_named(turn.id))(scope, receive, send)
         except RequestFailed as error:
             status = error.status
-            await _Sent(self._api.failure(error), status, _hints(error, turn))(scope, receive, send)
+            await _Sent(self.api.failure(error), status, _hints(error, turn))(scope, receive, send)
         finally:
             if watch is not None:
                 watch.cancel()
             if turn is not None:
                 turn.cancel()
                 await turn.ended()
-            self._gateway.metrics.ended(self._api.name, model, status, time.monotonic() - began)
+            self.gateway.metrics.ended(self.api.name, model, status, time.monotonic() - began)
 
     async def _stream(self, turn: Turn, send: Send, began: float) -> int:
         """Send the answer as it comes to be; returns the status that it would have had as a whole."""
@@ -103,10 +102,10 @@ class Endpoint:
         head = MutableHeaders({"content-type": "text/event-stream; charset=utf-8", "cache-control": "no-cache",
                                "x-accel-buffering": "no", **_named(turn.id)})  # fmt: skip
         await send({"type": "http.response.start", "status": 200, "headers": head.raw})
-        stream, status = self._api.stream(turn.request, turn.id, created=turn.created), 200
+        stream, status = self.api.stream(turn.request, turn.id, created=turn.created), 200
         await put(stream.begin())
-        self._gateway.metrics.first_byte(self._api.name, time.monotonic() - began)
-        async for news in turn.happenings(self._heartbeat):
+        self.gateway.metrics.first_byte(self.api.name, time.monotonic() - began)
+        async for news in turn.happenings(self.config.heartbeat_s):
             if news is None:
                 await put(stream.beat())
             else:
@@ -130,14 +129,14 @@ class _Sent(JSONResponse):
         return as_json(content)
 
 
-async def _body(receive: Receive, limit: int) -> Json:
+async def _body(receive: Receive, config: ServeConfig) -> Json:
     """The body, as a JSON object.
 
     Raises:
         RequestFailed: it is too large, or is none.
     """
     pieces: list[bytes] = []
-    size, more = 0, True
+    limit, size, more = config.body_mb * 1_000_000, 0, True
     while more:
         try:
             async with asyncio.timeout(STALLED_S):
@@ -207,7 +206,7 @@ def _hints(error: RequestFailed, turn: Turn | None) -> dict[str, str]:
     """Headers of a failure: which request, when to try again, and whether a client should by itself."""
     headers = _named(turn.id if turn is not None and turn.id else uuid.uuid4().hex)
     if error.retry_after is not None:
-        headers["retry-after"] = str(max(1, round(error.retry_after + 0.5)))
+        headers["retry-after"] = str(max(1, math.ceil(error.retry_after)))
     # The official clients repeat what failed with 409, 429 or 5xx by themselves: an episode that was paid for is not.
     headers["x-should-retry"] = "true" if turn is None and error.status in _RETRIED else "false"
     return headers
@@ -220,7 +219,7 @@ class _Pages:
     def __init__(self, gateway: Gateway, keys: KeyRing, config: ServeConfig) -> None:
         self._gateway = gateway
         self._keys = keys
-        self._limit = int(config.body_mb * 1_000_000)
+        self._config = config
         self._started = int(time.time())
 
     async def models(self, request: Request) -> Response:
@@ -247,7 +246,7 @@ class _Pages:
     async def count(self, request: Request) -> Response:
         """``POST /v1/messages/count_tokens``: an estimate, which asks nobody."""
         self._keys.find(request.headers)
-        return _Sent(count_tokens(await _body(request.receive, self._limit)))
+        return _Sent(count_tokens(await _body(request.receive, self._config)))
 
     async def live(self, request: Request) -> Response:
         """``GET /health/live``: the process answers."""

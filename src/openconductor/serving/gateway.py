@@ -19,7 +19,6 @@ from typing import TYPE_CHECKING, cast
 from openconductor.baselines.single import SingleWorker
 from openconductor.config import nearest
 from openconductor.evaluation.eval_config import CONDUCTOR
-from openconductor.policies import Wishes
 from openconductor.serving.apis.wire import (
     RECALLS,
     ClientRequest,
@@ -47,7 +46,7 @@ if TYPE_CHECKING:
 REMEMBERED = 256
 """Calls of tools whose context is kept at hand; that of older ones is read from the journal."""
 HELD = 50_000_000
-"""So many characters of them at most."""
+"""At most this many characters of them."""
 
 
 class Gateway:
@@ -109,7 +108,7 @@ class Gateway:
             self._turns.add(turn)
             place.callback(self._turns.discard, turn)
             seed = control.seed if control.seed is not None else request.wish.seed
-            turn.start(ask, Wishes(request.wish, seed), place.pop_all())
+            turn.start(ask, replace(request.wish, seed=seed), place.pop_all())
         await turn.begun()
         return turn
 

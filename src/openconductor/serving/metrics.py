@@ -47,13 +47,8 @@ class Metrics:
             return
         call, used = event.call, event.call.usage
         self._calls.labels(call.worker, call.outcome).inc()
-        for kind, tokens in (
-            ("input", used.input_tokens),
-            ("cached", used.cached_tokens),
-            ("output", used.output_tokens),
-            ("reasoning", used.reasoning_tokens),
-        ):
-            if tokens:
+        for kind in ("input", "cached", "output", "reasoning"):
+            if tokens := getattr(used, f"{kind}_tokens"):
                 self._tokens.labels(call.worker, kind).inc(tokens)
         self._dollars.labels(call.worker).inc(float(used.dollars))
         self._unpriced.labels(call.worker).inc(used.unpriced_calls)

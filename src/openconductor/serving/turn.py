@@ -11,7 +11,7 @@ import logging
 import time
 from collections import deque
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, nullcontext
 from dataclasses import dataclass
 from decimal import Decimal
 
@@ -20,7 +20,7 @@ from openconductor.episode import FanOut
 from openconductor.errors import OpenConductorError, TruncatedResponse
 from openconductor.events import Answered, Asked, CallEnded, Event, Planned, StepEnded, StepStarted, StepText
 from openconductor.journal import Journal
-from openconductor.policies import Wishes, wishing
+from openconductor.policies import wishing
 from openconductor.serving.apis.wire import (
     ClientRequest,
     Json,
@@ -35,7 +35,7 @@ from openconductor.serving.apis.wire import (
 )
 from openconductor.serving.key_ring import SERVED, Tab
 from openconductor.serving.metrics import Metrics
-from openconductor.types import Episode, Message, StepResult, Workflow
+from openconductor.types import Episode, Message, Sampling, StepResult, Workflow
 
 SHOWN = 200
 """Characters of a subtask that a summary shows."""
@@ -86,7 +86,7 @@ class Turn:
         self._remember = remember
         self._last = 0  # the step whose text is the answer
         self._said = ""  # live
-        self._by: int | None = None  # the worker that said it
+        self._by = ""  # the worker that said it
         self._thoughts: list[str] = []
         self._news: deque[tuple[int, str]] = deque()  # (part, text); part -1 is the answer's
         self._stir = asyncio.Event()
@@ -96,17 +96,15 @@ class Turn:
         self._tab = tab
 
     # ── its life ─────────────────────────────────────────────────────────────────────────────────────────────────────
-    def start(self, ask: Ask, wishes: Wishes, place: ExitStack) -> None:
+    def start(self, ask: Ask, wish: Sampling, place: ExitStack) -> None:
         """Begin, which is what comes before anything else; ``place`` is given up when it is over."""
-        self._task = asyncio.create_task(self._run(ask, wishes))
+        self._task = asyncio.create_task(self._run(ask, wish))
         self._task.add_done_callback(lambda _: (place.close(), self._stir.set()))
 
-    async def _run(self, ask: Ask, wishes: Wishes) -> Episode:
+    async def _run(self, ask: Ask, wish: Sampling) -> Episode:
         try:
-            with ExitStack() as around:
-                around.enter_context(wishing(wishes))
-                if self._tab.purse is not None:
-                    around.enter_context(PaidCall(self._tab.purse))
+            purse = self._tab.purse
+            with wishing(wish), nullcontext() if purse is None else PaidCall(purse):
                 return await ask(on_event=FanOut(self._journal, self))
         finally:
             if self.id and not self._settled:  # cancelled, or stopped before there was an Episode
@@ -221,15 +219,15 @@ class Turn:
         if event.step == self._last:
             if self._said:
                 words = f"the answering worker broke off after {len(self._said)} characters, which were shown already"
-                raise TruncatedResponse(words, worker=self._name(self._by))
-            self._by = event.worker
+                raise TruncatedResponse(words, worker=self._by)
+            self._by = self._name(event.worker)
         if self._thoughts:
             self._think(f"Step {event.step + 1}: {self._name(event.worker)} is at work.", new=True)
 
     def _ended(self, event: StepEnded) -> None:
         if not self._thoughts or (self.wants_text and event.step == self._last):
             return
-        result, step = event.result, f"Step {event.step + 1}: {self._name(event.result.worker)}"
+        result, step = event.result, f"Step {event.step + 1}: {self._name(event.result.asked)}"
         if result.completion is None:
             self._think(f"\n{step} failed ({getattr(result.error, 'outcome', 'cancelled')}).")
             return
@@ -259,8 +257,8 @@ class Turn:
             self._news.append((part, text))
             self._stir.set()
 
-    def _name(self, ordinal: int | None) -> str:
-        return self._names.get(-1 if ordinal is None else ordinal, "nobody")
+    def _name(self, ordinal: int) -> str:
+        return self._names.get(ordinal, "nobody")
 
     # ── its bill ─────────────────────────────────────────────────────────────────────────────────────────────────────
     def _settle(self, episode: Episode | None = None) -> None:
@@ -281,7 +279,7 @@ class Turn:
         self._journal.put_outcome(f"{SERVED}{self.id}", record, texts=False)
 
 
-# ── pieces ──
+# ── pieces ───────────────────────────────────────────────────────────────────────────────────────────────────────────
 def renamed(calls: Sequence[Mapping[str, object]], episode: str) -> tuple[Json, ...]:
     """A worker's calls of tools under our ids."""
     functions = (as_object(call.get("function")) for call in calls)

@@ -6,32 +6,16 @@ as DeepSeek and vLLM have it; the beat is a chunk of nothing.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Annotated, Any, Literal, cast
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from openconductor.serving.apis.wire import (
-    AnswerStream,
-    Body,
-    ClientRequest,
-    Json,
-    RequestFailed,
-    ServedAnswer,
-    event,
-    invalid,
-    openai_failure,
-    read_body,
-    read_parts,
-)
+from openconductor.serving.apis import wire
+from openconductor.serving.apis.wire import Json, RequestFailed, event, invalid
 from openconductor.types import Message, Sampling
 
 Number = Annotated[float, Field(ge=-2, le=2)]
 Count = Annotated[int, Field(ge=1)]
-_ROLES: Mapping[str, Literal["system", "user", "assistant", "tool"]] = {
-    "developer": "system", "system": "system", "user": "user", "assistant": "assistant", "tool": "tool",
-    "function": "tool",
-}  # fmt: skip
 _WISHED = (
     "tools", "tool_choice", "parallel_tool_calls", "response_format", "stop", "top_p", "presence_penalty",
     "frequency_penalty",
@@ -64,7 +48,7 @@ class ToolEntry(_Open):
 class ChatTurn(_Open):
     """One message of the conversation."""
 
-    role: Literal["developer", "system", "user", "assistant", "tool", "function"]
+    role: Literal["developer", "system", "user", "assistant", "tool"]
     content: str | list[Json] | None = None
     tool_calls: list[ToolEntry] | None = None
     tool_call_id: str | None = None
@@ -76,7 +60,7 @@ class StreamOptions(_Open):
     include_usage: bool | None = None
 
 
-class ChatBody(Body):
+class ChatBody(wire.Body):
     """The body of ``POST /v1/chat/completions``."""
 
     messages: Annotated[list[ChatTurn], Field(min_length=1)]
@@ -101,15 +85,15 @@ class ChatCompletions:
 
     name = "chat"
     path = "/v1/chat/completions"
-    body: type[Body] = ChatBody
+    body: type[wire.Body] = ChatBody
 
-    def read(self, body: Json) -> ClientRequest:
+    def read(self, body: Json) -> wire.ClientRequest:
         """What a body asks.
 
         Raises:
             RequestFailed: it is no such body, or asks for what cannot be done here.
         """
-        asked = read_body(ChatBody, body)
+        asked = wire.read_body(ChatBody, body)
         if (asked.n or 1) > 1:
             raise invalid("n", f"got {asked.n}, expected 1: each answer is a workflow of its own")
         turns = tuple(_turn(turn, f"messages.{index}") for index, turn in enumerate(asked.messages))
@@ -123,9 +107,9 @@ class ChatCompletions:
             wished.pop("parallel_tool_calls", None)
         limit = asked.max_completion_tokens or asked.max_tokens
         wish = Sampling(asked.temperature, limit, asked.seed, wished)
-        return ClientRequest(asked, asked.model, turns, wish, bool(asked.stream))
+        return wire.ClientRequest(asked, asked.model, turns, wish, bool(asked.stream))
 
-    def answer(self, request: ClientRequest, answer: ServedAnswer, *, created: int) -> Json:
+    def answer(self, request: wire.ClientRequest, answer: wire.ServedAnswer, *, created: int) -> Json:
         """The body of a whole answer."""
         message: Json = {"role": "assistant", "content": answer.text or None, "refusal": None}
         if answer.thoughts:
@@ -136,19 +120,18 @@ class ChatCompletions:
         head = _head("chat.completion", answer.episode.id, created, request.model)
         return {**head, "choices": [choice], "usage": _usage(answer)}
 
-    def stream(self, request: ClientRequest, episode: str, *, created: int) -> AnswerStream:
+    def stream(self, request: wire.ClientRequest, episode: str, *, created: int) -> wire.AnswerStream:
         """A stream for one answer."""
         return _Chunks(request, episode, created)
 
-    failure = staticmethod(openai_failure)
+    failure = staticmethod(wire.openai_failure)
 
 
 CHAT = ChatCompletions()
 
 
 def _turn(turn: ChatTurn, where: str) -> Message:
-    given = [{"type": "text", "text": turn.content}] if isinstance(turn.content, str) else turn.content
-    text, parts = read_parts(given or (), f"{where}.content")
+    text, parts = wire.read_content(turn.content or "", f"{where}.content")
     if turn.tool_calls:
         calls = [_call(call, f"{where}.tool_calls.{index}") for index, call in enumerate(turn.tool_calls)]
         parts.append({"tool_calls": calls})
@@ -156,7 +139,7 @@ def _turn(turn: ChatTurn, where: str) -> Message:
         if turn.tool_call_id is None:
             raise invalid(f"{where}.tool_call_id", "missing, expected the id of the call that this is the result of")
         parts.append({"tool_call_id": turn.tool_call_id})
-    return Message(_ROLES[turn.role], text, tuple(parts))
+    return Message("system" if turn.role == "developer" else turn.role, text, tuple(parts))
 
 
 def _call(call: ToolEntry, where: str) -> Json:
@@ -171,7 +154,7 @@ def _head(kind: str, episode: str, created: int, model: str) -> Json:
     return {"id": f"chatcmpl-{episode}", "object": kind, "created": created, "model": model}
 
 
-def _usage(answer: ServedAnswer) -> Json:
+def _usage(answer: wire.ServedAnswer) -> Json:
     used = answer.episode.usage
     return {
         "prompt_tokens": used.input_tokens,
@@ -186,7 +169,7 @@ def _usage(answer: ServedAnswer) -> Json:
 class _Chunks:
     """One answer as chunks."""
 
-    def __init__(self, request: ClientRequest, episode: str, created: int) -> None:
+    def __init__(self, request: wire.ClientRequest, episode: str, created: int) -> None:
         self._head = _head("chat.completion.chunk", episode, created, request.model)
         options = cast("ChatBody", request.body).stream_options
         self._with_usage = bool(options and options.include_usage)
@@ -209,7 +192,7 @@ class _Chunks:
         """A chunk of nothing: LangChain waits for chunks (its ``stream_chunk_timeout``), and hears no comments."""
         return self._chunk({})
 
-    def end(self, answer: ServedAnswer) -> bytes:
+    def end(self, answer: wire.ServedAnswer) -> bytes:
         """Calls of tools, the reason, the usage where it was asked for."""
         calls = [{"index": index, **call} for index, call in enumerate(answer.tool_calls)]
         sent = self._chunk({"tool_calls": calls}) if calls else b""
@@ -220,7 +203,7 @@ class _Chunks:
 
     def fail(self, error: RequestFailed) -> bytes:
         """An error object, which clients raise; no ``[DONE]``, for it is not done."""
-        return event(openai_failure(error))
+        return event(wire.openai_failure(error))
 
     def _chunk(self, delta: Json, finish: str | None = None) -> bytes:
         choice: dict[str, Any] = {"index": 0, "delta": delta, "logprobs": None, "finish_reason": finish}

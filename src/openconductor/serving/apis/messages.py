@@ -190,24 +190,20 @@ def _user(blocks: Sequence[_Block], where: str) -> list[Message]:
     """A turn of the user's: one for each result of a tool, and one for the rest, where there is any."""
     results: list[Message] = []
     shown: list[Json] = []
-    rest: list[tuple[str, _Block]] = []
     for index, block in enumerate(blocks):
-        if not isinstance(block, _ToolResult):
-            rest.append((f"{where}.{index}", block))
-            continue
-        inner = [(f"{where}.{index}.content.{place}", one) for place, one in enumerate(block.content)]
-        text, media = _content(inner)
-        text = f"Error: {text}" if block.is_error else text or (SHOWN_NEXT if media else "")
-        results.append(Message("tool", text, ({"tool_call_id": block.tool_use_id},)))
-        shown += media
-    text, media = _content(rest)
+        if isinstance(block, _ToolResult):
+            text, media = _content(block.content, f"{where}.{index}.content")
+            text = f"Error: {text}" if block.is_error else text or (SHOWN_NEXT if media else "")
+            results.append(Message("tool", text, ({"tool_call_id": block.tool_use_id},)))
+            shown += media
+    text, media = _content(blocks, where)
     shown += media
     return [*results, Message("user", text, tuple(shown))] if text or shown or not results else results
 
 
 def _assistant(blocks: Sequence[_Block]) -> list[Message]:
     """A turn of the assistant's; none where it had thoughts alone."""
-    text, _ = _content([("", block) for block in blocks])
+    text, _ = _content(blocks, "")
     calls = [
         {"id": block.id, "type": "function",
          "function": {"name": block.name, "arguments": json.dumps(block.input, ensure_ascii=False)}}
@@ -216,20 +212,20 @@ def _assistant(blocks: Sequence[_Block]) -> list[Message]:
     return [Message("assistant", text, ({"tool_calls": calls},) if calls else ())] if text or calls else []
 
 
-def _content(blocks: Sequence[tuple[str, _Block]]) -> tuple[str, list[Json]]:
-    """The text of blocks and their images; each block comes with where it stands in the body."""
+def _content(blocks: Sequence[_Block], where: str) -> tuple[str, list[Json]]:
+    """The text of blocks and their images; ``where`` they stand in the body."""
     texts: list[str] = []
     media: list[Json] = []
-    for where, block in blocks:
+    for index, block in enumerate(blocks):
         match block:
             case _Text(text=text):
                 texts.append(text)
             case _Image(source=source):
                 url = source.url if source.type == "url" else f"data:{source.media_type};{source.type},{source.data}"
-                media.append(image_part(url, f"{where}.source"))
+                media.append(image_part(url, f"{where}.{index}.source"))
             case _Document(source=source, title=title, context=context):
                 if source.type not in ("text", "content"):
-                    raise invalid(f"{where}.source.type", f"got {source.type!r}, expected a document as 'text'")
+                    raise invalid(f"{where}.{index}.source.type", f"got {source.type!r}, expected a document as 'text'")
                 told = (title, context, source.data, *(one.text for one in source.content))
                 texts.append("\n\n".join(part for part in told if part))
             case _ToolReference(tool_name=name):

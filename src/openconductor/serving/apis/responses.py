@@ -182,12 +182,12 @@ def _turn(item: Json, where: str) -> Message | None:
         role = _ROLES.get(str(item.get("role")))
         if role is None:
             raise invalid(f"{where}.role", f"got {short(item.get('role'))}, expected {', '.join(_ROLES)}")
-        text, parts = _content(item.get("content"), f"{where}.content")
+        text, parts = wire.read_content(item.get("content"), f"{where}.content")
         if role == "assistant" and parts:
             raise invalid(f"{where}.content", "got an image in a turn of the assistant, expected text")
         return Message(role, text, tuple(parts)) if text or role != "assistant" else None
     if kind in ("function_call_output", "custom_tool_call_output"):
-        text, parts = _content(item.get("output"), f"{where}.output")
+        text, parts = wire.read_content(item.get("output"), f"{where}.output")
         return Message("tool", text, (*parts, {"tool_call_id": read_text(item, "call_id", where)}))
     if kind in ("function_call", "custom_tool_call"):
         if kind == "function_call":
@@ -206,16 +206,6 @@ def _turn(item: Json, where: str) -> Message | None:
         expected = "message, function_call or custom_tool_call (or an output of one), reasoning"
         raise invalid(f"{where}.type", f"got {short(kind)}, expected {expected}")
     return None
-
-
-def _content(content: object, where: str) -> tuple[str, list[Mapping[str, object]]]:
-    """The text of a turn, or of what a tool gave, and its images."""
-    if isinstance(content, str):
-        return content, []
-    given = _list(content)
-    if not given and content != []:
-        raise invalid(where, f"got {short(content)}, expected a text or a list of parts")
-    return wire.read_parts(given, where)
 
 
 # ── values ───────────────────────────────────────────────────────────────────────────────────────────────────────────

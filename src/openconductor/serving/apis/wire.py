@@ -160,15 +160,19 @@ def image_part(url: object, where: str, detail: object = None) -> Json:
     return {"type": "image_url", "image_url": {"url": url, **({"detail": detail} if detail else {})}}
 
 
-def read_parts(given: Sequence[object], where: str) -> tuple[str, list[Mapping[str, object]]]:
-    """The text of a turn, or of a tool's result, and its images: from parts in the form of either API of OpenAI's.
+def read_content(content: object, where: str) -> tuple[str, list[Mapping[str, object]]]:
+    """The text of a turn, or of a tool's result, and its images, in the form of either API of OpenAI's.
 
     Raises:
-        RequestFailed: one is neither.
+        RequestFailed: it is neither a text nor a list of such parts.
     """
+    if isinstance(content, str):
+        return content, []
+    if not isinstance(content, list):
+        raise invalid(where, f"got {short(content)}, expected a text or a list of parts")
     texts: list[str] = []
     images: list[Mapping[str, object]] = []
-    for index, part in enumerate(map(as_object, given)):
+    for index, part in enumerate(map(as_object, cast("list[object]", content))):
         place, kind = f"{where}.{index}", part.get("type")
         if kind in ("text", "input_text", "output_text", "refusal"):
             texts.append(read_text(part, "refusal" if kind == "refusal" else "text", place))
