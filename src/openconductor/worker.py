@@ -132,10 +132,9 @@ class Worker:
             CircuitOpen: the worker has failed too often just now; nothing was sent.
             BudgetExceeded: the budget has no room for a further attempt.
         """
+        sampling = wished(self.sampling, last=call.last)
         try:
-            return await self._chain.complete(
-                messages, wished(self.sampling, last=call.last), call=call, on_text=on_text
-            )
+            return await self._chain.complete(messages, sampling, call=call, on_text=on_text)
         except WorkerError as error:
             if not error.worker:
                 error.worker = self.name
@@ -185,10 +184,8 @@ class Worker:
         Raises:
             JournalError: the journal cannot be read.
         """
-        return (
-            self._journal is not None
-            and _find(self._journal, self, messages, wished(self.sampling, last=call.last), call) is not None
-        )
+        sampling = wished(self.sampling, last=call.last)
+        return self._journal is not None and _find(self._journal, self, messages, sampling, call) is not None
 
 
 class CompletionStore(Protocol):

@@ -109,6 +109,7 @@ class Tab:
     """What one request is charged; hand it every event, for as long as it runs.
 
     Attributes:
+        key: the table of the key.
         began: when it began, in seconds since 1970: to be kept with ``charged``, for it names the period.
         purse: what its calls are paid from, with a ``PaidCall`` around the asking; None where nothing limits it.
         charged: US dollars until now.
@@ -118,13 +119,8 @@ class Tab:
         self.began = began
         self.purse = account.purse
         self.charged = Decimal(0)
-        self._key = key
+        self.key = key
         self._account = account
-
-    @property
-    def key(self) -> str:
-        """The name of the key."""
-        return self._key.name
 
     def hear(self, event: Event) -> None:
         """Charge the call that has ended, if one has.
@@ -141,7 +137,7 @@ class Tab:
     def failed(self, error: OpenConductorError) -> RequestFailed:
         """The failure that an error of the episode is, for the client: the end of the key's money among them."""
         if self.purse is not None and self.purse.ended_in(error):
-            return _no_money(self._key, self._account)
+            return _no_money(self.key, self._account)
         return failed(error)
 
 

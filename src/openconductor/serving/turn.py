@@ -267,13 +267,13 @@ class Turn:
         step = answering_step(episode) if episode is not None else None
         calls = step.completion.tool_calls if step is not None and step.completion is not None else ()
         if step is not None and calls:
-            self._remember(self._tab.key, self.id, Called(self._name(step.asked), step.messages, calls))
-        self._metrics.charged(self._tab.key, self._tab.charged)
+            self._remember(self._tab.key.name, self.id, Called(self._name(step.asked), step.messages, calls))
+        self._metrics.charged(self._tab.key.name, self._tab.charged)
         self._keep(self._tab.charged, tools=bool(calls))
 
     def _keep(self, charged: Decimal | None, *, tools: bool = False) -> None:
         record: Json = {
-            "key": self._tab.key, "model": self.request.model, "began": self._tab.began, "tools": tools,
+            "key": self._tab.key.name, "model": self.request.model, "began": self._tab.began, "tools": tools,
             "instructed": self.request.instructed, "charged": None if charged is None else str(charged),
         }  # fmt: skip
         self._journal.put_outcome(f"{SERVED}{self.id}", record, texts=False)

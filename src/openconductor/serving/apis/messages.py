@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from typing import Annotated, Any, Final, Literal, cast
+from typing import Annotated, Final, Literal
 
 from pydantic import BaseModel, BeforeValidator, Field
 
@@ -277,15 +277,8 @@ def _tools(body: CountBody) -> Json:
 
 # ── what is told ─────────────────────────────────────────────────────────────────────────────────────────────────────
 def _tool_use(call: Json) -> Json:
-    """A call of a tool; arguments that are no object, or hold a number that JSON has not, are an empty one."""
-    function = cast("Mapping[str, Any]", call["function"])
-    try:
-        given = json.loads(function["arguments"])
-        json.dumps(given, allow_nan=False)
-    except (ValueError, RecursionError):
-        given = {}
-    block = {"type": "tool_use", "id": call["id"], "name": function["name"]}
-    return {**block, "input": given if isinstance(given, dict) else {}}
+    name, arguments = call["function"]["name"], call["function"]["arguments"]
+    return {"type": "tool_use", "id": call["id"], "name": name, "input": wire.read_arguments(arguments)}
 
 
 def _usage(answer: ServedAnswer) -> Json:
@@ -328,16 +321,10 @@ class _Stream:
         return _event("message_start", message=_message(self._request, self._episode, (), ending, usage))
 
     def think(self, part: int, text: str) -> bytes:
-        if not text:
-            return b""
-        begun = b"" if self._open == part else self._begin(part, {"type": "thinking", "thinking": "", "signature": ""})
-        return begun + self._delta({"type": "thinking_delta", "thinking": text})
+        return self._tell(part, "thinking", text, signature="")
 
     def say(self, text: str) -> bytes:
-        if not text:
-            return b""
-        begun = b"" if self._open == "text" else self._begin("text", {"type": "text", "text": ""})
-        return begun + self._delta({"type": "text_delta", "text": text})
+        return self._tell("text", "text", text)
 
     def beat(self) -> bytes:
         return _event("ping")
@@ -360,6 +347,13 @@ class _Stream:
         if error.status >= 500:
             body["error"]["type"] = error.code
         return begun + self._close() + event(body, "error")
+
+    def _tell(self, told: int | Literal["text"], kind: str, text: str, **more: str) -> bytes:
+        """A piece of a block of this kind, in a new one where another is open."""
+        if not text:
+            return b""
+        begun = b"" if self._open == told else self._begin(told, {"type": kind, kind: "", **more})
+        return begun + self._delta({"type": f"{kind}_delta", kind: text})
 
     def _begin(self, told: int | Literal["text", "call"], block: Json) -> bytes:
         closed = self._close()

@@ -7,12 +7,11 @@ comments, and openai-node refuses events that it does not know.
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass
 from itertools import count
 from typing import Any
 
-from openconductor.serving.apis.wire import Json, RequestFailed, ServedAnswer, as_object, event
+from openconductor.serving.apis.wire import Json, RequestFailed, ServedAnswer, event, read_arguments
 
 _INCOMPLETE = {"length": "max_output_tokens", "content_filter": "content_filter"}
 _CODES = {402: "insufficient_quota", 429: "rate_limit_exceeded"}
@@ -50,15 +49,6 @@ def _error(error: RequestFailed) -> Json:
 
 def _text(text: str) -> Json:
     return {"type": "output_text", "text": text, "annotations": [], "logprobs": []}
-
-
-def _input(arguments: str) -> str:
-    """The text that a free-form tool is called with; arguments that are not ours are taken for the text."""
-    try:
-        text = as_object(json.loads(arguments)).get("input")
-    except (ValueError, RecursionError):
-        return arguments
-    return text if isinstance(text, str) else arguments
 
 
 class ResponseItems:
@@ -175,7 +165,8 @@ class ResponseItems:
         kind, key, told, prefix = "function_call", "arguments", "function_call_arguments", "fc"
         if tool.custom:
             kind, key, told, prefix = "custom_tool_call", "input", "custom_tool_call_input", "ctc"
-            arguments = _input(arguments)
+            text = read_arguments(arguments).get("input")
+            arguments = text if isinstance(text, str) else arguments  # not in our form: taken for the text
         item: Json = {"id": f"{prefix}_{self._episode}{index:02d}", "type": kind, "status": "in_progress",
                       "call_id": call["id"], "name": tool.name, key: ""}  # fmt: skip
         if tool.namespace is not None:

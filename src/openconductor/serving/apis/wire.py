@@ -316,6 +316,16 @@ def called_in(identifier: str) -> tuple[str, int] | None:
     return given[:32], int(given[32:])
 
 
+def read_arguments(text: str) -> Json:
+    """What a worker calls a tool with; empty where that is not an object, or holds a number that JSON has not."""
+    try:
+        given = json.loads(text)
+        json.dumps(given, allow_nan=False)
+    except (ValueError, RecursionError):
+        return {}
+    return as_object(given)
+
+
 # ── what it cost ─────────────────────────────────────────────────────────────────────────────────────────────────────
 def orchestration(episode: Episode, names: Mapping[int, str]) -> Json:
     """What an episode cost, and who: the totals, and an entry for the Conductor of each round and for each step.
