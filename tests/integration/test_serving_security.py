@@ -232,6 +232,23 @@ def test_who_does_not_read_the_answer_is_hung_up_on_and_its_episode_ends(
         assert HTTP.get(f"{server.url}/health/ready").status_code == 200
 
 
+@pytest.mark.parametrize("stream", [False, True])
+def test_who_asks_again_before_the_answer_is_hung_up_on_and_its_episode_ends(tmp_path: Path, stream: bool) -> None:
+    """Else nobody would read from it, and it could leave unseen."""
+    with orchestra(tmp_path, "t", ["x", 5.0]) as server, connect(server) as one:
+        asked = json.dumps(body("chat", model="direct:bert", stream=stream)).encode()
+        head = b"POST /v1/chat/completions HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n"
+        one.sendall(head % len(asked) + asked)
+        while not server.workers["bert"].sent:
+            time.sleep(0.01)
+        one.sendall(head % len(asked) + asked)
+        assert closed(one)
+        end = time.monotonic() + 1
+        while not server.workers["bert"].cancelled and time.monotonic() < end:
+            time.sleep(0.01)
+        assert (len(server.workers["bert"].sent), server.workers["bert"].cancelled) == (1, 1)
+
+
 def test_many_connections_at_once_and_clients_that_leave_at_any_moment_leave_nothing_behind(tmp_path: Path) -> None:
     asked = json.dumps(body("chat", stream=True)).encode()
     whole = b"POST /v1/chat/completions HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n%b" % (len(asked), asked)
