@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import re
 import shutil
 import subprocess
 from collections.abc import Callable, Iterator, Sequence
@@ -20,7 +21,7 @@ from typing import Any
 import pytest
 
 from integration.orchestra import PLAN, USED, Orchestra, orchestra
-from openconductor.errors import RateLimited
+from openconductor.errors import ConnectionLost, RateLimited
 from openconductor.serving.serve_config import ServeConfig
 
 SHOWN = "1. anna: Think about it."
@@ -29,7 +30,12 @@ IDLE_S = 1.0  # a client's patience
 SILENT_S = 3.0
 
 
-FAILURES = {"unknown": "model_not_found", "rate": "worker_rate_limited", "budget": "budget_exceeded"}
+FAILURES = {
+    "unknown": "model_not_found",
+    "rate": "worker_rate_limited",
+    "budget": "budget_exceeded",
+    "lost": "worker_failed",  # after a part of the answer was shown
+}
 """Failures, and the code that a client tells of each."""
 
 
@@ -123,6 +129,9 @@ def text_and_usage(client: Client, folder: Path) -> None:
         told = client.do("ask", server.url)
         assert told["text"] == "42"
         assert told["usage"] == counted(server) == [300, 60, 360]
+        if "details" in told:
+            numbers = set(re.findall(r"\d+", json.dumps(told["details"])))
+            assert {str(3 * USED.cached_tokens), str(3 * USED.reasoning_tokens)} <= numbers, told["details"]
     assert SHOWN in told.get("thoughts", SHOWN)  # some clients show none
 
 
@@ -182,23 +191,23 @@ def several_turns(client: Client, folder: Path) -> None:
 
 
 def failure(client: Client, folder: Path, *, kind: str, stream: bool, errors: Sequence[str], amid: str | None) -> None:
-    """An unknown model, a worker's rate limit and a budget that is too small are errors of the client's own.
+    """An unknown model, a worker's failures and a budget that is too small are errors of the client's own.
 
     Args:
         client, folder: as everywhere.
         kind: which of the ``FAILURES``.
-        stream: whether it happens amid a stream, as the last two can.
-        errors: the names of the errors that the client raises.
-        amid: the one that it raises amid a stream; None for the same.
+        stream: whether it happens amid a stream, as all but the first can.
+        errors: the names of the errors that the client raises, one a kind.
+        amid: those that it raises amid a stream.
     """
-    answer: Any = RateLimited("slow down", retry_after=1) if kind == "rate" else "42"
+    plays: Any = {"rate": RateLimited("slow down", retry_after=1), "lost": ["4", 0.1, ConnectionLost("gone")]}
     options: Any = {"unknown": {"model": "conductr"}, "budget": {"conductor": {"max_calls": 1}}}
-    with orchestra(folder, "thought", answer) as server:
+    with orchestra(folder, "thought", plays.get(kind, "42")) as server:
         told = client.do("ask", server.url, stream=stream, **options.get(kind, {}))
         assert len(server.planner.sent) == (0 if kind == "unknown" else 1), "nothing is paid for twice"
     assert FAILURES[kind] in json.dumps(told), told
-    whole = errors[list(FAILURES).index(kind)]
-    assert told["error"] == (amid or whole if stream and kind != "unknown" else whole), told
+    raised = amid if stream and kind != "unknown" else errors
+    assert told["error"] == raised[list(FAILURES).index(kind)], told
 
 
 def silence(clients: dict[str, Client], folder: Path) -> None:

@@ -22,27 +22,29 @@ ENVIRONMENTS = {
     "instructor": ["instructor==1.17.0", "llm==0.36", "openai==3.3.0", "jiter==0.14.0", "rich==14.3.4"],
 }
 """What is installed where; the rest is as ``constraints.txt`` has it, but for what one of these wants otherwise."""
-STATUS = ("NotFoundError", "RateLimitError", "APIStatusError")
-CHAIN = ("OpenAIModelNotFoundError", "OpenAIRateLimitError", "APIStatusError")
-PYDANTIC = ("ModelNotFoundError", "ModelRateLimitError", "ModelQuotaExceededError")
+STATUS = ("NotFoundError", "RateLimitError", "APIStatusError", "InternalServerError")
+ANTHROPIC = (*STATUS[:2], "PaymentRequiredError", "InternalServerError")
+CHAIN = ("OpenAIModelNotFoundError", "OpenAIRateLimitError", "APIStatusError", "OpenAIAPIError")
+PYDANTIC = ("ModelNotFoundError", "ModelRateLimitError", "ModelQuotaExceededError", "ModelServerError")
 CLIENTS = {
-    # script, how it is to work, environment; the errors that it raises for an unknown model, a rate limit and a budget,
-    # and the one that it raises for the last two amid a stream (None: the same)
-    "openai": ("with_openai.py", "chat", "", STATUS, "APIError"),
-    "openai-responses": ("with_openai.py", "responses", "", STATUS, "APIError"),
-    "anthropic": ("with_anthropic.py", "", "", (*STATUS[:2], "PaymentRequiredError"), "APIStatusError"),
-    "pydantic-ai": ("with_pydantic_ai.py", "chat", "", PYDANTIC, None),
-    "pydantic-ai-responses": ("with_pydantic_ai.py", "responses", "", PYDANTIC, None),
-    "pydantic-ai-anthropic": ("with_pydantic_ai.py", "anthropic", "", PYDANTIC, None),
-    "langchain": ("with_langchain.py", "chat", "langchain", CHAIN, "APIError"),
-    "langchain-responses": ("with_langchain.py", "responses", "langchain", CHAIN, "APIError"),
+    # script, how it is to work, environment; the errors that it raises for each of the contract's failures, and those
+    # that it raises amid a stream
+    "openai": ("with_openai.py", "chat", "", STATUS, ("APIError",) * 4),
+    "openai-responses": ("with_openai.py", "responses", "", STATUS, ("APIError",) * 4),
+    "anthropic": ("with_anthropic.py", "", "", ANTHROPIC, ("APIStatusError",) * 4),
+    "pydantic-ai": ("with_pydantic_ai.py", "chat", "", PYDANTIC, PYDANTIC),
+    "pydantic-ai-responses": ("with_pydantic_ai.py", "responses", "", PYDANTIC, PYDANTIC),
+    "pydantic-ai-anthropic": ("with_pydantic_ai.py", "anthropic", "", PYDANTIC, (*PYDANTIC[:3], "ModelAPIError")),
+    "langchain": ("with_langchain.py", "chat", "langchain", CHAIN, ("APIError",) * 4),
+    "langchain-responses": ("with_langchain.py", "responses", "langchain", CHAIN, ("APIError",) * 4),
     "langchain-anthropic": (
         "with_langchain.py", "anthropic", "langchain",
-        ("AnthropicModelNotFoundError", "AnthropicRateLimitError", "PaymentRequiredError"), "APIStatusError",
+        ("AnthropicModelNotFoundError", "AnthropicRateLimitError", "PaymentRequiredError", "AnthropicAPIError"),
+        ("APIStatusError",) * 4,
     ),
-    "instructor": ("with_instructor.py", "", "instructor", STATUS, "APIError"),
-    "llm": ("with_llm.py", "chat", "instructor", STATUS, "APIError"),
-    "llm-responses": ("with_llm.py", "responses", "instructor", STATUS, "APIError"),
+    "instructor": ("with_instructor.py", "", "instructor", STATUS, ("APIError",) * 4),
+    "llm": ("with_llm.py", "chat", "instructor", STATUS, ("APIError",) * 4),
+    "llm-responses": ("with_llm.py", "responses", "instructor", STATUS, ("APIError",) * 4),
 }  # fmt: skip
 MODES = {
     "langchain": ("function_calling",),

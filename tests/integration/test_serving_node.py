@@ -16,15 +16,15 @@ from integration.client_contract import Clients
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 
-STATUS = ("NotFoundError", "RateLimitError", "APIError")
-VERCEL = ("APICallError",) * 3
+STATUS = ("NotFoundError", "RateLimitError", "APIError", "InternalServerError")
+VERCEL = ("APICallError",) * 4
 CLIENTS = {
-    # script, how it is to work; its errors, and that amid a stream
-    "openai": ("with_openai.mjs", "chat", STATUS, "APIError"),
-    "openai-responses": ("with_openai.mjs", "responses", STATUS, "APIError"),
-    "ai-compatible": ("with_ai.mjs", "compatible", VERCEL, "StreamProviderError"),
-    "ai-responses": ("with_ai.mjs", "openai", VERCEL, "StreamProviderError"),
-    "ai-anthropic": ("with_ai.mjs", "anthropic", VERCEL, "StreamProviderError"),
+    # script, how it is to work; its errors, and those amid a stream
+    "openai": ("with_openai.mjs", "chat", STATUS, ("APIError",) * 4),
+    "openai-responses": ("with_openai.mjs", "responses", STATUS, ("APIError",) * 4),
+    "ai-compatible": ("with_ai.mjs", "compatible", VERCEL, ("StreamProviderError",) * 4),
+    "ai-responses": ("with_ai.mjs", "openai", VERCEL, ("StreamProviderError",) * 4),
+    "ai-anthropic": ("with_ai.mjs", "anthropic", VERCEL, ("StreamProviderError",) * 4),
 }
 SCRIPTS = Path(__file__).parent / "node"
 each = pytest.mark.parametrize("name", CLIENTS)

@@ -107,7 +107,7 @@ def run(config: ServeConfig, gateway: Gateway, keys: KeyRing) -> None:
     grace = int(config.drain_s + _ENDS_AT_ONCE)
     settings = uvicorn.Config(
         build_app(gateway, keys, config), config.host, config.port, http=ClientConnection, ws="none", access_log=False,
-        log_level="warning", lifespan="off", server_header=False, timeout_graceful_shutdown=grace,
+        log_level="warning", lifespan="off", server_header=False, proxy_headers=False, timeout_graceful_shutdown=grace,
     )  # fmt: skip
     asyncio.run(_serve(_Server(settings, gateway, config.drain_s), gateway))
 

@@ -204,7 +204,8 @@ class _Imitation(WholeCheckpoints):
         texts = [(prompt, one.completion.text) for prompt, one in zip(prompts, sampled, strict=True)]
         learnt = _learnt(kinds, texts, found, _weights(read_curve(self.curve.path)[number]), config.imitate)
         if not learnt:
-            raise TrainingStopped(f"imitation, round {number}: no workflow was right, so nothing can be learnt from it")
+            none = "no workflow was right" + ", or no question contested" * config.imitate.contested
+            raise TrainingStopped(f"imitation, round {number}: {none}, so nothing can be learnt from it")
         return learnt
 
     def _sample(
@@ -259,6 +260,9 @@ def _learnt(
     learnt: list[_Kind] = []
     for kind, weight in weights.items():
         mine = [(text, reward, workflow) for one, text, reward, workflow in played if one == kind]
+        if settings.contested:
+            wrong = {prompt for (prompt, _), reward, _ in mine if reward != 1}
+            mine = [one for one in mine if one[0][0] in wrong]
         right = [text for text, reward, workflow in mine if reward == 1 and workflow is not None]
         solved = {prompt for prompt, _ in right}
         others = [text for text, _, workflow in mine if workflow and text[0] not in solved]

@@ -33,7 +33,7 @@ from openconductor.gym.questions import KINDS, draw_question
 from openconductor.gym.sampling import count_of, draw_said, random_round, random_workflow, write_index, write_thought
 from openconductor.prompt import render_workflow
 from openconductor.training.checkpoint import WholeCheckpoints, last_checkpoint, with_adapters
-from openconductor.training.examples import Setup, training_problems
+from openconductor.training.examples import Setup
 from openconductor.training.rollout import draw_pool, write_prompt
 from openconductor.training.train_config import SupervisedConfig, TrainConfig
 from openconductor.types import Access, Problem, Step, Workflow
@@ -66,12 +66,14 @@ LATER = (
 """Instructions for a step that sees earlier ones."""
 THOUGHTS = ("{} will do here.", "{} for this question.", "{}: no more is needed.", "{}, so that a slip is found.")
 """What is said before the lists; it begins with the number of steps."""
+SHAPES = ("{}: a single one.", "{}: each sees those before.", "{}: attempts, and a last one that sees them all.")
+"""What is said instead where shapes are named (``cold_start.shapes``)."""
 
 
 def cold_start(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, setup: Setup, folder: Path) -> Trainer:
     """Train the model on random workflows, from the last checkpoint in the folder on; returns the trainer."""
     config, settings = setup.config, setup.config.cold_start
-    problems = [] if config.data.task == "gym" else training_problems(config, setup.questions)
+    problems = setup.questions.learnt
 
     def row(index: int) -> Row:
         rng, previous = random.Random(f"cold-start/{config.seed}/{index}"), None
@@ -79,8 +81,8 @@ def cold_start(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, setup
         offered = pool.ordinals
         if problems:
             question = rng.choice(problems).question
-            workflow = random_plan(rng, offered, max_steps=config.rollout.max_steps, config=config)
-            thought = rng.choice(THOUGHTS).format(count_of(len(workflow)))
+            draw = shaped_plan if settings.shapes else random_plan
+            workflow, thought = draw(rng, offered, max_steps=config.rollout.max_steps, config=config)
         else:
             turn, kind = divmod(index, len(KINDS))
             if index < settings.reading * settings.batch:
@@ -113,7 +115,7 @@ def phrases_of(problems: Sequence[Problem]) -> list[str]:
     """
     words = Counter(word for one in problems for word in {*re.findall(" [A-Za-z]+", text_of(one.question))})
     often = sorted(word for word, count in words.items() if count * 100 >= len(problems))
-    return [*FIRST, *LATER, *(thought.format("") for thought in THOUGHTS), *often] if problems else []
+    return [*FIRST, *LATER, *(thought.format("") for thought in THOUGHTS + SHAPES), *often] if problems else []
 
 
 def reading_row(tokenizer: PreTrainedTokenizerBase, setup: Setup, key: str) -> Row:
@@ -122,8 +124,10 @@ def reading_row(tokenizer: PreTrainedTokenizerBase, setup: Setup, key: str) -> R
     return row_of(tokenizer, write_prompt(tokenizer, "?", setup.config, pool), write_index(pool.cards))
 
 
-def random_plan(rng: random.Random, ordinals: Sequence[int], *, max_steps: int, config: TrainConfig) -> Workflow:
-    """A valid workflow for any question: its length, workers, accesses and wordings are drawn uniformly.
+def random_plan(
+    rng: random.Random, ordinals: Sequence[int], *, max_steps: int, config: TrainConfig
+) -> tuple[Workflow, str]:
+    """A valid workflow for any question, and a thought: its length, workers, accesses and wordings are drawn uniformly.
 
     The last of several steps always sees some: else they were for nothing, and a worker that puts answers together
     would look bad before access is learnt.
@@ -136,7 +140,27 @@ def random_plan(rng: random.Random, ordinals: Sequence[int], *, max_steps: int, 
             seen = sorted(rng.sample(range(index), rng.randint(1, index)))
             access = "all" if config.prompt.access == "binary" else tuple(seen)
         steps.append(Step(rng.choice(list(ordinals)), rng.choice(LATER if access else FIRST), access))
-    return Workflow(tuple(steps))
+    return Workflow(tuple(steps)), rng.choice(THOUGHTS).format(count_of(size))
+
+
+def shaped_plan(
+    rng: random.Random, ordinals: Sequence[int], *, max_steps: int, config: TrainConfig
+) -> tuple[Workflow, str]:
+    """A plan of one of three shapes, and a thought that names it: a single step, a chain, attempts and a merge.
+
+    Its steps are by different workers, any of them in any place; attempts, whose order is nothing, stand in the order
+    of their workers, so that it is soon learnt that they differ. Its length is drawn uniformly, and so is its shape
+    from three steps on.
+    """
+    size = rng.randint(1, min(max_steps, len(ordinals)))
+    shape = min(size - 1, rng.randint(1, 2))
+    *before, last = rng.sample(list(ordinals), size)
+    steps: list[Step] = []
+    for index, worker in enumerate((*(sorted(before) if shape > 1 else before), last)):
+        seen = tuple(range(index)) if shape == 1 or index == size - 1 else ()
+        access: Access = "all" if seen and config.prompt.access == "binary" else seen
+        steps.append(Step(worker, rng.choice(LATER if seen else FIRST), access))
+    return Workflow(tuple(steps)), SHAPES[shape].format(count_of(size))
 
 
 def row_of(tokenizer: PreTrainedTokenizerBase, prompt: str, completion: str) -> Row:

@@ -95,9 +95,12 @@ class ColdStartConfig(SupervisedConfig):
     Attributes:
         reading: the first of the steps, which learn nothing but to read cards (in the gym, with ``prompt.cards``): a
             fresh model does not come to look up who is listed for what from workflows alone.
+        shapes: plans are single steps, chains, or attempts and a merge, by different workers, and named so; else any.
+            The gym has its own.
     """
 
     reading: NonNegative = 0
+    shapes: bool = False
 
 
 class StartConfig(_Section):
@@ -133,6 +136,8 @@ class ImitateConfig(SupervisedConfig):
         explore: a factor on the temperature of the first token where it is a number, in one of a question's
             completions. The thoughts of the cold start begin with the number of steps: more than 1 holds shapes in play
             that pay only once routing is known.
+        contested: a question of which all completions are right teaches nothing: it tells no plan from another, and
+            where many are such, the better plan wins more slowly.
     """
 
     rounds: NonNegative = 0
@@ -144,6 +149,7 @@ class ImitateConfig(SupervisedConfig):
     reading: Fraction = 0.0
     anchor: Fraction = 0.1
     explore: Annotated[float, Field(ge=1.0)] = 1.0
+    contested: bool = False
 
 
 class PromptConfig(_Section):

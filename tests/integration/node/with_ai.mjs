@@ -18,8 +18,8 @@ function model(url, how, { idle, model: name = "conductor", ...extra } = {}) {
 }
 
 function told(result, pieces = 0) {
-  const { inputTokens, outputTokens, totalTokens } = result.usage;
-  return { text: result.text, pieces, thoughts: result.reasoningText ?? "", usage: [inputTokens, outputTokens, totalTokens] };
+  const { usage: details, text, reasoningText: thoughts = "" } = result;
+  return { text, pieces, thoughts, details, usage: [details.inputTokens, details.outputTokens, details.totalTokens] };
 }
 
 async function run(stream, options) {

@@ -31,7 +31,7 @@ async function chat(at, stream, options) {
   const usage = [answer.usage.prompt_tokens, answer.usage.completion_tokens, answer.usage.total_tokens];
   const calls = (message.tool_calls ?? []).map((call) => [call.id, call.function.arguments]);
   const said = [{ role: "assistant", content: message.content, ...(calls.length && { tool_calls: message.tool_calls }) }];
-  return { text: pieces.join(""), pieces: pieces.length, thoughts, usage, calls, said };
+  return { text: pieces.join(""), pieces: pieces.length, thoughts, usage, details: answer.usage, calls, said };
 }
 
 async function respond(at, stream, options) {
@@ -49,6 +49,7 @@ async function respond(at, stream, options) {
     pieces: pieces.length,
     thoughts: reasoning.map((part) => part.text).join("\n"),
     usage: [answer.usage.input_tokens, answer.usage.output_tokens, answer.usage.total_tokens],
+    details: answer.usage,
     calls: calls.map((call) => [call.call_id, call.arguments]),
     said: answer.output,
     id: answer.id,

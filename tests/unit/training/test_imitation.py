@@ -7,8 +7,9 @@ from collections import Counter
 
 import pytest
 
-from openconductor.training.imitation import _Kind, _weights, is_settled, lost_kinds, settled_after
+from openconductor.training.imitation import _Kind, _learnt, _weights, is_settled, lost_kinds, settled_after
 from openconductor.training.train_config import ImitateConfig
+from openconductor.types import Workflow
 
 pytestmark = pytest.mark.train
 
@@ -27,6 +28,16 @@ def test_a_question_without_a_right_workflow_is_learnt_from_by_the_anchor() -> N
     shares = drawn(0.2)
     assert shares["c"] + shares["d"] == pytest.approx(0.1, abs=0.01)
     assert shares["None"] == pytest.approx(0.4, abs=0.02), "and another question is drawn"
+
+
+def test_a_question_that_is_always_right_teaches_nothing_where_only_contested_ones_count() -> None:
+    texts = [("easy", "a"), ("easy", "b"), ("contested", "a"), ("contested", "b"), ("hard", "b")]
+    found = [(reward, Workflow(())) for reward in (1.0, 1.0, 1.0, 0.5, 0.5)]
+    (every,) = _learnt(["replay"] * 5, texts, found, {"replay": 1.0}, ImitateConfig())
+    (kind,) = _learnt(["replay"] * 5, texts, found, {"replay": 1.0}, ImitateConfig(contested=True))
+    assert every.right == texts[:3] and every.solved == pytest.approx(2 / 3)
+    assert kind.right == texts[2:3] and kind.solved == 0.5
+    assert _learnt(["replay"] * 2, texts[:2], found[:2], {"replay": 1.0}, ImitateConfig(contested=True)) == []
 
 
 def test_a_kind_counts_fully_until_half_of_it_is_right_and_then_less() -> None:

@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import random
+from collections import Counter
+from pathlib import Path
 
 import pytest
 
+from openconductor.gym.workers import gym_pool
 from openconductor.parser import parse_workflow
 from openconductor.prompt import render_workflow
+from openconductor.training import supervised
 from openconductor.training.checkpoint import build_tokenizer
-from openconductor.training.supervised import phrases_of, random_plan
+from openconductor.training.examples import Setup, load_questions
+from openconductor.training.supervised import SHAPES, phrases_of, random_plan, shaped_plan
 from openconductor.training.train_config import TrainConfig
 from openconductor.types import Problem
 
@@ -21,19 +26,57 @@ def test_a_random_plan_is_valid_for_any_pool_and_favours_no_worker(access: str) 
     config = TrainConfig.model_validate({"prompt": {"access": access}})
     used: list[int] = []
     for seed in range(300):
-        plan = random_plan(random.Random(seed), (1, 4, 6), max_steps=4, config=config)
+        plan, thought = random_plan(random.Random(seed), (1, 4, 6), max_steps=4, config=config)
         assert parse_workflow(render_workflow(plan), (1, 4, 6), max_steps=4) == plan
         assert access == "index" or all(step.access in ((), "all") for step in plan)
         assert len(plan) == 1 or plan.steps[-1].access
+        assert thought.startswith(f"{len(plan)} step")
         used += [step.worker for step in plan]
     assert all(abs(used.count(ordinal) / len(used) - 1 / 3) < 0.06 for ordinal in (1, 4, 6))
+
+
+@pytest.mark.parametrize("access", ["binary", "index"])
+def test_a_named_plan_has_the_shape_that_its_thought_names_and_favours_no_worker(access: str) -> None:
+    config = TrainConfig.model_validate({"prompt": {"access": access}})
+    drawn = [shaped_plan(random.Random(seed), range(6), max_steps=4, config=config) for seed in range(1_200)]
+    found = Counter[tuple[int, str]]()
+    for plan, thought in drawn:
+        assert parse_workflow(render_workflow(plan, thought), range(6), max_steps=4) == plan
+        assert len({step.worker for step in plan}) == len(plan)
+        seen = [bool(step.access) for step in plan]
+        assert seen in ([False, *[True] * (len(plan) - 1)], [*[False] * (len(plan) - 1), True])
+        found[len(plan), thought.partition(":")[2]] += 1
+        assert len(plan) < 3 or seen[1] is (thought == SHAPES[1].format(f"{len(plan)} steps"))
+    assert len(found) == 6 and all(
+        abs(count / 1_200 - (0.25 if size < 3 else 0.125)) < 0.04 for (size, _), count in found.items()
+    )
+    for place in (0, -1):
+        used = Counter(plan.steps[place].worker for plan, thought in drawn if place or len(plan) < 3)
+        assert all(abs(count / used.total() - 1 / 6) < 0.05 for count in used.values())
+
+
+def test_a_start_over_a_benchmark_is_of_its_own_questions_without_grpo_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(supervised, "supervise", lambda model, tokenizer, row, *_, **__: row(0))
+    config = TrainConfig.model_validate(
+        {
+            "data": {"task": "replay"},
+            "imitate": {"rounds": 1},
+            "rollout": {"iterations": 0},
+            "cold_start": {"shapes": True},
+        }
+    )
+    questions, tokenizer = load_questions(config), build_tokenizer()
+    setup = Setup(config, Path(), gym_pool(1), questions, None, print)
+    prompt, plan = supervised.cold_start(None, tokenizer, setup, Path())
+    assert any(problem.question in tokenizer.decode(prompt) for problem in questions.learnt)
+    assert any(shape.partition(":")[2] in tokenizer.decode(plan) for shape in SHAPES)
 
 
 def test_a_fresh_tokenizer_has_one_token_for_what_recurs_in_plans_and_questions() -> None:
     known = phrases_of([*[Problem("a", "[a] law", "A", "replay")] * 200, Problem("b", "[b] torts", "A", "replay")])
     assert " law" in known and " torts" not in known and phrases_of([]) == []
     plan, tokenizer = (
-        random_plan(random.Random(1), range(8), max_steps=5, config=TrainConfig()),
+        random_plan(random.Random(1), range(8), max_steps=5, config=TrainConfig())[0],
         build_tokenizer(recurring=known),
     )
     written = render_workflow(plan, "5 steps will do here.")
