@@ -105,11 +105,11 @@ def test_a_name_of_megabytes_is_not_compared_with_every_known_one(tmp_path: Path
 
 
 @pytest.mark.parametrize("api", PATHS)
-@pytest.mark.parametrize("half", [r"\ud83d", r"\udc00"])
-def test_half_a_character_becomes_a_question_mark_in_whatever_field_it_stands(
+@pytest.mark.parametrize("half", [r"\ud83d", r"\udc00", r"\u0000"])
+def test_half_a_character_or_none_becomes_a_question_mark_in_whatever_field_it_stands(
     tmp_path: Path, api: str, half: str
 ) -> None:
-    """Clients cut texts amid an emoji; `~` is such a half here."""
+    """Clients cut texts amid an emoji, and read files that are no text; `~` is what comes of it."""
     more = {"tools": [tool(api, {"~": "~"})], "user": "~", "stop": ["~"], "metadata": {"~": "~"}}
     long = {"type": "namespace", "name": "~" * 60, "tools": [{"type": "function", "name": "~" * 60}]}
     fine = [body(api, "cut ~", **more), body(api, [{"type": "text", "text": "cut ~"}])]
@@ -127,8 +127,9 @@ def test_half_a_character_becomes_a_question_mark_in_whatever_field_it_stands(
         assert "cut ?" in str(server.workers["bert"].sent[-1][0][0].content)
         counted = json.dumps(body("messages", conductor={"~": 1})).replace("~", half)
         assert HTTP.post(f"{server.url}/v1/messages/count_tokens", content=counted).status_code == 400
-        assert post(server, api, body(api, "whole \U0001f600")).status_code == 200
-        assert "whole \U0001f600" in server.workers["bert"].sent[-1][0][0].content
+        whole = "whole \U0001f600 " + r"\u0000 \\ud83d"  # text that says how one is written, and is none
+        assert post(server, api, body(api, whole)).status_code == 200
+        assert whole in server.workers["bert"].sent[-1][0][0].content
 
 
 def test_a_second_field_of_one_name_replaces_the_first_for_all_who_read_it(tmp_path: Path) -> None:
