@@ -475,7 +475,8 @@ def test_no_address_of_a_client_s_is_ever_fetched(tmp_path: Path) -> None:
         url = f"http://127.0.0.1:{trap.getsockname()[1]}/x.png"
         data = "data:image/png;base64,"
         refused = [
-            *(("chat", {"type": "image_url", "image_url": {"url": one}}) for one in (url, f" {url}", f"data:,{url}")),
+            *(("chat", {"type": "image_url", "image_url": {"url": one}})
+              for one in (url, f" {url}", f"{url};base64,aGk=", f"data:,{url}")),
             ("chat", {"type": "image_url", "image_url": url}),
             ("chat", {"type": "input_audio", "input_audio": {"data": url}}),
             ("chat", {"type": "file", "file": {"file_url": url}}),
