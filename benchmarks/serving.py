@@ -265,7 +265,8 @@ def litellm(binary: str, folder: Path, url: str) -> Iterator[tuple[int, int]]:
         "      api_key: none\n"
     )
     command = (binary, "--config", str(folder / "litellm.yaml"), "--port", str(port), "--host", "127.0.0.1")
-    silent: Any = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
+    keyless = {**os.environ, "LITELLM_DANGEROUSLY_PERMIT_WEAK_OR_UNSET_MASTER_KEY": "true"}
+    silent: Any = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL, "env": keyless}
     with process(*command, **silent) as started:
         yield port, started.pid
 
