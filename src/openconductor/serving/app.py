@@ -9,10 +9,8 @@ import asyncio
 import json
 import logging
 import math
-import re
 import time
 import uuid
-from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Never, cast
 
@@ -44,8 +42,6 @@ STALLED_S = 60.0
 """How long a client may take for its head, between pieces of its body, or without reading."""
 _DEEPEST = 100  # lists and objects in one another in a body: the journal and others go down into them
 _MOST = 100_000  # values in a body
-_HALF = re.compile(r"\\u([dD][89a-fA-F]|0000)")  # an escape that may be half a character, or none (NUL)
-_NUL = re.compile(rb"(?<!\\)((?:\\\\)*)\\u0000")
 
 log = logging.getLogger("openconductor.serving")
 
@@ -167,22 +163,22 @@ def _parsed(text: str) -> object:
     Raises:
         ValueError, RecursionError: it is none, or more than is taken.
     """
-    data = json.loads(text, parse_constant=_refuse, parse_float=_finite)
-    level, values = [data], 0
-    for _ in range(_DEEPEST):
-        level = [inner for one in level for inner in _inside(one)]
-        values += len(level)
-    if level or values > _MOST:
-        raise ValueError(f"got more than {_DEEPEST} levels or {_MOST} values")
-    if not _HALF.search(text):
-        return data
-    return json.loads(_NUL.sub(rb"\1?", json.dumps(data, ensure_ascii=False).encode("utf-8", "replace")))
+    room = iter(range(_MOST))
+
+    def read(value: object, level: int) -> object:
+        if level > _DEEPEST or next(room, None) is None:
+            raise ValueError(f"got more than {_DEEPEST} levels or {_MOST} values")
+        if isinstance(value, dict):
+            return {_sendable(key): read(inner, level + 1) for key, inner in cast("Json", value).items()}
+        if isinstance(value, list):
+            return [read(inner, level + 1) for inner in cast("list[object]", value)]
+        return _sendable(value) if isinstance(value, str) else value
+
+    return read(json.loads(text, parse_constant=_refuse, parse_float=_finite), 1)
 
 
-def _inside(value: object) -> Iterable[object]:
-    if isinstance(value, dict):
-        return cast("Json", value).values()
-    return cast("list[object]", value) if isinstance(value, list) else ()
+def _sendable(text: str) -> str:
+    return text.replace("\0", "?").encode("utf-8", "replace").decode()
 
 
 async def _gone(turn: Turn, receive: Receive) -> None:
