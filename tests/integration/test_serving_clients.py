@@ -1,7 +1,7 @@
 """Official clients against our server, as people install them: each is a script that is asked (`clients/`, `node/`).
 
 Compared is what a client made of the answers with what the workers saw and counted. Clients of the development
-environment are always run; others come from PyPI and npm into the user's cache, for the slow tests, or are skipped.
+environment are always run, wrappers of them and those for Node (from npm, or skipped) with the slow tests.
 """
 
 from __future__ import annotations
@@ -32,12 +32,8 @@ IDLE_S, SILENT_S = 1.0, 1.6  # a client's patience, and how long nothing is said
 FAILURES = {"unknown": "model_not_found", "rate": "worker_rate_limited", "budget": "budget_exceeded",
             "lost": "worker_failed"}  # fmt: skip
 """Failures, and the code that a client tells of each; ``lost`` comes after a part of the answer was shown."""
-LANGCHAIN = ["langchain-openai==1.7.3", "langchain-anthropic==1.7.7", "tiktoken==0.14.0"]
-"""What is installed for it; the rest is as ``constraints.txt`` has it."""
 STATUS = ("NotFoundError", "RateLimitError", "APIStatusError", "InternalServerError")
 ANTHROPIC = (*STATUS[:2], "PaymentRequiredError", "InternalServerError")
-CHAIN = ("OpenAIModelNotFoundError", "OpenAIRateLimitError", "APIStatusError", "OpenAIAPIError")
-CHAINED = ("AnthropicModelNotFoundError", "AnthropicRateLimitError", "PaymentRequiredError", "AnthropicAPIError")
 PYDANTIC = ("ModelNotFoundError", "ModelRateLimitError", "ModelQuotaExceededError", "ModelServerError")
 NODE = ("NotFoundError", "RateLimitError", "APIError", "InternalServerError")
 VERCEL = ("APICallError",) * 4
@@ -61,9 +57,6 @@ KINDS = {
     "pydantic-ai": Kind("with_pydantic_ai.py", "chat", PYDANTIC, PYDANTIC),
     "pydantic-ai-responses": Kind("with_pydantic_ai.py", "responses", PYDANTIC, PYDANTIC),
     "pydantic-ai-anthropic": Kind("with_pydantic_ai.py", "anthropic", PYDANTIC, (*PYDANTIC[:3], "ModelAPIError")),
-    "langchain": Kind("with_langchain.py", "chat", CHAIN),
-    "langchain-responses": Kind("with_langchain.py", "responses", CHAIN),
-    "langchain-anthropic": Kind("with_langchain.py", "anthropic", CHAINED, ("APIStatusError",) * 4),
     "node-openai": Kind("with_openai.mjs", "chat", NODE),
     "node-openai-responses": Kind("with_openai.mjs", "responses", NODE),
     "ai-compatible": Kind("with_ai.mjs", "compatible", VERCEL, ("StreamProviderError",) * 4),
@@ -81,7 +74,7 @@ class Client:
 
     def __init__(self, command: Sequence[object], how: str, home: Path) -> None:
         self._how, self._log = how, home / "log"
-        clean = {"PATH": os.environ["PATH"], "HOME": str(home), "LANGSMITH_TRACING": "false"}
+        clean = {"PATH": os.environ["PATH"], "HOME": str(home)}
         with self._log.open("w") as errors:
             self._process = subprocess.Popen(
                 [str(part) for part in command], text=True, env=clean, stdin=subprocess.PIPE, stdout=subprocess.PIPE,
@@ -105,7 +98,7 @@ Clients = Callable[[str], Client]
 
 
 @pytest.fixture(scope="module")
-def clients(tmp_path_factory: pytest.TempPathFactory, root: Path) -> Iterator[Clients]:
+def clients(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Clients]:
     """Clients by their names, each started when it is first wanted, with an empty home and a clean environment."""
     started: dict[str, Client] = {}
 
@@ -113,8 +106,7 @@ def clients(tmp_path_factory: pytest.TempPathFactory, root: Path) -> Iterator[Cl
         if name not in started:
             kind, home = KINDS[name], tmp_path_factory.mktemp(name)
             if kind.script.endswith(".py"):
-                python = langchain(root) if "langchain" in name else sys.executable
-                command = [python, HERE / "clients" / kind.script]
+                command = [sys.executable, HERE / "clients" / kind.script]
             else:  # beside the packages
                 shutil.copytree(HERE / "node", home, dirs_exist_ok=True)
                 (home / "node_modules").symlink_to(packages())
@@ -127,49 +119,22 @@ def clients(tmp_path_factory: pytest.TempPathFactory, root: Path) -> Iterator[Cl
         client.close()
 
 
-def installed(name: str, what: object, install: Callable[[Path], Sequence[Sequence[object]]]) -> Path:
-    """A folder in the user's cache with packages in it; skips where they cannot be had.
-
-    Args:
-        name: the folder's.
-        what: all that decides what is in it.
-        install: from the folder the commands that fill it.
-    """
+def packages() -> Path:
+    """What ``node/package.json`` names, in the user's cache; skips where it cannot be had from npm."""
+    package = HERE / "node" / "package.json"
     cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "openconductor-tests"
-    folder = cache / f"{name}-{hashlib.sha256(json.dumps(what).encode()).hexdigest()[:12]}"
+    folder = cache / f"node-{hashlib.sha256(package.read_bytes()).hexdigest()[:12]}"
     if not (folder / ".ready").exists():
         shutil.rmtree(folder, ignore_errors=True)
         folder.mkdir(parents=True)
-        for command in install(folder):
-            line = [str(part) for part in command]
-            try:
-                subprocess.run(line, cwd=folder, capture_output=True, text=True, timeout=400, check=True)
-            except (OSError, subprocess.SubprocessError) as error:
-                pytest.skip(f"{name} could not be installed: {error}: {getattr(error, 'stderr', '')[-500:]}")
-        (folder / ".ready").touch()
-    return folder
-
-
-def langchain(root: Path) -> Path:
-    """A Python that has it."""
-    pinned = (root / "constraints.txt").read_text().splitlines()
-
-    def install(folder: Path) -> list[list[object]]:
-        pip = [folder / "bin" / "python", "-m", "pip", "install", "--quiet", "--no-compile", "--retries", "1"]
-        return [[sys.executable, "-m", "venv", folder], [*pip, "--constraint", root / "constraints.txt", *LANGCHAIN]]
-
-    return installed("langchain", [LANGCHAIN, pinned, sys.version], install) / "bin" / "python"
-
-
-def packages() -> Path:
-    """What ``node/package.json`` names, from npm."""
-    package = HERE / "node" / "package.json"
-
-    def install(folder: Path) -> list[list[object]]:
         shutil.copy(package, folder)
-        return [["npm", "install", "--no-package-lock", "--no-audit", "--no-fund", "--ignore-scripts"]]
-
-    return installed("node", package.read_text(), install) / "node_modules"
+        command = ["npm", "install", "--no-package-lock", "--no-audit", "--no-fund", "--ignore-scripts"]
+        try:
+            subprocess.run(command, cwd=folder, capture_output=True, timeout=400, check=True)
+        except (OSError, subprocess.SubprocessError) as error:
+            pytest.skip(f"npm cannot install what {package} names: {error}")
+        (folder / ".ready").touch()
+    return folder / "node_modules"
 
 
 @each
@@ -208,30 +173,19 @@ def test_the_clients_tool_is_called_and_its_result_comes_back(
     assert (second[-1].content, second[-1].parts[0]["tool_call_id"]) == ("13", "own0")
 
 
-def fills(client: Client, folder: Path, **options: Any) -> None:
-    """A form reaches the last worker, as a schema, a tool or an instruction; what it fills comes back parsed."""
-
-    def bert(messages: Any, sampling: Any) -> Any:
-        tools, text = sampling.body.get("tools"), json.dumps(PLACE)
-        return {tools[0]["function"]["name"]: PLACE} if tools else text
-
-    with orchestra(folder, "thought", bert) as server:
-        assert client.do("structured", server.url, **options) == PLACE
-        (_, alone), (_, sampling) = (server.workers[name].sent[0] for name in ("anna", "bert"))
-    assert not set(alone.body) & {"tools", "response_format"}
-    told = json.dumps(sampling.body.get("response_format", {}).get("json_schema") or sampling.body.get("tools"))
-    assert all(f'"{name}"' in told for name in PLACE)
-
-
 @each
-def test_a_form_of_the_answer_reaches_the_last_worker(name: str, clients: Clients, tmp_path: Path) -> None:
-    fills(clients(name), tmp_path)
+def test_a_form_of_the_answer_reaches_the_last_worker_and_is_read(name: str, clients: Clients, tmp_path: Path) -> None:
+    def bert(messages: Any, sampling: Any) -> Any:
+        tools = sampling.body.get("tools")
+        return {tools[0]["function"]["name"]: PLACE} if tools else json.dumps(PLACE)
 
-
-@pytest.mark.slow
-@pytest.mark.timeout(600)
-def test_a_form_can_be_asked_for_as_a_tool_that_must_be_called(clients: Clients, tmp_path: Path) -> None:
-    fills(clients("langchain"), tmp_path, mode="function_calling")
+    with orchestra(tmp_path, "thought", bert) as server:
+        assert clients(name).do("structured", server.url) == PLACE
+        (_, alone), (_, sampling) = (server.workers[one].sent[0] for one in ("anna", "bert"))
+    assert not set(alone.body) & {"tools", "response_format"}
+    form: Any = sampling.body
+    told = json.dumps(form["tools"] if "tools" in form else form["response_format"]["json_schema"])
+    assert all(f'"{field}"' in told for field in PLACE)
 
 
 @each
