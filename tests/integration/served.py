@@ -104,14 +104,18 @@ async def listening(app: Any) -> AsyncIterator[str]:
         yield f"http://127.0.0.1:{http.servers[0].sockets[0].getsockname()[1]}"
     finally:
         http.servers[0].close()
-        for connection in list(http.server_state.connections):
-            connection.shutdown()
+        await asyncio.sleep(0.01)  # for who has just been accepted
+        told: set[Any] = set()
         with suppress(TimeoutError):
             async with asyncio.timeout(1):
-                while http.server_state.connections or http.server_state.tasks:  # noqa: ASYNC110
+                while http.server_state.connections or http.server_state.tasks:
+                    for connection in http.server_state.connections - told:
+                        told.add(connection)
+                        connection.shutdown()
                     await asyncio.sleep(0.002)
         for task in http.server_state.tasks:
             task.cancel()
+        await asyncio.gather(*http.server_state.tasks, return_exceptions=True)
 
 
 def events(text: str) -> list[dict[str, Any]]:
