@@ -9,7 +9,7 @@ SHELL := bash
 PYTHON ?= python3
 VENV ?= .venv
 DEMO_VENV ?= .venv-demo
-BENCH ?= orchestration load providers journal faults sandbox evaluation
+BENCH ?= orchestration load providers journal faults sandbox evaluation serving
 BIN := $(VENV)/bin
 # constraints.txt holds the versions that development and the tests use. To upgrade one: change its line, then
 # `make check test learn`; what moved a score goes into CHANGELOG.md under Scores.

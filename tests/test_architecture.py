@@ -200,7 +200,7 @@ def test_every_key_of_a_training_is_set_by_a_recipe() -> None:
 
     recipes = [tomllib.loads(path.read_text("utf-8")) for path in (ROOT / "recipes").glob("*.toml")]
     told = set[str]()
-    for recipe in (one for one in recipes if "systems" not in one):
+    for recipe in (one for one in recipes if not {"systems", "port"} & {*one}):
         for key, value in recipe.items():
             told |= {f"{key}.{name}" for name in value} if isinstance(value, dict) else {key}
     known = set[str]()

@@ -59,8 +59,10 @@ async def ask_and_leave(server: Served, faults: FaultServer, api: str, where: st
 
 
 @pytest.mark.parametrize("stream", [False, True])
-@pytest.mark.parametrize("where", WHERE)
-@pytest.mark.parametrize("api", PATHS)
+@pytest.mark.parametrize(("api", "where"), [
+    pytest.param(api, where, marks=[pytest.mark.slow] * (api != "chat" and where.startswith("a")))
+    for api in PATHS for where in WHERE
+])  # fmt: skip
 async def test_who_leaves_is_worked_for_no_more_and_pays_what_was_done(
     tmp_path: Path, api: str, where: str, stream: bool
 ) -> None:

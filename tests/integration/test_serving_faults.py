@@ -7,6 +7,7 @@ have codes, and the server starts again on the same journal with the keys' budge
 from __future__ import annotations
 
 import asyncio
+import json
 import resource
 import signal
 import socket
@@ -57,8 +58,11 @@ class Switched:
     """Every worker answers, after a moment; from ``dead`` on the last one hangs up on everybody."""
 
     dead = False
+    huge = False  # the first worker's answers, where it streams and is asked alone
 
     def fate(self, request: Request) -> str:
+        if self.huge and request.model == "a" and request.stream:
+            return "huge"
         if self.dead and request.model == "b":
             return "reset_before"
         return "delay" if request.model != "planner" else "ok"
@@ -252,6 +256,28 @@ async def test_a_server_that_is_ended_tells_why_or_breaks_off_and_loses_nothing_
         load.stop = True
     assert set(load.failed) <= {"shutting_down", "server_error"}, load.failed
     assert load.cut or (load.failed and signals[-1] != signal.SIGKILL)
+    await check_again(process, load)
+
+
+async def test_clients_that_do_not_read_or_finish_their_requests_cannot_keep_it_from_stopping(tmp_path: Path) -> None:
+    async with under_load(tmp_path) as (process, load, script):
+        port = int(process.url.rsplit(":", 1)[1])
+        asked = {"model": "direct:a", "messages": [{"role": "user", "content": "?"}], "stream": True}
+        body = json.dumps(asked).encode()
+        head = f"POST {PATHS['chat']} HTTP/1.1\r\nHost: x\r\nX-Api-Key: {KEY}\r\n"
+        head += f"Content-Length: {len(body)}\r\n\r\n"
+        script.huge = True
+        stalled = [socket.create_connection(("127.0.0.1", port)) for _ in range(8)]
+        for number, one in enumerate(stalled):
+            one.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+            one.sendall((head.encode() + body, head.encode(), head[:30].encode(), b"")[number % 4])
+        await process.faults.until(lambda faults: faults.fates["huge"] >= 2)
+        await asyncio.sleep(0.5)
+        process.send(signal.SIGTERM)
+        assert await process.ended(12) == 0
+        load.stop = True
+        for one in stalled:
+            one.close()
     await check_again(process, load)
 
 

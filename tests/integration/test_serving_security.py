@@ -106,11 +106,11 @@ def test_a_name_of_megabytes_is_not_compared_with_every_known_one(tmp_path: Path
 
 
 @pytest.mark.parametrize("api", PATHS)
-@pytest.mark.parametrize("half", [r"\ud83d", r"\udc00"])
-def test_half_a_character_becomes_a_question_mark_in_whatever_field_it_stands(
+@pytest.mark.parametrize("half", [r"\ud83d", r"\udc00", r"\u0000"])
+def test_half_a_character_or_none_becomes_a_question_mark_in_whatever_field_it_stands(
     tmp_path: Path, api: str, half: str
 ) -> None:
-    """Clients cut texts amid an emoji; `~` is such a half here."""
+    """Clients cut texts amid an emoji, and read files that are no text; `~` is what comes of it."""
     more = {"tools": [tool(api, {"~": "~"})], "user": "~", "stop": ["~"], "metadata": {"~": "~"}}
     long = {"type": "namespace", "name": "~" * 60, "tools": [{"type": "function", "name": "~" * 60}]}
     fine = [body(api, "cut ~", **more), body(api, [{"type": "text", "text": "cut ~"}])]
@@ -124,8 +124,9 @@ def test_half_a_character_becomes_a_question_mark_in_whatever_field_it_stands(
         assert "cut ?" in str(server.workers["bert"].sent[-1][0][0].content)
         counted = json.dumps(body("messages", conductor={"~": 1})).replace("~", half)
         assert HTTP.post(f"{server.url}/v1/messages/count_tokens", content=counted).status_code == 400
-        assert post(server, api, body(api, "whole \U0001f600")).status_code == 200
-        assert "whole \U0001f600" in server.workers["bert"].sent[-1][0][0].content
+        whole = "whole \U0001f600 " + r"\u0000 \\ud83d"  # text that says how one is written, and is none
+        assert post(server, api, body(api, whole)).status_code == 200
+        assert whole in server.workers["bert"].sent[-1][0][0].content
 
 
 def test_a_second_field_of_one_name_replaces_the_first_for_all_who_read_it(tmp_path: Path) -> None:
@@ -225,6 +226,22 @@ def test_who_does_not_read_the_answer_is_hung_up_on_and_its_episode_ends(
             time.sleep(0.02)
         assert server.workers["bert"].cancelled == 1
         assert HTTP.get(f"{server.url}/health/ready").status_code == 200
+
+
+@pytest.mark.parametrize("stream", [False, True])
+def test_who_asks_again_before_the_answer_is_hung_up_on_and_its_episode_ends(tmp_path: Path, stream: bool) -> None:
+    """Else nobody would read from it, and it could leave unseen."""
+    with orchestra(tmp_path, "t", ["x", 5.0]) as server, connect(server) as one:
+        asked = json.dumps(body("chat", model="direct:bert", stream=stream)).encode()
+        one.sendall(POSTED % (len(asked), asked))
+        while not server.workers["bert"].sent:
+            time.sleep(0.01)
+        one.sendall(POSTED % (len(asked), asked))
+        assert closed(one)
+        end = time.monotonic() + 1
+        while not server.workers["bert"].cancelled and time.monotonic() < end:
+            time.sleep(0.01)
+        assert (len(server.workers["bert"].sent), server.workers["bert"].cancelled) == (1, 1)
 
 
 def test_many_connections_at_once_and_clients_that_leave_at_any_moment_leave_nothing_behind(tmp_path: Path) -> None:
@@ -429,7 +446,8 @@ def test_no_address_of_a_client_s_is_ever_fetched(tmp_path: Path) -> None:
         url = f"http://127.0.0.1:{trap.getsockname()[1]}/x.png"
         data = "data:image/png;base64,"
         refused = [
-            *(("chat", {"type": "image_url", "image_url": {"url": one}}) for one in (url, f" {url}", f"data:,{url}")),
+            *(("chat", {"type": "image_url", "image_url": {"url": one}})
+              for one in (url, f" {url}", f"{url};base64,aGk=", f"data:,{url}")),
             ("chat", {"type": "image_url", "image_url": url}),
             ("chat", {"type": "input_audio", "input_audio": {"data": url}}),
             ("chat", {"type": "file", "file": {"file_url": url}}),

@@ -44,7 +44,8 @@ STALLED_S = 60.0
 """How long a client may take for its head, between pieces of its body, or without reading."""
 _DEEPEST = 100  # lists and objects in one another in a body: the journal and others go down into them
 _MOST = 100_000  # values in a body
-_HALF = re.compile(r"\\u[dD][89a-fA-F]")  # an escape that may be half a character
+_HALF = re.compile(r"\\u([dD][89a-fA-F]|0000)")  # an escape that may be half a character, or none (NUL)
+_NUL = re.compile(rb"(?<!\\)((?:\\\\)*)\\u0000")
 
 log = logging.getLogger("openconductor.serving")
 
@@ -157,7 +158,7 @@ async def _body(receive: Receive, limit: int) -> Json:
 
 
 def _parsed(text: str) -> object:
-    """What JSON says, without halves of characters, which nothing that comes after could write.
+    """What JSON says, with ? for halves of characters and NULs, which what comes after could not write.
 
     Raises:
         ValueError, RecursionError: it is none, or more than is taken.
@@ -169,7 +170,9 @@ def _parsed(text: str) -> object:
         values += len(level)
     if level or values > _MOST:
         raise ValueError(f"got more than {_DEEPEST} levels or {_MOST} values")
-    return json.loads(json.dumps(data, ensure_ascii=False).encode("utf-8", "replace")) if _HALF.search(text) else data
+    if not _HALF.search(text):
+        return data
+    return json.loads(_NUL.sub(rb"\1?", json.dumps(data, ensure_ascii=False).encode("utf-8", "replace")))
 
 
 def _inside(value: object) -> Iterable[object]:

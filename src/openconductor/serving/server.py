@@ -21,7 +21,10 @@ _HEAD_BYTES = 65_536  # of a request, before its body
 
 
 class ClientConnection(HttpToolsProtocol):
-    """Ends with a client that sends a head without end, or does not get on with it, or does not read."""
+    """Ends with a client that sends a head without end, or does not get on with it, or does not read.
+
+    And with one that sends a request before it has its answer: uvicorn would read no more, and not see it leave.
+    """
 
     _stalled: asyncio.TimerHandle | None = None
     _head: int | None = 0  # bytes of the head that is coming; None where none is
@@ -57,7 +60,10 @@ class ClientConnection(HttpToolsProtocol):
     def on_headers_complete(self) -> None:
         """The head is there."""
         self._forgive()
-        super().on_headers_complete()
+        if self.cycle and not self.cycle.response_complete:
+            self.transport.abort()
+        else:
+            super().on_headers_complete()
 
     def pause_writing(self) -> None:
         """The client reads more slowly than is written."""
@@ -101,7 +107,7 @@ def run(config: ServeConfig, gateway: Gateway, keys: KeyRing) -> None:
     grace = int(config.drain_s + _ENDS_AT_ONCE)
     settings = uvicorn.Config(
         build_app(gateway, keys, config), config.host, config.port, http=ClientConnection, ws="none", access_log=False,
-        log_level="warning", lifespan="off", server_header=False, timeout_graceful_shutdown=grace,
+        log_level="warning", lifespan="off", server_header=False, proxy_headers=False, timeout_graceful_shutdown=grace,
     )  # fmt: skip
     asyncio.run(_serve(_Server(settings, gateway, config.drain_s), gateway))
 
