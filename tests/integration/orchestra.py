@@ -9,14 +9,14 @@ import asyncio
 import json
 import threading
 from collections.abc import Iterator, Sequence
+from concurrent.futures import Future
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import uvicorn
-
 import openconductor as oc
+from integration.served import listening
 from openconductor.prompt import render_workflow
 from openconductor.protocols import CallContext, OnText
 from openconductor.serving.app import build_app
@@ -24,7 +24,6 @@ from openconductor.serving.gateway import Gateway
 from openconductor.serving.key_ring import KeyRing
 from openconductor.serving.metrics import Metrics
 from openconductor.serving.serve_config import KeyTable, ServeConfig
-from openconductor.serving.server import ClientConnection
 from openconductor.types import Completion, Message, Sampling, Step, Usage, Workflow
 
 USED = Usage(100, 40, 20, 5)  # of every scripted call
@@ -104,35 +103,23 @@ def orchestra(
         oc.Worker(planner, name="planner", price=PRICE, sampling=Sampling(max_tokens=300)), pool=pool, **conductor or {}
     )
     settings = ServeConfig(key=tuple(key), **{"heartbeat_s": 0.2, **config})  # type: ignore[arg-type]
-    ready, made = threading.Event(), {}
+    started: Future[Orchestra] = Future()
+    stop = asyncio.Event()
 
     async def serve() -> None:
         with oc.Journal(folder / "serve.sqlite") as journal:
             gateway = Gateway(asked, journal, Metrics(), baselines=baselines and baselines(pool))
-            app = build_app(gateway, KeyRing(settings.key, journal), settings)
-            server = uvicorn.Server(uvicorn.Config(
-                app, port=0, log_level="warning", http=ClientConnection, ws="none", lifespan="off",
-                timeout_graceful_shutdown=1,
-            ))  # fmt: skip
-            server.install_signal_handlers = lambda: None  # type: ignore[attr-defined]
-            task = asyncio.create_task(server.serve())
-            while not server.started:  # noqa: ASYNC110 - it has no event for that
-                await asyncio.sleep(0.01)
-            port = server.servers[0].sockets[0].getsockname()[1]
-            made["orchestra"] = Orchestra(
-                f"http://127.0.0.1:{port}", gateway, workers, planner, asyncio.get_running_loop()
-            )
-            made["server"] = server
-            ready.set()
-            await task
+            async with listening(build_app(gateway, KeyRing(settings.key, journal), settings)) as url:
+                started.set_result(Orchestra(url, gateway, workers, planner, asyncio.get_running_loop()))
+                await stop.wait()
 
     thread = threading.Thread(target=lambda: asyncio.run(serve()), daemon=True)
     thread.start()
-    assert ready.wait(20), "the server did not start"
+    made = started.result(20)
     try:
-        yield made["orchestra"]
+        yield made
     finally:
-        made["orchestra"].closing.close()
-        made["server"].should_exit = True
+        made.closing.close()
+        made.loop.call_soon_threadsafe(stop.set)
         thread.join(20)
         assert not thread.is_alive(), "the server did not stop"

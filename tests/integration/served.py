@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import AsyncIterator, Sequence
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from decimal import Decimal
 from pathlib import Path
@@ -86,29 +86,36 @@ async def served(
         gateway = Gateway(asked, journal, Metrics())
         keys = KeyRing(config.key, journal)
         app = build_app(gateway, keys, config)
-        http = uvicorn.Server(uvicorn.Config(
-            app, port=0, log_level="warning", http=ClientConnection, ws="none", lifespan="off",
-            timeout_graceful_shutdown=1,
-        ))  # fmt: skip
-        http.capture_signals = _nothing  # type: ignore[method-assign,assignment]
-        task = asyncio.create_task(http.serve())
-        while not http.started:  # noqa: ASYNC110 - it has no event for that
-            await asyncio.sleep(0.005)
-        url = f"http://127.0.0.1:{http.servers[0].sockets[0].getsockname()[1]}"
-        try:
-            async with httpx.AsyncClient(timeout=30) as client:
-                yield Served(url, gateway, journal, keys, client)
-        finally:
-            http.should_exit = True
-            await task
-            await pool.aclose()
-            await asked.asked.provider.aclose()  # type: ignore[union-attr]
+        async with listening(app) as url, httpx.AsyncClient(timeout=30) as client:
+            yield Served(url, gateway, journal, keys, client)
+        await pool.aclose()
+        await asked.asked.provider.aclose()  # type: ignore[union-attr]
 
 
-class _nothing:  # noqa: N801 - a context manager in place of a method
-    def __enter__(self) -> None: ...
-
-    def __exit__(self, *error: object) -> None: ...
+@asynccontextmanager
+async def listening(app: Any) -> AsyncIterator[str]:
+    """The address of an app on a free port; its end waits for who is still asking, but not for uvicorn's ticks."""
+    config = uvicorn.Config(app, log_level="warning", http=ClientConnection, ws="none", lifespan="off", port=0)
+    config.load()
+    http = uvicorn.Server(config)
+    http.lifespan = config.lifespan_class(config)
+    await http.startup()
+    try:
+        yield f"http://127.0.0.1:{http.servers[0].sockets[0].getsockname()[1]}"
+    finally:
+        http.servers[0].close()
+        await asyncio.sleep(0.01)  # for who has just been accepted
+        told: set[Any] = set()
+        with suppress(TimeoutError):
+            async with asyncio.timeout(1):
+                while http.server_state.connections or http.server_state.tasks:
+                    for connection in http.server_state.connections - told:
+                        told.add(connection)
+                        connection.shutdown()
+                    await asyncio.sleep(0.002)
+        for task in http.server_state.tasks:
+            task.cancel()
+        await asyncio.gather(*http.server_state.tasks, return_exceptions=True)
 
 
 def events(text: str) -> list[dict[str, Any]]:

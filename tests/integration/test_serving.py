@@ -11,9 +11,11 @@ import httpx
 import openai
 import pytest
 
-from integration.orchestra import PLAN, USED, Orchestra, orchestra
+from integration.orchestra import PLAN, Orchestra, orchestra
 from openconductor.errors import ConnectionLost, ContextTooLong, RateLimited
 from openconductor.prompt import render_workflow
+from openconductor.serving.key_ring import hash_key
+from openconductor.serving.serve_config import KeyTable
 from openconductor.types import Step, Workflow
 
 ASKED: Any = [{"role": "user", "content": "What is 6 * 7?"}]
@@ -30,13 +32,8 @@ def user_says(*parts: Any) -> Any:
 
 def client(server: Orchestra, **options: Any) -> openai.OpenAI:
     return server.closing.enter_context(
-        openai.OpenAI(base_url=f"{server.url}/v1", api_key="none", **{"max_retries": 0, **options})
+        openai.OpenAI(base_url=f"{server.url}/v1", **{"api_key": "none", "max_retries": 0, **options})
     )
-
-
-def read(answer: Any, said: list[str]) -> None:
-    """Read a stream to its end; its text goes to ``said``."""
-    said.extend(chunk.choices[0].delta.content or "" for chunk in answer)
 
 
 def test_an_answer_says_who_did_what_and_what_it_cost(tmp_path: Path) -> None:
@@ -62,22 +59,6 @@ def test_an_answer_says_who_did_what_and_what_it_cost(tmp_path: Path) -> None:
     assert [call["response"]["text"] for call in told["calls"]] == [PLAN, "thought", "42"]
 
 
-def test_a_stream_shows_the_steps_and_the_answer_as_it_is_written(tmp_path: Path) -> None:
-    with orchestra(tmp_path, "thought", ["4", 0.05, "2", 0.05, "!"]) as server:
-        options: Any = {"include_usage": True}
-        chunks = list(client(server).chat.completions.create(
-            model="conductor", messages=ASKED, stream=True, stream_options=options
-        ))  # fmt: skip
-    deltas = [chunk.choices[0].delta for chunk in chunks if chunk.choices]
-    assert "".join(delta.content or "" for delta in deltas) == "42!"
-    assert len([delta for delta in deltas if delta.content]) == 3
-    thoughts = [getattr(delta, "reasoning_content", None) for delta in deltas]
-    assert "".join(thought or "" for thought in thoughts).endswith("Step 2: bert is at work.")
-    assert chunks[-2].choices[0].finish_reason == "stop"
-    assert chunks[-1].usage is not None
-    assert chunks[-1].usage.total_tokens == 3 * USED.tokens
-
-
 @pytest.mark.parametrize(("level", "shown"), [("off", ()), ("full", ("Answer the question.", "a long thought"))])
 def test_how_much_is_shown_can_be_chosen(tmp_path: Path, level: str, shown: tuple[str, ...]) -> None:
     with orchestra(tmp_path, "a long thought") as server:
@@ -88,42 +69,30 @@ def test_how_much_is_shown_can_be_chosen(tmp_path: Path, level: str, shown: tupl
     assert bool(thoughts) == bool(shown)
 
 
-@pytest.mark.parametrize("stream", [False, True])
-def test_tools_go_to_the_last_worker_and_their_results_come_back_to_it(tmp_path: Path, stream: bool) -> None:
+def test_tools_go_to_the_last_worker_and_their_results_come_back_to_it(tmp_path: Path) -> None:
     def bert(messages: Any, sampling: Any) -> Any:
         results = [turn for turn in messages if turn.role == "tool"]
         return f"it is {results[-1].content}" if results else ["let me see", {"add": {"a": 6}}]
 
     def ask(messages: Any) -> Any:
-        answer = client(server).chat.completions.create(
-            model="conductor", messages=messages, tools=[TOOL], stream=stream, temperature=0.3
-        )
-        if not stream:
-            return answer.choices[0].message.model_dump(exclude_none=True), answer.choices[0].finish_reason
-        message: Any = {"role": "assistant", "content": "", "tool_calls": []}
-        for chunk in answer:
-            finish = chunk.choices[0].finish_reason
-            message["content"] += chunk.choices[0].delta.content or ""
-            message["tool_calls"] += [call.model_dump() for call in chunk.choices[0].delta.tool_calls or ()]
-        return message, finish
+        asked: Any = {"model": "conductor", "messages": messages, "tools": [TOOL], "temperature": 0.3}
+        answer = client(server).chat.completions.create(**asked)
+        return answer.choices[0].message, answer.choices[0].finish_reason
 
     with orchestra(tmp_path, "thought", bert) as server:
         message, finish = ask(ASKED)
-        assert finish == "tool_calls"
-        assert message["content"] == "let me see"
-        (call,) = message["tool_calls"]
-        assert call["function"] == {"name": "add", "arguments": '{"a": 6}'}
+        assert (message.content, finish) == ("let me see", "tool_calls")
+        (call,) = message.tool_calls
+        assert call.function.to_dict() == {"name": "add", "arguments": '{"a": 6}'}
         server.gateway._called.clear()  # as after a restart: the journal knows
-        result = {"role": "tool", "tool_call_id": call["id"], "content": "13"}
+        result = {"role": "tool", "tool_call_id": call.id, "content": "13"}
         message, finish = ask([*ASKED, message, result])
-        assert (message["content"], finish) == ("it is 13", "stop")
+        assert (message.content, finish) == ("it is 13", "stop")
         workers, planner = server.workers, server.planner
-    assert len(planner.sent) == 1, "the worker goes on by itself"
-    assert len(workers["anna"].sent) == 1
+    assert len(planner.sent) == len(workers["anna"].sent) == 1, "the worker goes on by itself"
     assert "tools" not in workers["anna"].sent[0][1].body
     (first, sampling), (second, _) = workers["bert"].sent
-    assert sampling.body["tools"] == [TOOL]
-    assert sampling.temperature == 0.3
+    assert (sampling.body["tools"], sampling.temperature) == ([TOOL], 0.3)
     assert second[: len(first)] == first
     assert second[-2].parts[0]["tool_calls"][0]["id"] == "own0"  # type: ignore[index]
     assert second[-1].parts[0] == {"tool_call_id": "own0"}
@@ -170,38 +139,32 @@ def test_a_request_chooses_its_workers_steps_and_budget(tmp_path: Path) -> None:
         assert post(max_stepps=1) == (400, "invalid_value")
 
 
-@pytest.mark.parametrize(
-    ("error", "status", "code"),
-    [
+def test_a_failure_is_an_error_with_a_code(tmp_path: Path) -> None:
+    failures: Any = [
         (RateLimited("slow down", retry_after=7), 429, "worker_rate_limited"),
         (ContextTooLong("too long"), 400, "context_length_exceeded"),
         (ConnectionLost("gone"), 502, "worker_failed"),
-    ],
-)
-@pytest.mark.parametrize("stream", [False, True])
-def test_a_failure_is_an_error_with_a_code(
-    tmp_path: Path, error: Exception, status: int, code: str, stream: bool
-) -> None:
-    with orchestra(tmp_path, "thought", error) as server:
-        with pytest.raises(openai.APIError) as caught:
-            read(client(server).chat.completions.create(model="conductor", messages=ASKED, stream=stream), [])
+    ]
+    with orchestra(tmp_path) as server:
+        for error, status, code in failures:
+            server.workers["bert"].plays = error
+            with pytest.raises(openai.APIStatusError) as caught:
+                client(server).chat.completions.create(model="conductor", messages=ASKED)
+            assert (caught.value.status_code, caught.value.code) == (status, code)
+            headers = caught.value.response.headers
+            assert headers["x-should-retry"] == "false", "what was paid for is not bought again by the client"
+            assert ("retry-after" in headers) == (status == 429)
         metrics = httpx.get(f"{server.url}/metrics").text
-    assert caught.value.code == code
-    if not stream:
-        assert caught.value.status_code == status  # type: ignore[attr-defined]
-        headers = caught.value.response.headers  # type: ignore[attr-defined]
-        assert headers["x-should-retry"] == "false", "what was paid for is not bought again by the client"
-        assert ("retry-after" in headers) == (status == 429)
-    assert f'openconductor_requests_total{{api="chat",model="conductor",status="{status}"}} 1.0' in metrics
+    for _, status, _ in failures:
+        assert f'openconductor_requests_total{{api="chat",model="conductor",status="{status}"}} 1.0' in metrics
 
 
-def test_a_text_that_was_shown_and_then_broken_off_ends_in_an_error(tmp_path: Path) -> None:
-    with orchestra(tmp_path, "thought", ["4", 0.1, ConnectionLost("gone")], conductor={"fallback": True}) as server:
-        said: list[str] = []
-        with pytest.raises(openai.APIError):
-            read(client(server).chat.completions.create(model="conductor", messages=ASKED, stream=True), said)
-        assert "".join(said) == "4"
-        assert len(server.workers["anna"].sent) == 1, "nobody begins it a second time"
+def test_a_text_that_was_shown_and_then_broken_off_is_begun_by_nobody_else(tmp_path: Path) -> None:
+    with orchestra(tmp_path, "thought", ["4", 0.05, ConnectionLost("gone")], conductor={"fallback": True}) as server:
+        said = client(server).chat.completions.create(model="conductor", messages=ASKED, stream=True)
+        with pytest.raises(openai.APIError, match="broke off"):
+            list(said)
+        assert [len(one.sent) for one in server.workers.values()] == [1, 1]
 
 
 def test_a_worker_alone_and_a_baseline_are_models_too(tmp_path: Path) -> None:
@@ -224,10 +187,10 @@ def test_a_worker_alone_and_a_baseline_are_models_too(tmp_path: Path) -> None:
 
 
 def test_a_silent_step_is_bridged_by_beats(tmp_path: Path) -> None:
-    with orchestra(tmp_path, [1.0, "thought"], "42") as server:
+    with orchestra(tmp_path, [0.5, "thought"], "42", heartbeat_s=0.1) as server:
         body = {"model": "conductor", "messages": ASKED, "stream": True}
         lines, began, waits = [], time.monotonic(), []
-        with httpx.stream("POST", f"{server.url}/v1/chat/completions", json=body, timeout=0.7) as response:
+        with httpx.stream("POST", f"{server.url}/v1/chat/completions", json=body) as response:
             for line in response.iter_lines():
                 lines.append(line)
                 waits.append(time.monotonic() - began)
@@ -236,85 +199,36 @@ def test_a_silent_step_is_bridged_by_beats(tmp_path: Path) -> None:
     assert lines[-2] == "data: [DONE]"
 
 
-@pytest.mark.parametrize("stream", [False, True])
-@pytest.mark.parametrize("where", ["planning", "step", "answer"])
-def test_a_client_that_goes_away_ends_its_episode_and_pays_for_it(tmp_path: Path, where: str, stream: bool) -> None:
-    slow = ["some", 5.0, "more"]
-    plays: Any = {
-        "plan": slow if where == "planning" else PLAN,
-        "anna": slow if where == "step" else "thought",
-        "bert": slow,
-    }
-    with orchestra(tmp_path, **plays) as server:
-        body = {"model": "conductor", "messages": ASKED, "stream": stream}
-        working = {"planning": server.planner, "step": server.workers["anna"], "answer": server.workers["bert"]}[where]
-        with httpx.Client(timeout=0.6) as going:
-            if stream:
-                with going.stream("POST", f"{server.url}/v1/chat/completions", json=body) as response:
-                    lines = response.iter_lines()
-                    while not working.sent:
-                        next(lines)
-            else:
-                with pytest.raises(httpx.ReadTimeout):
-                    going.post(f"{server.url}/v1/chat/completions", json=body)
-        end = time.monotonic() + 1.0
-        while not working.cancelled and time.monotonic() < end:
-            time.sleep(0.01)
-        assert working.cancelled == 1
-        end = time.monotonic() + 1.0
-        while server.gateway._turns and time.monotonic() < end:
-            time.sleep(0.01)
-        assert not server.gateway._turns
-        server.gateway.journal.flush()
-        (episode,) = server.gateway.journal.episodes()
-        calls = list(server.gateway.journal.calls(episode.id))
-        record = server.gateway.journal.find_outcome(f"serve/{episode.id}")
-    assert episode.outcome == "unfinished"
-    assert [call.outcome for call in calls][-1] == "cancelled"
-    paid = sum(call.usage.dollars for call in calls)
-    assert record is not None
-    assert float(str(record["charged"])) > float(paid), "what was cut off is charged at what it may have cost"
-
-
-@pytest.mark.parametrize(
-    ("body", "field"),
-    [
-        ({"messages": ASKED}, "model"),
-        ({"model": "conductor"}, "messages"),
-        ({"model": "conductor", "messages": []}, "messages"),
-        ({"model": "conductor", "messages": user_says({"type": "audio"})}, "messages.0.content.0.type"),
-        (
-            {
-                "model": "conductor",
-                "messages": user_says({"type": "image_url", "image_url": {"url": "http://127.0.0.1/a"}}),
-            },
-            "messages.0.content.0.image_url.url",
-        ),
-        ({"model": "conductor", "messages": ASKED, "n": 2}, "n"),
-        ({"model": "conductor", "messages": ASKED, "temperature": "hot"}, "temperature"),
-        (
-            {"model": "conductor", "messages": ASKED, "tools": [{"type": "web_search"}], "tool_choice": "required"},
-            "tool_choice",
-        ),
-    ],
-)
-def test_a_wrong_body_gets_an_error_that_names_the_field(tmp_path: Path, body: Any, field: str) -> None:
+def test_a_wrong_body_gets_an_error_that_names_the_field(tmp_path: Path) -> None:
+    elsewhere = {"type": "image_url", "image_url": {"url": "http://127.0.0.1/a"}}
+    wrong: list[tuple[str, dict[str, Any]]] = [
+        ("model", {"model": None}),
+        ("messages", {"messages": []}),
+        ("messages.0.content.0.type", {"messages": user_says({"type": "audio"})}),
+        ("messages.0.content.0.image_url.url", {"messages": user_says(elsewhere)}),
+        ("n", {"n": 2}),
+        ("temperature", {"temperature": "hot"}),
+        ("tool_choice", {"tools": [{"type": "web_search"}], "tool_choice": "required"}),
+    ]
     with orchestra(tmp_path) as server:
-        answer = httpx.post(f"{server.url}/v1/chat/completions", json=body)
-    assert answer.status_code == 400
-    assert answer.json()["error"]["param"] == field
-    assert not server.planner.sent
+        for field, fields in wrong:
+            body = {"model": "conductor", "messages": ASKED, **fields}
+            answer = httpx.post(f"{server.url}/v1/chat/completions", json=body)
+            assert (answer.status_code, answer.json()["error"]["param"]) == (400, field)
+        assert not server.planner.sent
 
 
 def test_what_is_no_request_gets_an_error(tmp_path: Path) -> None:
-    with orchestra(tmp_path, body_mb=0.001) as server:
-        path = f"{server.url}/v1/chat/completions"
-        tries = [(b"{", 400), (b"[]", 400), (b'{"a": NaN}', 400), (b"\xff", 400), (b"x" * 2000, 413)]
-        for body, status in tries:
-            assert httpx.post(path, content=body).status_code == status
-        assert httpx.get(path).status_code == 405
-        assert httpx.get(f"{server.url}/v1/nothing").status_code == 404
-        assert httpx.get(f"{server.url}/v1/episodes/abc").json()["error"]["code"] == "episode_not_found"
+    with orchestra(tmp_path, body_mb=0.001) as server, httpx.Client(base_url=server.url) as http:
+        for body, status in ((b"[]", 400), (b"\xff", 400), (b"x" * 2000, 413)):
+            assert http.post("/v1/chat/completions", content=body).status_code == status
+        assert http.get("/v1/chat/completions").status_code == 405
+        assert http.get("/v1/nothing").status_code == 404
+        assert http.get("/v1/episodes/abc").json()["error"]["code"] == "episode_not_found"
+        count: Any = {"model": "conductor", "messages": ASKED}
+        assert http.post("/v1/messages/count_tokens", json=count).json()["input_tokens"] > 0
+        wrong = http.post("/v1/messages/count_tokens", json=count | {"messages": []})
+        assert (wrong.status_code, "messages" in wrong.text) == (400, True)
 
 
 def test_unknown_parameters_and_tools_are_tolerated_and_images_go_along(tmp_path: Path) -> None:
@@ -340,17 +254,24 @@ def test_later_rounds_are_shown_when_they_are_over(tmp_path: Path) -> None:
     assert "The answer stands." in "".join(getattr(delta, "reasoning_content", None) or "" for delta in deltas)
 
 
-def test_an_item_that_is_referred_to_is_what_was_said(tmp_path: Path) -> None:
-    with orchestra(tmp_path, "thought", "42") as server:
-        ask = client(server).responses.create
-        first = ask(model="conductor", input="What is 6 * 7?")
-        after: Any = [*ASKED, *({"type": "item_reference", "id": item.id} for item in first.output)]
-        ask(model="conductor", input=[*after, {"role": "user", "content": "Why?"}])
-        sent = [turn.content for turn in server.workers["bert"].sent[-1][0]]
-        assert sent[:2] == ["What is 6 * 7?", "42"] and sent[2].startswith("Why?")
+def test_a_conversation_goes_on_from_an_answer_or_from_its_parts_by_name(tmp_path: Path) -> None:
+    with orchestra(
+        tmp_path, "thought", "42", key=[KeyTable(name, hash_key(name)) for name in ("ann", "ben")]
+    ) as server:
+        ask = client(server, api_key="ann").responses.create
+        first = ask(model="conductor", input="One.", instructions="Be short.")
+        assert first.output_text == "42" and first.id == f"resp_{first._request_id}"
+        named: Any = [{"type": "item_reference", "id": item.id} for item in first.output]
+        two: Any = {"role": "user", "content": "Two."}
+        ask(model="direct:bert", input="Two.", previous_response_id=first.id)
+        ask(model="direct:bert", input=[{"role": "user", "content": "One."}, *named, two])
+        for messages, _ in server.workers["bert"].sent[-2:]:
+            assert [(turn.role, turn.content) for turn in messages] == [
+                ("user", "One."), ("assistant", "42"), ("user", "Two.")]  # fmt: skip
         nobodys: Any = [{"type": "item_reference", "id": f"msg_{'0' * 32}"}]
-        with pytest.raises(openai.NotFoundError, match="no message"):
-            ask(model="conductor", input=[*ASKED, *nobodys])
+        for key, given in (("ben", [*named, two]), ("ann", [*nobodys, two])):
+            with pytest.raises(openai.NotFoundError, match="no message"):
+                client(server, api_key=key).responses.create(model="direct:bert", input=given)
 
 
 def test_the_description_names_every_path(tmp_path: Path) -> None:

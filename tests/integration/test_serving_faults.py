@@ -164,6 +164,11 @@ class Process:
         assert self.process is not None
         self.process.send_signal(number)
 
+    def kill(self) -> None:
+        if self.process is not None and self.process.poll() is None:
+            self.process.kill()
+            self.process.wait()
+
     async def ended(self, seconds: float = 15) -> int:
         assert self.process is not None
         return await asyncio.to_thread(self.process.wait, seconds)
@@ -184,13 +189,19 @@ async def under_load(folder: Path) -> AsyncIterator[tuple[Process, Load, Switche
         finally:
             load.stop = True
             await asyncio.gather(*clients)
-            if process.process is not None and process.process.poll() is None:
-                process.process.kill()
-                process.process.wait()
+            process.kill()
+
+
+async def check_again(process: Process, load: Load) -> None:
+    """Nothing that was acknowledged is lost, and with the workers there again it goes on."""
+    async with fault_server(Switched(), {"planner": PLAN}) as process.faults:
+        try:
+            await check_what_is_left(process, load)
+        finally:
+            process.kill()
 
 
 async def check_what_is_left(process: Process, load: Load) -> None:
-    """Nothing that was acknowledged is lost, and it goes on."""
     assert not load.silent
     assert set(load.failed) <= TYPED, load.failed
     assert "fault of the server" not in (process.folder / "log").read_text()
@@ -230,31 +241,29 @@ async def check_what_is_left(process: Process, load: Load) -> None:
         assert again.failed == {"insufficient_quota": 1}
 
 
-async def test_a_server_that_is_told_to_stop_ends_every_answer_or_says_why(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("signals", "status"),
+    [((signal.SIGTERM,), 0), ((signal.SIGTERM, signal.SIGINT), 0), ((signal.SIGKILL,), -signal.SIGKILL)],
+)
+async def test_a_server_that_is_ended_tells_why_or_breaks_off_and_loses_nothing_that_it_answered(
+    tmp_path: Path, signals: tuple[int, ...], status: int
+) -> None:
+    """Once: every answer ends or says why. Twice: at once. Killed: clients see their connections break."""
     async with under_load(tmp_path) as (process, load, _):
-        process.send(signal.SIGTERM)
-        assert await process.ended() == 0
+        for number in signals:
+            process.send(number)
+        assert await process.ended(15 if len(signals) == 1 else 5) == status
         load.stop = True
     assert set(load.failed) <= {"shutting_down", "server_error"}, load.failed
-    assert load.failed or load.cut
-    await check_again(process, load)
-
-
-async def test_what_was_answered_survives_a_kill(tmp_path: Path) -> None:
-    async with under_load(tmp_path) as (process, load, _):
-        process.send(signal.SIGKILL)
-        assert await process.ended() == -signal.SIGKILL
-        load.stop = True
-    assert load.cut, "clients see their connections break"
+    assert load.cut or (load.failed and signals[-1] != signal.SIGKILL)
     await check_again(process, load)
 
 
 async def test_clients_that_do_not_read_or_finish_their_requests_cannot_keep_it_from_stopping(tmp_path: Path) -> None:
     async with under_load(tmp_path) as (process, load, script):
         port = int(process.url.rsplit(":", 1)[1])
-        body = json.dumps(
-            {"model": "direct:a", "messages": [{"role": "user", "content": "?"}], "stream": True}
-        ).encode()
+        asked = {"model": "direct:a", "messages": [{"role": "user", "content": "?"}], "stream": True}
+        body = json.dumps(asked).encode()
         head = f"POST {PATHS['chat']} HTTP/1.1\r\nHost: x\r\nX-Api-Key: {KEY}\r\n"
         head += f"Content-Length: {len(body)}\r\n\r\n"
         script.huge = True
@@ -269,15 +278,6 @@ async def test_clients_that_do_not_read_or_finish_their_requests_cannot_keep_it_
         load.stop = True
         for one in stalled:
             one.close()
-    await check_again(process, load)
-
-
-async def test_a_second_signal_ends_it_at_once_and_loses_nothing(tmp_path: Path) -> None:
-    async with under_load(tmp_path) as (process, load, _):
-        process.send(signal.SIGTERM)
-        process.send(signal.SIGINT)
-        assert await process.ended(5) == 0
-        load.stop = True
     await check_again(process, load)
 
 
@@ -326,14 +326,3 @@ async def test_a_clock_that_jumps_changes_no_answer_and_no_bill(tmp_path: Path) 
         assert await process.ended() == 0
     assert all(0 <= one["seconds"] < 20 for one in load.whole.values())
     await check_again(process, load)
-
-
-async def check_again(process: Process, load: Load) -> None:
-    """As ``check_what_is_left``, with the workers there again."""
-    async with fault_server(Switched(), {"planner": PLAN}) as process.faults:
-        try:
-            await check_what_is_left(process, load)
-        finally:
-            if process.process is not None and process.process.poll() is None:
-                process.process.kill()
-                process.process.wait()

@@ -86,17 +86,6 @@ def test_a_real_stream_is_passed_on_piece_by_piece_and_equals_the_whole(client: 
     assert pieces[-1].choices[0].finish_reason == whole.choices[0].finish_reason
 
 
-def test_responses_and_a_conversation_work_over_a_real_model(client: openai.OpenAI) -> None:
-    first = client.responses.create(model="direct:anna", input="My name is Ada. Say hello.", max_output_tokens=20)
-    then = client.responses.create(
-        model="direct:anna", input="What is my name?", previous_response_id=first.id, max_output_tokens=20
-    )
-    assert then.output_text
-    assert first.usage is not None
-    assert then.usage is not None
-    assert then.usage.input_tokens > first.usage.input_tokens + first.usage.output_tokens, "it read what was said"
-
-
 def test_after_a_client_has_gone_the_real_server_answers_the_next(client: openai.OpenAI) -> None:
     with client.chat.completions.create(model="direct:anna", messages=ASKED, stream=True, max_tokens=200) as stream:
         next(iter(stream))

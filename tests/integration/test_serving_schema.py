@@ -204,14 +204,12 @@ def schemathesis() -> Path:
     """The program, in an environment of its own that is kept between runs; skips where it cannot be installed."""
     cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "openconductor-tests"
     home = cache / f"schemathesis-{SCHEMATHESIS}-{sys.version_info[0]}.{sys.version_info[1]}"
-    program = home / "bin" / "schemathesis"
-    if not program.exists():
+    if not (program := home / "bin" / "schemathesis").exists():
         subprocess.run([sys.executable, "-m", "venv", home], check=True, capture_output=True)
         pip = [home / "bin" / "python", "-m", "pip", "install", "--quiet", f"schemathesis=={SCHEMATHESIS}"]
-        done = subprocess.run(pip, check=False, capture_output=True, text=True, timeout=280)
-        if done.returncode:
+        if subprocess.run(pip, check=False, capture_output=True, timeout=280).returncode:
             shutil.rmtree(home, ignore_errors=True)
-            pytest.skip(f"schemathesis cannot be installed here: {done.stderr.strip()[-200:]}")
+            pytest.skip("schemathesis cannot be installed here")
     return program
 
 

@@ -31,8 +31,9 @@ from openconductor.serving.key_ring import new_key
 from openconductor.serving.serve_config import KeyTable
 from openconductor.types import Step, Workflow
 
-PATHS = {"chat": "/v1/chat/completions", "responses": "/v1/responses", "messages": "/v1/messages"}
+PATHS = served.PATHS
 ANN, BEN = new_key(), new_key()
+POSTED = b"POST /v1/chat/completions HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n%b"
 HTTP = httpx.Client(timeout=20, limits=httpx.Limits(max_keepalive_connections=0))  # to make one takes long
 
 
@@ -114,12 +115,8 @@ def test_half_a_character_or_none_becomes_a_question_mark_in_whatever_field_it_s
     long = {"type": "namespace", "name": "~" * 60, "tools": [{"type": "function", "name": "~" * 60}]}
     fine = [body(api, "cut ~", **more), body(api, [{"type": "text", "text": "cut ~"}])]
     fine += [body(api, "cut ~", tools=[long])] if api == "responses" else []
-    wrong = [
-        body(api, conductor={"~": 1}),
-        body(api, [{"type": "~"}]),
-        body(api, tool_choice={"type": "~"}),
-        body(api, model="~"),
-    ]
+    odd = ({"conductor": {"~": 1}}, {"tool_choice": {"type": "~"}}, {"model": "~"})
+    wrong = [body(api, [{"type": "~"}]), *(body(api, **more) for more in odd)]
     with orchestra(tmp_path) as server:
         for status, asked in [*((200, one) for one in fine), *((400, one) for one in wrong)]:
             answer = post(server, api, json.dumps(asked).replace("~", half).encode())
@@ -223,9 +220,7 @@ def test_who_does_not_read_the_answer_is_hung_up_on_and_its_episode_ends(
     flood: list[Any] = [piece for _ in range(3000) for piece in ("x" * 20_000, 0.001)]
     with orchestra(tmp_path, "thought", flood) as server, connect(server) as one:
         asked = json.dumps(body("chat", model="direct:bert", stream=True)).encode()
-        one.sendall(
-            b"POST /v1/chat/completions HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n%b" % (len(asked), asked)
-        )
+        one.sendall(POSTED % (len(asked), asked))
         end = time.monotonic() + 10
         while not server.workers["bert"].cancelled and time.monotonic() < end:
             time.sleep(0.02)
@@ -238,11 +233,10 @@ def test_who_asks_again_before_the_answer_is_hung_up_on_and_its_episode_ends(tmp
     """Else nobody would read from it, and it could leave unseen."""
     with orchestra(tmp_path, "t", ["x", 5.0]) as server, connect(server) as one:
         asked = json.dumps(body("chat", model="direct:bert", stream=stream)).encode()
-        head = b"POST /v1/chat/completions HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n"
-        one.sendall(head % len(asked) + asked)
+        one.sendall(POSTED % (len(asked), asked))
         while not server.workers["bert"].sent:
             time.sleep(0.01)
-        one.sendall(head % len(asked) + asked)
+        one.sendall(POSTED % (len(asked), asked))
         assert closed(one)
         end = time.monotonic() + 1
         while not server.workers["bert"].cancelled and time.monotonic() < end:
@@ -252,7 +246,7 @@ def test_who_asks_again_before_the_answer_is_hung_up_on_and_its_episode_ends(tmp
 
 def test_many_connections_at_once_and_clients_that_leave_at_any_moment_leave_nothing_behind(tmp_path: Path) -> None:
     asked = json.dumps(body("chat", stream=True)).encode()
-    whole = b"POST /v1/chat/completions HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n%b" % (len(asked), asked)
+    whole = POSTED % (len(asked), asked)
     with orchestra(tmp_path, "thought", ["4", 0.02, "2"]) as server:
         idle = [connect(server) for _ in range(300)]
         for number in range(60):  # from amid the head to after the end
@@ -306,15 +300,7 @@ def test_a_key_sees_neither_episodes_nor_answers_nor_calls_of_another_one(tmp_pa
         assert HTTP.get(at, headers=as_(ANN)).json()["id"] == episode
         assert HTTP.get(at).status_code == 401
         assert code(HTTP.get(at, headers=as_(BEN))) == (404, "episode_not_found")
-        for forged in (
-            f"{episode}/",
-            f"{episode}%00",
-            f"{episode.upper()}",
-            f"../episodes/{episode}",
-            "%",
-            "*",
-            "_" * 32,
-        ):
+        for forged in (f"{episode}/", f"{episode}%00", episode.upper(), f"../episodes/{episode}", "%", "_" * 32):
             assert HTTP.get(f"{server.url}/v1/episodes/{forged}", headers=as_(BEN)).status_code in (307, 404)
         follow = {"model": "conductor", "input": "Repeat it.", "previous_response_id": f"resp_{episode}"}
         assert code(post(server, "responses", follow, **as_(BEN))) == (404, "previous_response_not_found")
@@ -346,50 +332,37 @@ def test_the_id_of_an_episode_under_way_is_none_to_go_on_from(tmp_path: Path) ->
         assert "completed" not in told.text
 
 
-@pytest.mark.parametrize(
-    "identifier",
-    ["call_", "call_x", "call_" + "0" * 32 + "00", "call_" + "0" * 32 + "9" * 5000, "call_" + "0" * 32 + "²²",
-     "call_" + "é" * 32 + "00", "call_../../" + "a" * 40, "", "resp_" + "0" * 34, "\x1f" * 38],
-)  # fmt: skip
-def test_results_of_calls_that_were_never_made_are_a_conversation_like_any_other(
-    tmp_path: Path, identifier: str
-) -> None:
+FORGED = ["call_", "call_x", "call_" + "0" * 32 + "00", "call_" + "0" * 32 + "9" * 5000, "call_" + "0" * 32 + "²²",
+          "call_" + "é" * 32 + "00", "call_../../" + "a" * 40, "", "resp_" + "0" * 34, "\x1f" * 38]  # fmt: skip
+
+
+def test_results_of_calls_that_were_never_made_are_a_conversation_like_any_other(tmp_path: Path) -> None:
     with orchestra(tmp_path, key=keys()) as server:
-        for call in ([], [{"role": "assistant", "content": "", "tool_calls": [
-                {"id": identifier, "type": "function", "function": {"name": "f", "arguments": "{"}}]}]):  # fmt: skip
-            turns = [
-                {"role": "user", "content": "?"},
-                *call,
-                {"role": "tool", "tool_call_id": identifier, "content": "x"},
-            ]
-            answer = post(server, "chat", {"model": "conductor", "messages": turns, "tools": TOOLS}, **as_(ANN))
-            assert answer.status_code == 200
+        for identifier in FORGED:
+            call = {"id": identifier, "type": "function", "function": {"name": "f", "arguments": "{"}}
+            for said in ([], [{"role": "assistant", "content": "", "tool_calls": [call]}]):
+                result = {"role": "tool", "tool_call_id": identifier, "content": "x"}
+                turns = [{"role": "user", "content": "?"}, *said, result]
+                answer = post(server, "chat", {"model": "conductor", "messages": turns, "tools": TOOLS}, **as_(ANN))
+                assert answer.status_code == 200, identifier
 
 
 def test_results_that_come_twice_or_not_at_all_or_under_a_number_too_high_reach_the_worker_as_they_are(
     tmp_path: Path,
 ) -> None:
+    def go_on(message: Any, ids: Any, times: int = 1) -> httpx.Response:
+        results = [{"role": "tool", "tool_call_id": one, "content": "r"} for one in ids]
+        turns = [*body("chat")["messages"], message, *results]
+        return post(server, "chat", {"model": "conductor", "messages": turns, "tools": TOOLS * times})
+
     with orchestra(tmp_path, "thought", calling) as server:
-        first = post(server, "chat", body("chat", tools=TOOLS)).json()
-        message = first["choices"][0]["message"]
+        message = post(server, "chat", body("chat", tools=TOOLS)).json()["choices"][0]["message"]
         own = [call["id"] for call in message["tool_calls"]]
         for ids in ([own[0]], [own[0], own[0]], [own[1], own[0]], [own[0][:-2] + "77"], [*own, "call_of_somebody"]):
-            turns = [
-                *body("chat")["messages"],
-                message,
-                *({"role": "tool", "tool_call_id": one, "content": "r"} for one in ids),
-            ]
-            answer = post(server, "chat", {"model": "conductor", "messages": turns, "tools": TOOLS})
-            assert answer.json()["choices"][0]["message"]["content"] == f"got {['r'] * len(ids)}"
-        calls = [
-            {**call, "id": f"{own[0][:-2]}{index % 100:02d}"} for index, call in enumerate(message["tool_calls"] * 500)
-        ]
-        turns = [
-            *body("chat")["messages"],
-            {**message, "tool_calls": calls},
-            {"role": "tool", "tool_call_id": own[0], "content": "r"},
-        ]
-        assert post(server, "chat", {"model": "conductor", "messages": turns, "tools": TOOLS * 500}).status_code == 200
+            assert go_on(message, ids).json()["choices"][0]["message"]["content"] == f"got {['r'] * len(ids)}"
+        many = enumerate(message["tool_calls"] * 500)
+        calls = [{**call, "id": f"{own[0][:-2]}{index % 100:02d}"} for index, call in many]
+        assert go_on({**message, "tool_calls": calls}, own[:1], 500).status_code == 200
 
 
 # ── texts: a plan is a fixed graph ───────────────────────────────────────────────────────────────────────────────────
@@ -435,23 +408,21 @@ def test_a_plan_cannot_name_a_worker_that_the_key_or_the_request_does_not_allow(
         assert not server.workers["anna"].sent
 
 
-@pytest.mark.parametrize(
-    "plan",
-    ["", "\0", "no plan", "model_id = [9]\nsubtasks = ['x']\naccess_list = [[]]", "model_id = " + "[" * 5000,
-     "model_id = [__import__('os').system('true')]\nsubtasks = ['x']\naccess_list = [[]]", "x" * 300_000,
-     "model_id = [1]\nsubtasks = ['\\ud800']\naccess_list = [[]]",
-     "model_id = [1]\nsubtasks = ['\0']\naccess_list = [[]]",
-     "model_id = [1" + ", 1" * 99 + "]\nsubtasks = ['x']\naccess_list = [[]]"],
-)  # fmt: skip
+GARBAGE = ["", "\0", "no plan", "model_id = [9]\nsubtasks = ['x']\naccess_list = [[]]", "model_id = " + "[" * 5000,
+           "model_id = [__import__('os').system('true')]\nsubtasks = ['x']\naccess_list = [[]]", "x" * 300_000,
+           "model_id = [1]\nsubtasks = ['\\ud800']\naccess_list = [[]]",
+           "model_id = [1]\nsubtasks = ['\0']\naccess_list = [[]]",
+           "model_id = [1" + ", 1" * 99 + "]\nsubtasks = ['x']\naccess_list = [[]]"]  # fmt: skip
+
+
 @pytest.mark.parametrize("stream", [False, True])
-def test_a_plan_that_is_garbage_ends_in_an_error_with_a_code(tmp_path: Path, plan: str, stream: bool) -> None:
-    with orchestra(tmp_path, plan=plan) as server:
-        answer = post(server, "chat", body("chat", stream=stream))
-        if stream:
+def test_a_plan_that_is_garbage_ends_in_an_error_with_a_code(tmp_path: Path, stream: bool) -> None:
+    with orchestra(tmp_path) as server:
+        for plan in GARBAGE:
+            server.planner.plays = plan
+            answer = post(server, "chat", body("chat", stream=stream))
             last = json.loads(answer.text.strip().split("\n\n")[-1].removeprefix("data: "))
-            assert last["error"]["code"] in ("no_workflow", "worker_failed")
-        else:
-            assert code(answer)[1] in ("no_workflow", "worker_failed")
+            assert last["error"]["code"] in ("no_workflow", "worker_failed"), plan[:99]
         assert not server.workers["anna"].sent
         assert post(server, "chat", body("chat", model="direct:bert")).status_code == 200
 
@@ -530,8 +501,7 @@ def test_leaving_is_no_way_to_work_for_nothing(tmp_path: Path) -> None:
         asked = body("chat", model="direct:bert", stream=True)
         for _ in range(5):
             with HTTP.stream("POST", f"{server.url}{PATHS['chat']}", json=asked, headers=as_(ANN)) as one:
-                lines = one.iter_lines()
-                line = next(line for line in lines if '"x"' in line or "error" in line)
+                line = next(line for line in one.iter_lines() if '"x"' in line or "error" in line)
         assert "insufficient_quota" in line
         assert len(server.workers["bert"].sent) == 2
 
@@ -552,11 +522,9 @@ def test_what_a_body_brings_is_not_kept_in_memory_without_bound(
     """Contexts of calls of tools are kept at hand: of huge ones few, the rest is read from the journal."""
     monkeypatch.setattr(gateway, "HELD", 5_000_000)
     with orchestra(tmp_path, "t", calling) as server:
-        first = [
-            post(server, "chat", body("chat", f"{number}" + "x" * 900_000, model="direct:bert", tools=TOOLS))
-            for number in range(12)
-        ]
-        assert all(one.json()["choices"][0]["finish_reason"] == "tool_calls" for one in first)
+        for number in range(12):
+            asked = body("chat", f"{number}" + "x" * 900_000, model="direct:bert", tools=TOOLS)
+            assert post(server, "chat", asked).json()["choices"][0]["finish_reason"] == "tool_calls"
         held = sum(len(turn.content) for called in server.gateway._called.values() for turn in called.messages)
         assert 2_000_000 <= held <= gateway.HELD
 
@@ -572,9 +540,8 @@ async def test_an_answer_of_a_worker_that_would_break_the_journal_is_that_worker
     def deep(x: plays.Exchange) -> None:
         nested = call % ("[" * 900 + "]" * 900)
         said = f'{{"choices": [{{"index": 0, "{part}": {{"content": "so", "tool_calls": [{nested}]}}}}]}}'
-        plays.whole(
-            x, f"data: {said}\n\n".encode() if stream else said.encode(), plays.STREAM if stream else "application/json"
-        )
+        data = f"data: {said}\n\n" if stream else said
+        plays.whole(x, data.encode(), plays.STREAM if stream else "application/json")
 
     monkeypatch.setitem(plays.FAULTS, "deep", plays.Fault(deep, "malformed", "malformed"))  # type: ignore[arg-type]
     async with (

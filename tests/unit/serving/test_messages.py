@@ -101,11 +101,8 @@ def test_a_turn_with_results_of_tools_becomes_a_turn_each_and_then_the_users() -
     assert asked.turns[4].parts == ({"type": "image_url", "image_url": {"url": "data:image/png;base64,aGk="}},)
 
 
-def test_results_alone_are_followed_by_no_turn_of_the_user() -> None:
+def test_a_turn_of_results_alone_is_followed_by_what_they_show_if_anything() -> None:
     assert turns("Hi", said(text("")), [result("4")])[1:] == [("tool", "4")]
-
-
-def test_a_result_that_is_an_image_alone_says_where_it_is() -> None:
     assert turns("Hi", [result([PNG])])[1:] == [("tool", "(It is shown next.)"), ("user", "")]
 
 
@@ -157,21 +154,13 @@ def test_a_schema_of_the_answer_is_passed_on(where: str) -> None:
     ("fields", "named"),
     [
         ({"max_tokens": 0}, "max_tokens"),
-        ({"max_tokens": None}, "max_tokens"),
-        ({"messages": []}, "messages"),
         ({"messages": [{"role": "system", "content": "Hi"}]}, "messages"),
         ({"messages": [{"role": "robot", "content": "Hi"}]}, "messages.0.role"),
         ({"messages": [said(PNG)]}, "messages.0.content.0.type"),
-        (
-            {"messages": [said({"type": "server_tool_use", "id": "s", "name": "n", "input": {}})]},
-            "messages.0.content.0",
-        ),
         ({"system": [PNG]}, "system.0.type"),
         ({"temperature": 3}, "temperature"),
-        ({"stop_sequences": "END"}, "stop_sequences"),
         ({"tools": [{"name": "add"}]}, "tools.0.input_schema"),
         ({"tools": [ADD, SEARCH], "tool_choice": {"type": "tool", "name": "web_search"}}, "tool_choice"),
-        ({"tools": [SEARCH], "tool_choice": {"type": "any"}}, "tool_choice"),
         ({"tool_choice": {"type": "perhaps"}}, "tool_choice.type"),
         ({"conductor": {"max_steps": 0}}, "conductor.max_steps"),
     ],
@@ -187,7 +176,6 @@ def test_a_wrong_value_is_refused_by_the_name_of_its_field(fields: dict[str, obj
     ("block", "where", "words"),
     [
         ({"type": "image", "source": {"type": "url", "url": "http://x/y.png"}}, "0.source", "data URL"),
-        ({"type": "image", "source": {"type": "file", "file_id": "f"}}, "0.source", "data URL"),
         (
             result([text(""), {"type": "image", "source": {"type": "url", "url": "h"}}]),
             "0.content.1.source",
@@ -217,33 +205,27 @@ def test_tokens_are_counted_by_a_guess_that_grows_with_everything() -> None:
 
 # ── what is told ─────────────────────────────────────────────────────────────────────────────────────────────────────
 def test_an_answer_is_a_message_of_anthropics() -> None:
-    answer = answered(thoughts=("A plan.", ""), tool_calls=(call(0, '{"a": 2}'), call(1, "[1]"), call(2, "1e999 {")))
+    answer = answered(
+        thoughts=("A plan.", ""), tool_calls=(call(0, '{"a": 2}'), call(1, "[1]"), call(2, '{"a": NaN}'), call(3, "{"))
+    )
     body = body_of(answer)
     message = Message.model_validate(body, strict=True)
     assert (message.id, message.model, message.stop_reason) == (f"msg_{EPISODE}", "conductor", "tool_use")
     assert body["content"][:2] == [
         {"type": "thinking", "thinking": "A plan.", "signature": SIGNATURE}, text("Four."),
     ]  # fmt: skip
-    assert [block["input"] for block in body["content"][2:]] == [{"a": 2}, {}, {}]
+    assert [block["input"] for block in body["content"][2:]] == [{"a": 2}, {}, {}, {}]
     assert body["content"][2]["id"] == call_id(EPISODE, 0)
     usage = message.usage
     assert (usage.input_tokens, usage.cache_read_input_tokens, usage.output_tokens) == (60, 40, 30)
     assert usage.to_dict()["orchestration"] == BILL
 
 
-@pytest.mark.parametrize("number", ["1e999", "NaN", "-Infinity"])
-def test_arguments_with_a_number_that_json_has_not_are_empty(number: str) -> None:
-    (block,) = body_of(answered("", tool_calls=(call(0, f'{{"a": {number}}}'),)))["content"]
-    assert block["input"] == {}
-
-
 @pytest.mark.parametrize(
     ("finish", "calls", "reason"),
     [
         ("stop", (), "end_turn"),
-        ("tool_calls", (call(0, "{}"),), "tool_use"),
         ("stop", (call(0, "{}"),), "tool_use"),
-        ("length", (), "max_tokens"),
         ("length", (call(0, '{"a'),), "max_tokens"),
         ("content_filter", (), "refusal"),
     ],
@@ -255,23 +237,16 @@ def test_why_an_answer_ended_is_said_in_anthropics_words(finish: Any, calls: Any
 
 
 def test_a_stream_puts_together_what_the_body_says() -> None:
-    answer = answered("Fo" + "ur – 4.", thoughts=("A plan.", "A step."), tool_calls=(call(0, '{"a": "é"}'),))
+    answer = answered("Four – 4.", thoughts=("A plan.", "A step."), tool_calls=(call(0, '{"a": "é"}'),))
     stream = MESSAGES.stream(read("Hi"), EPISODE, created=0)
-    pieces = [
-        stream.begin(),
-        stream.beat(),
-        stream.think(0, "A "),
-        stream.think(0, "plan."),
-        stream.think(1, "A step."),
-    ]
-    pieces += [stream.think(1, ""), stream.say(""), stream.say("Fo"), stream.beat(), stream.say("ur – 4.")]
-    whole = b"".join([*pieces, stream.end(answer)])
+    whole = stream.begin() + stream.beat()
+    for part, words in ((0, "A "), (0, "plan."), (1, "A step."), (1, "")):
+        whole += stream.think(part, words)
+    whole += b"".join([stream.say(""), stream.say("Fo"), stream.beat(), stream.say("ur – 4."), stream.end(answer)])
     body = body_of(answer)
     bill = body["usage"].pop("orchestration")
-    got = streamed(whole)
-    assert {name: value for name, value in got.items() if value is not None} == {
-        name: value for name, value in body.items() if value is not None
-    }
+    told = [{name: value for name, value in one.items() if value is not None} for one in (streamed(whole), body)]
+    assert told[0] == told[1]
     events = [line for line in whole.decode().split("\n\n") if line]
     assert json.loads(events[-2].split("data: ")[1])["usage"]["orchestration"] == bill
     assert events[1] == 'event: ping\ndata: {"type":"ping"}'
@@ -300,31 +275,17 @@ def test_a_stream_that_fails_says_so_after_a_block_and_in_no_way_that_clients_an
         assert whole.count(b"event: content_block_stop") == whole.count(b"event: content_block_start") == 1
 
 
-@pytest.mark.parametrize(
-    ("status", "kind", "raised"),
-    [
-        (400, "invalid_request_error", anthropic.BadRequestError),
-        (401, "authentication_error", anthropic.AuthenticationError),
-        (402, "billing_error", anthropic.APIStatusError),
-        (403, "permission_error", anthropic.PermissionDeniedError),
-        (404, "not_found_error", anthropic.NotFoundError),
-        (405, "invalid_request_error", anthropic.APIStatusError),
-        (413, "request_too_large", anthropic.APIStatusError),
-        (429, "rate_limit_error", anthropic.RateLimitError),
-        (500, "api_error", anthropic.InternalServerError),
-        (502, "api_error", anthropic.InternalServerError),
-        (503, "overloaded_error", anthropic.InternalServerError),
-        (504, "timeout_error", anthropic.InternalServerError),
-    ],
-)
-def test_a_failure_is_an_error_of_anthropics(status: int, kind: str, raised: type[anthropic.APIStatusError]) -> None:
-    body = MESSAGES.failure(RequestFailed(status, "some_code", "what failed"))
-    assert body["error"] == {"type": kind, "message": "what failed", "code": "some_code"}
-    if kind != "request_too_large":  # the API says it, its own types do not know it
-        ErrorResponse.model_validate(body | {"request_id": None}, strict=True)
-    with pytest.raises(raised) as caught:
-        client(lambda _: httpx2.Response(status, json=body)).messages.create(model="c", max_tokens=9, messages=[])
-    assert caught.value.status_code == status
+KINDS = {400: "invalid_request_error", 401: "authentication_error", 402: "billing_error", 403: "permission_error",
+         404: "not_found_error", 405: "invalid_request_error", 413: "request_too_large", 429: "rate_limit_error",
+         500: "api_error", 502: "api_error", 503: "overloaded_error", 504: "timeout_error"}  # fmt: skip
+
+
+def test_a_failure_is_an_error_of_anthropics() -> None:
+    for status, kind in KINDS.items():
+        body = MESSAGES.failure(RequestFailed(status, "some_code", "what failed"))
+        assert body["error"] == {"type": kind, "message": "what failed", "code": "some_code"}
+        if kind != "request_too_large":  # the API says it, its own types do not know it
+            ErrorResponse.model_validate(body | {"request_id": None}, strict=True)
 
 
 def test_a_conversation_that_is_too_long_is_called_so_in_the_words_that_clients_look_for() -> None:

@@ -1,7 +1,8 @@
-"""The page of figures: what is counted, once, under labels of our own."""
+"""The page of figures: what is counted, once, under labels of our own; `test_serving_money.py` has the sums."""
 
 from __future__ import annotations
 
+from contextlib import suppress
 from decimal import Decimal
 
 import pytest
@@ -28,23 +29,6 @@ def ended(usage: Usage, **options: object) -> CallEnded:
     )
 
 
-def test_a_call_is_counted_with_its_tokens_and_its_dollars() -> None:
-    metrics = Metrics()
-    for _ in range(2):
-        metrics.hear(ended(USED))
-    metrics.hear(ended(Usage(unpriced_calls=1), outcome="cancelled"))
-    assert figures(metrics) == {
-        'openconductor_calls_total{outcome="answered",worker="w"}': 2,
-        'openconductor_calls_total{outcome="cancelled",worker="w"}': 1,
-        'openconductor_tokens_total{kind="input",worker="w"}': 200,
-        'openconductor_tokens_total{kind="cached",worker="w"}': 80,
-        'openconductor_tokens_total{kind="output",worker="w"}': 60,
-        'openconductor_tokens_total{kind="reasoning",worker="w"}': 20,
-        'openconductor_dollars_total{worker="w"}': 0.25,
-        'openconductor_unpriced_calls_total{worker="w"}': 1,
-    }
-
-
 def test_what_a_journal_answered_was_counted_before_and_other_events_are_no_calls() -> None:
     metrics = Metrics()
     metrics.hear(ended(USED, replayed=True))
@@ -60,9 +44,10 @@ def test_an_orchestrator_among_the_workers_is_counted_once_with_all_that_it_used
 
 def test_requests_their_time_and_the_charges_of_keys_are_counted() -> None:
     metrics = Metrics()
-    with metrics.in_flight("chat"):
+    with suppress(KeyError), metrics.in_flight("chat"):
         assert figures(metrics)['openconductor_episodes_in_flight{api="chat"}'] == 1
         metrics.first_byte("chat", 0.2)
+        raise KeyError
     metrics.ended("chat", "conductor", 200, 3.0)
     metrics.ended("chat", "unknown", 404, 0.001)
     metrics.charged("ann", Decimal("0.25"))
@@ -74,13 +59,6 @@ def test_requests_their_time_and_the_charges_of_keys_are_counted() -> None:
     assert page['openconductor_first_byte_seconds_bucket{api="chat",le="0.25"}'] == 1
     assert page['openconductor_first_byte_seconds_bucket{api="chat",le="0.1"}'] == 0
     assert page['openconductor_key_dollars_total{key="ann"}'] == 0.25
-
-
-def test_an_episode_that_fails_is_no_longer_in_flight() -> None:
-    metrics = Metrics()
-    with pytest.raises(KeyError), metrics.in_flight("chat"):
-        raise KeyError
-    assert figures(metrics)['openconductor_episodes_in_flight{api="chat"}'] == 0
 
 
 def test_two_servers_in_a_process_do_not_share_figures() -> None:
