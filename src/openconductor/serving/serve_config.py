@@ -80,7 +80,7 @@ class ServeConfig:
         pool: a pool file, or ``gym``.
         conductor: ``provider:model``, a checkpoint folder, or ``worker:NAME`` of the pool; "" is the bundled one.
         max_steps: the most steps of a workflow; None is as many as the checkpoint was trained to write, else 5.
-        max_rounds: the most rounds.
+        max_rounds: the most rounds, where a request does not say; a key can limit it.
         fallback: whether a failed step goes to the next healthy worker.
         baselines: models beside the Conductor, as evaluations name them (``consensus:gpt-5?n=5``).
         journal: the file that keeps every call, and what each key has spent.
