@@ -42,7 +42,7 @@ BUDGET = {
     "tasks": 1_238,
     "training": 2_082,
 }
-TEST_LINES = 36_144  # of all kinds, in tests/
+TEST_LINES = 36_152  # of all kinds, in tests/
 FILE_LINES = 450  # of all kinds, in one file
 FOLDER_FILES = 10  # but in the root, in cli/ and on the shelves
 FOLDED_BELOW = 150  # lines of all kinds: a module with one importer is part of it, unless it is on a shelf

@@ -92,6 +92,11 @@ async def served(
         await asked.asked.provider.aclose()  # type: ignore[union-attr]
 
 
+def accepting() -> bool:
+    """Whether asyncio is about to hand over a connection that has come."""
+    return any("_accept_connection" in repr(task.get_coro()) for task in asyncio.all_tasks())
+
+
 @asynccontextmanager
 async def listening(app: Any) -> AsyncIterator[str]:
     """The address of an app on a free port; its end waits for who is still asking, but not for uvicorn's ticks."""
@@ -103,8 +108,11 @@ async def listening(app: Any) -> AsyncIterator[str]:
     try:
         yield f"http://127.0.0.1:{http.servers[0].sockets[0].getsockname()[1]}"
     finally:
+        for one in http.servers[0].sockets:
+            asyncio.get_running_loop().remove_reader(one.fileno())
+        while accepting():  # noqa: ASYNC110 - asyncio loses a connection that comes while a server is closed
+            await asyncio.sleep(0.001)
         http.servers[0].close()
-        await asyncio.sleep(0.01)  # for who has just been accepted
         told: set[Any] = set()
         with suppress(TimeoutError):
             async with asyncio.timeout(1):
