@@ -6,8 +6,8 @@ In: nothing but this machine (Linux, loopback). Out: figures, with the bars that
 scripted workers (an asyncio HTTP server of a few lines, which streams its answer after ``--seconds``), `openconductor
 serve` over them, and this one, which is the clients.
 
-- **Streams**: so many episodes of three steps in a row at once, as chat completions. Errors, the time to the first byte
-  and to the first text, wall time, the server's memory and CPU. Once more with 200.
+- **Streams**: ``--streams`` episodes of three steps in a row at once, as chat completions. Errors, the time to the
+  first byte and to the first text, wall time, the server's memory and CPU. Once more with 200.
 - **Direct**: one call after the other on 16 connections, to the worker itself and through ``direct:``, interleaved. The
   worker takes 50 ms: with one that takes none, 16 connections ask for more than a core can do, and what is measured is
   the queue. What the server adds to the median, and its CPU a request. Beside it LiteLLM's proxy, where it is

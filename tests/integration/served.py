@@ -21,12 +21,11 @@ from faults.server import FaultServer
 from openconductor import Conductor, Journal, Worker, WorkerPool
 from openconductor.prompt import render_workflow
 from openconductor.providers.openai_compatible import OpenAICompatibleProvider
-from openconductor.serving.app import build_app
+from openconductor.serving.app import ClientConnection, build_app
 from openconductor.serving.gateway import Gateway
 from openconductor.serving.key_ring import KeyRing
 from openconductor.serving.metrics import Metrics
 from openconductor.serving.serve_config import KeyTable, ServeConfig
-from openconductor.serving.server import ClientConnection
 from openconductor.types import Sampling, Step, Workflow
 
 PATHS = {"chat": "/v1/chat/completions", "responses": "/v1/responses", "messages": "/v1/messages"}

@@ -23,7 +23,7 @@ from openconductor.serving.key_ring import cost_of, new_key
 from openconductor.serving.serve_config import KeyTable
 
 SECONDS = 1.0
-"""Within so many every connection to a worker must be closed."""
+"""Within this time every connection to a worker must be closed."""
 
 KEY = new_key()
 WHERE = {

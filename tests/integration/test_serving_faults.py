@@ -176,7 +176,7 @@ class Process:
 
 @asynccontextmanager
 async def under_load(folder: Path) -> AsyncIterator[tuple[Process, Load, Switched]]:
-    """A server with so many clients at work; they stop when the block ends."""
+    """A server with this many clients at work; they stop when the block ends."""
     script, load = Switched(), Load()
     async with fault_server(script, {"planner": PLAN}) as faults:
         process = Process(folder, faults)

@@ -26,7 +26,6 @@ from integration import served
 from integration.orchestra import PLAN, Orchestra, orchestra
 from openconductor.prompt import render_workflow
 from openconductor.serving import app, gateway
-from openconductor.serving import server as server_module
 from openconductor.serving.key_ring import new_key
 from openconductor.serving.serve_config import KeyTable
 from openconductor.types import Step, Workflow
@@ -180,8 +179,7 @@ def test_a_head_without_end_is_cut_off_before_any_key_is_asked_for(tmp_path: Pat
 
 
 def test_who_sends_no_head_or_drips_one_is_hung_up_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    for module in (app, server_module):
-        monkeypatch.setattr(module, "STALLED_S", 0.4)
+    monkeypatch.setattr(app, "_STALLED_S", 0.4)
     with (
         orchestra(tmp_path) as server,
         connect(server) as silent,
@@ -198,8 +196,7 @@ def test_who_sends_no_head_or_drips_one_is_hung_up_on(tmp_path: Path, monkeypatc
 
 
 def test_who_stops_amid_a_body_is_told_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    for module in (app, server_module):
-        monkeypatch.setattr(module, "STALLED_S", 0.4)
+    monkeypatch.setattr(app, "_STALLED_S", 0.4)
     with orchestra(tmp_path) as server, connect(server) as one, connect(server) as endless:
         one.sendall(b"POST /v1/responses HTTP/1.1\r\nHost: x\r\nContent-Length: 100\r\n\r\n{")
         assert one.recv(65536).startswith(b"HTTP/1.1 408")
@@ -215,8 +212,7 @@ def test_who_stops_amid_a_body_is_told_so(tmp_path: Path, monkeypatch: pytest.Mo
 def test_who_does_not_read_the_answer_is_hung_up_on_and_its_episode_ends(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for module in (app, server_module):
-        monkeypatch.setattr(module, "STALLED_S", 0.5)
+    monkeypatch.setattr(app, "_STALLED_S", 0.5)
     flood: list[Any] = [piece for _ in range(3000) for piece in ("x" * 20_000, 0.001)]
     with orchestra(tmp_path, "thought", flood) as server, connect(server) as one:
         asked = json.dumps(body("chat", model="direct:bert", stream=True)).encode()

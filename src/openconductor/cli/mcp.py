@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import asyncio
 from decimal import Decimal
-from importlib import import_module
 from pathlib import Path
 from typing import Annotated
 
@@ -37,10 +36,10 @@ def mcp(  # noqa: PLR0913, PLR0917 - the options of a command
     The agent starts it: its settings name this command. The limits hold for each answer; a call may set lower ones.
     """
     with needing("mcp", "mcp"):
-        server = import_module("openconductor.serving.mcp_server")  # by name, for only the extra can run it
+        from openconductor.serving.apis.mcp_server import serve
     with console.only_results_on_stdout():
         workers = oc.WorkerPool.from_toml(pool)
         planner = find_planner(conductor, workers, base_url=base_url, key_env=key_env)
         asked = oc.Conductor(planner, pool=workers, max_steps=max_steps, max_rounds=rounds, fallback=fallback)
     budget = oc.Budget(calls, tokens, None if dollars is None else Decimal(dollars), seconds)
-    asyncio.run(server.serve(asked, budget, oc.__version__))
+    asyncio.run(serve(asked, budget, oc.__version__))

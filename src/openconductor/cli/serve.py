@@ -7,7 +7,6 @@ it is asked, on stderr. With ``--new-key`` a key and its table on stdout, and no
 from __future__ import annotations
 
 from dataclasses import replace
-from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -68,10 +67,9 @@ def _show_new_key(name: str) -> None:
 def _serve(config: ServeConfig, where: str) -> None:
     """Make all that is served, check it, and serve it until it is told to stop."""
     with needing("serve", "serve"):
+        from openconductor.serving.app import run
         from openconductor.serving.gateway import Gateway
         from openconductor.serving.metrics import Metrics
-
-        server = import_module("openconductor.serving.server")  # by name, for only the extra can run it
     from openconductor.serving.key_ring import KeyRing
     from openconductor.serving.serve_config import check_serve_config, make_system, model_names
 
@@ -89,7 +87,7 @@ def _serve(config: ServeConfig, where: str) -> None:
     with oc.Journal(config.journal, content=config.content) as journal:
         gateway = Gateway(conductor, journal, Metrics(), baselines=baselines, reasoning=config.reasoning)
         _say_where(config, pool, model_names(config, pool))
-        server.run(config, gateway, KeyRing(config.key, journal))
+        run(config, gateway, KeyRing(config.key, journal))
 
 
 def _say_where(config: ServeConfig, pool: oc.WorkerPool, models: tuple[str, ...]) -> None:

@@ -1,6 +1,7 @@
-"""The server: HTTP in front of the gateway.
+"""The server: HTTP in front of the gateway, and the process that serves until it is told to stop.
 
-In: a gateway, keys, a config. Out: an ASGI app. A client that goes away ends its episode, streamed or not.
+In: a gateway, keys, a config. Out: an ASGI app, and ``run``, which blocks. A client that goes away ends its episode,
+streamed or not; one that sends a head without end, or that does not read, is let go.
 """
 
 from __future__ import annotations
@@ -12,8 +13,10 @@ import math
 import time
 import uuid
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Never, cast
+from types import FrameType
+from typing import Any, Never, cast
 
+import uvicorn
 from starlette.applications import Starlette
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.middleware import Middleware
@@ -22,6 +25,7 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 from starlette.types import Receive, Scope, Send
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from openconductor.errors import JournalError
 from openconductor.serving.apis.chat import CHAT
@@ -31,17 +35,16 @@ from openconductor.serving.apis.responses import RESPONSES
 from openconductor.serving.apis.wire import Api, Json, RequestFailed, as_json
 from openconductor.serving.gateway import Gateway, Turn
 from openconductor.serving.key_ring import KeyRing
-
-if TYPE_CHECKING:
-    from openconductor.serving.serve_config import ServeConfig
+from openconductor.serving.serve_config import ServeConfig
 
 APIS: tuple[Api, ...] = (CHAT, RESPONSES, MESSAGES)
 
 _RETRIED = frozenset({429, 503})  # what a client may send again without paying twice: nothing had been done
-STALLED_S = 60.0
-"""How long a client may take for its head, between pieces of its body, or without reading."""
+_STALLED_S = 60.0  # how long a client may take for its head, between pieces of its body, or without reading
 _DEEPEST = 100  # lists and objects in one another in a body: the journal and others go down into them
 _MOST = 100_000  # values in a body
+_ENDS_AT_ONCE = 5.0  # seconds that a turn has to come to its end once it is cancelled
+_HEAD_BYTES = 65_536  # of a request, before its body
 
 log = logging.getLogger("openconductor.serving")
 
@@ -136,10 +139,10 @@ async def _body(receive: Receive, config: ServeConfig) -> Json:
     limit, size, more = config.body_mb * 1_000_000, 0, True
     while more:
         try:
-            async with asyncio.timeout(STALLED_S):
+            async with asyncio.timeout(_STALLED_S):
                 message = await receive()
         except TimeoutError:
-            words = f"the body: nothing came for {STALLED_S:g} s, expected the rest of it"
+            words = f"the body: nothing came for {_STALLED_S:g} s, expected the rest of it"
             raise RequestFailed(408, "request_timeout", words) from None
         if message["type"] == "http.disconnect":
             raise RequestFailed(499, "cancelled", "the client went away")
@@ -189,7 +192,7 @@ async def _gone(turn: Turn, receive: Receive) -> None:
 
 
 def _refuse(name: str) -> Never:
-    raise ValueError(f"{name[:20]} is no number of JSON's")
+    raise ValueError(f"{name[:20]} is not a number in JSON")
 
 
 def _finite(number: str) -> float:
@@ -313,3 +316,103 @@ async def _not_found(request: Request, error: Exception) -> Response:
 async def _fault(request: Request, error: Exception) -> Response:
     log.error("%s %s failed by a fault of the server", request.method, request.url.path, exc_info=error)
     return await _failure(request, RequestFailed(500, "internal_error", "a fault of the server; its log says more"))
+
+
+# ── the process ──────────────────────────────────────────────────────────────────────────────────────────────────────
+class ClientConnection(HttpToolsProtocol):
+    """Ends with a client that sends a head without end, or does not get on with it, or does not read.
+
+    And with one that sends a request before it has its answer: uvicorn would read no more, and not see it leave.
+    """
+
+    _stalled: asyncio.TimerHandle | None = None
+    _head: int | None = 0  # bytes of the head that is coming; None where none is
+
+    def _wait(self, *, head: int | None) -> None:
+        """Give the client a while."""
+        self._forgive()
+        self._head, self._stalled = head, self.loop.call_later(_STALLED_S, self.transport.abort)
+
+    def _forgive(self) -> None:
+        self._head = None
+        if self._stalled is not None:
+            self._stalled.cancel()
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        """A head is to come."""
+        super().connection_made(transport)
+        self._wait(head=0)
+
+    def on_message_begin(self) -> None:
+        """So it is with each further request."""
+        super().on_message_begin()
+        self._wait(head=0)
+
+    def data_received(self, data: bytes) -> None:
+        """Count what comes of a head."""
+        super().data_received(data)
+        if self._head is not None:
+            self._head += len(data)
+            if self._head > _HEAD_BYTES:
+                self.send_400_response("The head of the request is too large.")
+
+    def on_headers_complete(self) -> None:
+        """The head is there."""
+        self._forgive()
+        if self.cycle and not self.cycle.response_complete:
+            self.transport.abort()
+        else:
+            super().on_headers_complete()
+
+    def pause_writing(self) -> None:
+        """The client reads more slowly than is written."""
+        super().pause_writing()
+        self._wait(head=None)
+
+    def resume_writing(self) -> None:
+        """It has caught up."""
+        self._forgive()
+        super().resume_writing()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """It is gone."""
+        self._forgive()
+        super().connection_lost(exc)
+
+
+class _Server(uvicorn.Server):
+    """Stops taking requests at the first signal, and ends what is left of those under way after a while."""
+
+    def __init__(self, config: uvicorn.Config, gateway: Gateway, drain_s: float) -> None:
+        super().__init__(config)
+        self._gateway = gateway
+        self._drain_s = drain_s
+
+    def handle_exit(self, sig: int, frame: FrameType | None) -> None:
+        """Drain at the first signal; end at once at the second.
+
+        uvicorn's own would raise the signal again once it is done, before the journal is closed.
+        """
+        self.force_exit = self.should_exit
+        self.should_exit = True
+        if not self._gateway.draining:
+            self._gateway.draining = True
+            loop = asyncio.get_running_loop()
+            loop.call_soon_threadsafe(loop.call_later, self._drain_s, self._gateway.stop)
+
+
+def run(config: ServeConfig, gateway: Gateway, keys: KeyRing) -> None:
+    """Serve until SIGTERM or SIGINT, and until the answers under way have ended."""
+    grace = int(config.drain_s + _ENDS_AT_ONCE)
+    settings = uvicorn.Config(
+        build_app(gateway, keys, config), config.host, config.port, http=ClientConnection, ws="none", access_log=False,
+        log_level="warning", lifespan="off", server_header=False, proxy_headers=False, timeout_graceful_shutdown=grace,
+    )  # fmt: skip
+    asyncio.run(_serve(_Server(settings, gateway, config.drain_s), gateway))
+
+
+async def _serve(server: _Server, gateway: Gateway) -> None:
+    try:
+        await server.serve()
+    finally:
+        await gateway.pool.aclose()

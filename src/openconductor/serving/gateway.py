@@ -83,7 +83,7 @@ class Gateway:
         self._held = 0
 
     async def open(self, request: ClientRequest, tenant: Tenant) -> Turn:
-        """Begin the episode of a request; it has been told of when this returns.
+        """Begin the episode of a request; its id is known when this returns.
 
         Raises:
             RequestFailed: it was refused, or had failed at once.
@@ -204,7 +204,7 @@ class Gateway:
         episode = cast("str", request.previous)
         before = await asyncio.to_thread(self._conversation, episode, tenant)
         if before is None:
-            words = f"previous_response_id: there is no answer 'resp_{episode}' to go on from"
+            words = f"previous_response_id: got 'resp_{episode}', expected the id of an earlier answer of this key"
             raise RequestFailed(404, "previous_response_not_found", words, param="previous_response_id")
         own, rest = request.turns[: request.instructed], request.turns[request.instructed :]
         return replace(request, turns=(*own, *before, *rest))

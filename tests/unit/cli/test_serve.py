@@ -36,7 +36,7 @@ def served(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[SimpleNamesp
     def run(config, gateway, keys) -> None:
         found.append(SimpleNamespace(config=config, keys=keys, **vars(gateway)))
 
-    module("server", run=run)
+    module("app", run=run)
     module("gateway", Gateway=gateway)
     module("metrics", Metrics=lambda: None)
     return found
@@ -108,7 +108,7 @@ def test_options_win_over_overrides_and_these_over_the_file(run, served, tmp_pat
 
 
 def test_what_the_extra_lacks_is_named(run, served, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delitem(sys.modules, "openconductor.serving.server")
+    monkeypatch.delitem(sys.modules, "openconductor.serving.app")
     monkeypatch.setitem(sys.modules, "uvicorn", None)
     ran = run("serve")
     assert ran.code == 2

@@ -50,7 +50,7 @@ class Clock:
 
 
 def call(read: int, written: int, usage: Usage, **options: object) -> Call:
-    """A call that may read and write so many tokens, and used so much."""
+    """A call with the most tokens that it may read and write, and what it used."""
     asked = (Message("user", "word" * read),), Sampling(max_tokens=written)
     return Call("w", "answered", *asked, usage=usage, price=PRICE, **options)
 

@@ -282,6 +282,6 @@ def _previous(asked: ResponsesBody) -> str | None:
     given = asked.previous_response_id
     ours = re.fullmatch("resp_([0-9a-f]{32})", given or "")
     if given and ours is None:
-        words = f"previous_response_id: there is no answer {short(given)} to go on from"
+        words = f"previous_response_id: got {short(given)}, expected the id of an earlier answer"
         raise RequestFailed(404, "previous_response_not_found", words, param="previous_response_id")
     return ours and ours[1]

@@ -219,7 +219,7 @@ class ServedAnswer:
         tool_calls: ``{"id", "type": "function", "function": {"name", "arguments"}}``, under our ids.
         finish_reason: of the call that answered.
         thoughts: the reasoning that is shown, a text a part (the plan, then each step).
-        usage: what was used, with ``orchestration`` (see ``orchestration``).
+        orchestration: what it cost, and who (see the function).
     """
 
     episode: Episode
