@@ -43,6 +43,7 @@ class Scripted:
 
     plays: Any = "fine"
     sent: list[tuple[tuple[Message, ...], Sampling]] = field(default_factory=list)
+    finish: Any = None  # why its answers end; None is what fits them
     cancelled: int = 0
 
     async def complete(
@@ -70,7 +71,7 @@ class Scripted:
         except asyncio.CancelledError:
             self.cancelled += 1
             raise
-        return Completion(text, "", tuple(calls), USED, "tool_calls" if calls else "stop")
+        return Completion(text, "", tuple(calls), USED, self.finish or ("tool_calls" if calls else "stop"))
 
 
 @dataclass

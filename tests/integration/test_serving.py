@@ -69,6 +69,13 @@ def test_how_much_is_shown_can_be_chosen(tmp_path: Path, level: str, shown: tupl
     assert bool(thoughts) == bool(shown)
 
 
+def test_a_call_of_a_tool_that_was_cut_is_not_told_as_whole(tmp_path: Path) -> None:
+    with orchestra(tmp_path, "thought", ["let me see", {"add": {"a": 6}}]) as server:
+        for server.workers["bert"].finish, told in (("length", "length"), ("stop", "tool_calls")):
+            answer = client(server).chat.completions.create(model="conductor", messages=ASKED, tools=[TOOL])
+            assert answer.choices[0].finish_reason == told
+
+
 def test_tools_go_to_the_last_worker_and_their_results_come_back_to_it(tmp_path: Path) -> None:
     def bert(messages: Any, sampling: Any) -> Any:
         results = [turn for turn in messages if turn.role == "tool"]

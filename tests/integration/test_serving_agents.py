@@ -111,10 +111,11 @@ def agents(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Agents]:
 
 
 def work(name: str, agents: Agents, server: Orchestra, folder: Path, task: str, *options: str) -> Work:
-    """Let an agent do a task."""
+    """Let an agent do a task, in a folder that has a file."""
     home, place = folder / "home", folder / "work"
     home.mkdir(exist_ok=True)
     place.mkdir(exist_ok=True)
+    (place / "left.txt").write_text("left\n")
     node = Path(shutil.which("node") or "node").parent
     environment = {
         "PATH": f"{node}:/usr/local/bin:/usr/bin:/bin", "HOME": str(home), "NO_PROXY": "127.0.0.1",
@@ -157,8 +158,6 @@ def test_claude_code_does_a_task_with_calls_of_its_tools(tmp_path: Path, agents:
             case _:
                 return "It is joined."
 
-    (tmp_path / "work").mkdir()
-    (tmp_path / "work" / "left.txt").write_text("left\n")
     with orchestra(tmp_path, "thought", bert) as server:
         done = work("claude", agents, server, tmp_path, "Join what left.txt says and RIGHT into joined.txt.")
         anna, sent, planner = server.workers["anna"].sent, server.workers["bert"].sent, server.planner.sent
@@ -213,8 +212,6 @@ def test_codex_does_a_task_with_calls_of_its_tools(tmp_path: Path, agents: Agent
             case _:
                 return "It is joined."
 
-    (tmp_path / "work").mkdir()
-    (tmp_path / "work" / "left.txt").write_text("left\n")
     with orchestra(tmp_path, "thought", bert) as server:
         done = work("codex", agents, server, tmp_path, "Join what left.txt says and RIGHT! into joined.txt.")
         workers, planner = server.workers, server.planner

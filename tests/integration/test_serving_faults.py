@@ -281,6 +281,12 @@ async def test_clients_that_do_not_read_or_finish_their_requests_cannot_keep_it_
     await check_again(process, load)
 
 
+async def stopped(process: Process, load: Load) -> int:
+    load.stop = True
+    process.send(signal.SIGTERM)
+    return await process.ended()
+
+
 async def test_workers_that_die_are_errors_with_a_code_and_all_is_well_when_they_are_back(tmp_path: Path) -> None:
     async with under_load(tmp_path) as (process, load, script):
         script.dead = True
@@ -289,9 +295,7 @@ async def test_workers_that_die_are_errors_with_a_code_and_all_is_well_when_they
         script.dead = False
         before = len(load.whole)
         await load.until(lambda: len(load.whole) >= before + 10)
-        load.stop = True
-        process.send(signal.SIGTERM)
-        await process.ended()
+        await stopped(process, load)
     await check_again(process, load)
 
 
@@ -308,9 +312,7 @@ async def test_a_full_disk_is_an_error_with_a_code_and_nothing_is_answered_that_
         whole = len(load.whole)
         await asyncio.sleep(0.3)
         assert len(load.whole) == whole
-        load.stop = True
-        process.send(signal.SIGTERM)
-        await process.ended()
+        await stopped(process, load)
     await check_again(process, load)
 
 
@@ -321,8 +323,6 @@ async def test_a_clock_that_jumps_changes_no_answer_and_no_bill(tmp_path: Path) 
             enough = len(load.whole) + CLIENTS
             await load.until(lambda enough=enough: len(load.whole) >= enough)
         assert not load.failed
-        load.stop = True
-        process.send(signal.SIGTERM)
-        assert await process.ended() == 0
+        assert await stopped(process, load) == 0
     assert all(0 <= one["seconds"] < 20 for one in load.whole.values())
     await check_again(process, load)

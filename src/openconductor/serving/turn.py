@@ -174,7 +174,7 @@ class Turn:
         said = step and step.completion
         if said is not None and said.text == episode.answer:  # else a vote, or a text of a baseline's own
             calls = renamed(said.tool_calls, episode.id)
-            finish = "tool_calls" if calls else said.finish_reason
+            finish = "tool_calls" if calls and said.finish_reason == "stop" else said.finish_reason
         bill = orchestration(episode, self._names)
         return ServedAnswer(episode, episode.answer, calls, finish, tuple(self._thoughts), bill)
 

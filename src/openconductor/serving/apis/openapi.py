@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from typing import cast
 
 import openconductor
+from openconductor.serving.apis.messages import CountBody
 from openconductor.serving.apis.wire import Api, Json
 
 _TEXT: Json = {"type": "string"}
@@ -56,6 +57,7 @@ ANSWERS = {
         "content": [{"type": ("text", "thinking", "tool_use")}],
         "usage": {"input_tokens": int, "output_tokens": int, "orchestration": _BILL},
     }),
+    "count_tokens": _schema({"input_tokens": int}),
 }  # fmt: skip
 """What each API answers with under 200, by its name."""
 _MODEL = {"id": str, "object": "model", "created": int, "owned_by": str}
@@ -82,14 +84,16 @@ def openapi(apis: Sequence[Api]) -> Json:
     failure = _said("what was wrong: where, what was got, what was expected", _schema({"error": {"message": str}}))
     paths: Json = {}
     schemas: Json = {}
-    for api in apis:
-        schema = api.body.model_json_schema(ref_template="#/components/schemas/{model}")
-        schemas |= schema.pop("$defs", {}) | {api.body.__name__: schema}
-        body = {"$ref": f"#/components/schemas/{api.body.__name__}"}
-        answer = _said("the answer; with `stream` as server-sent events", ANSWERS[api.name])
-        answer["content"]["text/event-stream"] = {"schema": _TEXT}
-        paths[api.path] = {"post": {
-            "operationId": api.name,
+    posts = [(api.path, api.name, api.body) for api in apis]
+    for path, name, kind in (*posts, ("/v1/messages/count_tokens", "count_tokens", CountBody)):
+        schema = kind.model_json_schema(ref_template="#/components/schemas/{model}")
+        schemas |= schema.pop("$defs", {}) | {kind.__name__: schema}
+        body = {"$ref": f"#/components/schemas/{kind.__name__}"}
+        answer = _said("the answer; with `stream` as server-sent events", ANSWERS[name])
+        if name != "count_tokens":
+            answer["content"]["text/event-stream"] = {"schema": _TEXT}
+        paths[path] = {"post": {
+            "operationId": name,
             "requestBody": {"required": True, "content": {"application/json": {"schema": body}}},
             "responses": {"200": answer, "4XX": failure, "5XX": failure},
         }}  # fmt: skip
