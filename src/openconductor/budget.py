@@ -253,11 +253,11 @@ _paying: ContextVar[PaidCall | None] = ContextVar("openconductor_paying", defaul
 
 
 def open_meter(budget: Budget | None, *, now: float) -> BudgetMeter | None:
-    """A meter for one question; None where nothing limits it: no budget, and no metered call that it works for."""
+    """A meter for one question; None where nothing limits it: neither its own budget nor a call that it works for."""
     parent = _paying.get()
     if parent is not None:
         parent.release()
-    elif budget is None:
+    elif budget is None or budget == Budget():
         return None
     return BudgetMeter(budget or Budget(), now=now, parent=parent)
 

@@ -69,8 +69,8 @@ class Ledger:
 
 def draw_up(episode: Episode) -> Ledger:
     """Draw up the ledger of an episode, a stopped one too."""
-    by_round = [tuple(_entries(index, one)) for index, one in enumerate(episode.rounds)]
-    entries = tuple(entry for of_one in by_round for entry in of_one)
+    entries = draw_entries(episode)
+    by_round = [[entry.usage for entry in entries if entry.round == index] for index in range(len(episode.rounds))]
     planning = [attempt for entry in entries if entry.step is None for attempt in entry.attempts]
     working = [attempt for entry in entries if entry.step is not None for attempt in entry.attempts]
     made = [attempt for entry in entries for attempt in entry.attempts]
@@ -81,7 +81,7 @@ def draw_up(episode: Episode) -> Ledger:
             by_worker[who] = by_worker.get(who, Usage()) + call.usage
     return Ledger(
         entries=entries,
-        rounds=tuple(sum((entry.usage for entry in of_one), Usage()) for of_one in by_round),
+        rounds=tuple(sum(usages, Usage()) for usages in by_round),
         conductor=_sum(planning),
         workers=_sum(working),
         total=_sum(made),
@@ -89,6 +89,11 @@ def draw_up(episode: Episode) -> Ledger:
         replayed=_sum(attempt for attempt in made if attempt.call.replayed),
         by_worker=MappingProxyType(by_worker),
     )
+
+
+def draw_entries(episode: Episode) -> tuple[Entry, ...]:
+    """Its entries alone, for who needs no sums."""
+    return tuple(entry for index, one in enumerate(episode.rounds) for entry in _entries(index, one))
 
 
 def _entries(index: int, one: Round) -> Iterator[Entry]:

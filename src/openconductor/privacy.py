@@ -11,6 +11,7 @@ import json
 import os
 import re
 from collections.abc import Callable, Iterator
+from functools import lru_cache
 from typing import cast
 from urllib.parse import quote, quote_plus
 
@@ -19,13 +20,13 @@ from openconductor.errors import JournalError
 MARK = "[key]"
 """What is in the place of a secret."""
 
-_NAMES = re.compile("KEY|TOKEN|SECRET|PASSWORD", re.IGNORECASE)
+_is_secret = lru_cache(re.compile("KEY|TOKEN|SECRET|PASSWORD", re.IGNORECASE).search)
 SHORTEST = 8  # characters; a shorter value is a word
 
 
 def secrets_of_environment() -> frozenset[str]:
     """The values of 8 characters or more of the variables whose names say KEY, TOKEN, SECRET or PASSWORD."""
-    values = (os.environ.get(name, "").strip() for name in os.environ if _NAMES.search(name))
+    values = (os.environ.get(name, "").strip() for name in os.environ if _is_secret(name))
     return frozenset(value for value in values if len(value) >= SHORTEST)
 
 

@@ -16,7 +16,8 @@ import openconductor as oc
 from openconductor.cli import console
 from openconductor.cli.options import PlannerName, PoolFile
 from openconductor.config import dump_toml, load_toml, needing
-from openconductor.evaluation.eval_config import GYM, find_planner, read_spec
+from openconductor.evaluation.eval_config import GYM, EvalConfig, find_planner, read_spec
+from openconductor.evaluation.systems import Workshop
 from openconductor.gym.workers import gym_pool
 from openconductor.policies import most_tokens
 
@@ -71,7 +72,7 @@ def _serve(config: ServeConfig, where: str) -> None:
         from openconductor.serving.gateway import Gateway
         from openconductor.serving.metrics import Metrics
     from openconductor.serving.key_ring import KeyRing
-    from openconductor.serving.serve_config import check_serve_config, make_system, model_names
+    from openconductor.serving.serve_config import check_serve_config, model_names
 
     simulated = config.pool == GYM
     if not (simulated or config.conductor):
@@ -83,7 +84,8 @@ def _serve(config: ServeConfig, where: str) -> None:
     planner, steps, rounds = find_planner(config.conductor or None, pool), config.max_steps, config.max_rounds
     conductor = oc.Conductor(planner, pool=pool, max_steps=steps, max_rounds=rounds, fallback=config.fallback)
     check_serve_config(config, pool, conductor.asked, where=where)
-    baselines = {read_spec(text).name: make_system(text, pool) for text in config.baselines}
+    made = map(Workshop(EvalConfig(), pool).make, map(read_spec, config.baselines))
+    baselines = {system.name: system.orchestrator for system in made}
     with oc.Journal(config.journal, content=config.content) as journal:
         gateway = Gateway(conductor, journal, Metrics(), baselines=baselines, reasoning=config.reasoning)
         _say_where(config, pool, model_names(config, pool))

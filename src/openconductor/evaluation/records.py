@@ -38,7 +38,7 @@ from openconductor.evaluation.eval_config import (
     what_differs,
 )
 from openconductor.journal import JournalReader
-from openconductor.ledger import draw_up
+from openconductor.ledger import draw_entries
 from openconductor.measures import group_by
 from openconductor.serialisation import load
 from openconductor.storage import write_whole
@@ -156,7 +156,7 @@ def record_of(outcome: Outcome, *, system: str, task: str | None = None) -> Reco
         extracted=grade.extracted if grade is not None else None,
         note=grade.note if grade is not None else "",
         rounds=tuple(map(_round, episode.rounds)),
-        calls=sum(len(entry.attempts) for entry in draw_up(episode).entries),
+        calls=sum(len(entry.attempts) for entry in draw_entries(episode)),
         usage=episode.usage,
         seconds=episode.seconds,
         episode=episode.id,

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 import sqlite3
-import sys
 import threading
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, fields
@@ -223,18 +222,6 @@ class JournalReader:
         query = "SELECT * FROM outcomes WHERE number > ? "
         for row in self._pages(query if history else query + _LAST):
             yield JournaledOutcome(row["key"], row["record"], row["written"])
-
-    def outcome_values(self, prefix: str, *names: str) -> Iterator[tuple[Any, ...]]:
-        """Of the outcomes whose keys begin so, in the order of the keys: the key, and these values of its record.
-
-        The last record of a key counts; a value that it does not have is None. No other value is read.
-        """
-        columns = "".join(f", json_extract(record, '$.{name}') AS value_{name}" for name in names)
-        wanted = f"FROM outcomes WHERE key > ? AND key < ? {_LAST} ORDER BY key LIMIT {_PAGE}"
-        last, end = prefix, prefix + chr(sys.maxunicode)
-        while rows := self._rows(f"SELECT key{columns} {wanted}", last, end):
-            yield from (tuple(row.values()) for row in rows)
-            last = rows[-1]["key"]
 
     def totals(self) -> Totals:
         """What was paid for, to the token and to the last digit of a dollar."""

@@ -7,6 +7,7 @@ streamed or not; one that sends a head without end, or that does not read, is le
 from __future__ import annotations
 
 import asyncio
+import gc
 import json
 import logging
 import math
@@ -96,7 +97,7 @@ class Endpoint:
         """Send the answer as it comes to be; returns the status that it would have had as a whole."""
 
         async def put(data: bytes, *, more: bool = True) -> None:
-            if data or not more:
+            if data:
                 await send({"type": "http.response.body", "body": data, "more_body": more})
 
         head = MutableHeaders({"content-type": "text/event-stream; charset=utf-8", "cache-control": "no-cache",
@@ -114,11 +115,10 @@ class Endpoint:
         try:
             answer = await turn.answer()
             rest = turn.unsaid(answer)
-            await put((stream.say(rest) if rest else b"") + stream.end(answer))
+            last = (stream.say(rest) if rest else b"") + stream.end(answer)
         except RequestFailed as error:
-            status = error.status
-            await put(stream.fail(error))
-        await put(b"", more=False)
+            status, last = error.status, stream.fail(error)
+        await put(last, more=False)
         return status
 
 
@@ -403,6 +403,8 @@ class _Server(uvicorn.Server):
 
 def run(config: ServeConfig, gateway: Gateway, keys: KeyRing) -> None:
     """Serve until SIGTERM or SIGINT, and until the answers under way have ended."""
+    gc.freeze()  # what is there now stays: the collector need not look at it again and again,
+    gc.set_threshold(10_000)  # and need not look at what a request makes before that is gone
     grace = int(config.drain_s + _ENDS_AT_ONCE)
     settings = uvicorn.Config(
         build_app(gateway, keys, config), config.host, config.port, http=ClientConnection, ws="none", access_log=False,

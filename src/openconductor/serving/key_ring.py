@@ -79,7 +79,8 @@ def past_charges(journal: JournalReader, since: Mapping[str, float]) -> Iterator
     Returns:
         The key's name, when the request began, and its dollars, for each.
     """
-    for key, name, began, charged in journal.outcome_values(SERVED, "key", "began", "charged"):
+    for key, record in ((one.key, one.record) for one in journal.outcomes() if one.key.startswith(SERVED)):
+        name, began, charged = record["key"], record["began"], record["charged"]
         if name in since and began >= since[name]:
             calls = () if charged is not None else journal.calls(key.removeprefix(SERVED))
             yield name, began, Decimal(charged or 0) + sum(map(cost_of, calls), Decimal(0))

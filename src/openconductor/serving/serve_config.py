@@ -23,7 +23,6 @@ from openconductor.errors import ConfigError
 from openconductor.evaluation.eval_config import CONDUCTOR, GYM, EvalConfig, read_spec
 from openconductor.evaluation.systems import Workshop, learns
 from openconductor.pool import WorkerPool
-from openconductor.protocols import Orchestrator
 from openconductor.serving.apis.wire import Reasoning
 from openconductor.types import Budget
 from openconductor.worker import Worker
@@ -115,15 +114,6 @@ def model_names(config: ServeConfig, pool: WorkerPool) -> tuple[str, ...]:
     """The models on offer: the Conductor, the baselines, each worker alone."""
     baselines = (read_spec(text).name for text in config.baselines)
     return (CONDUCTOR, *baselines, *(f"{DIRECT}{worker.name}" for _, worker in pool))
-
-
-def make_system(model: str, pool: WorkerPool) -> Orchestrator:
-    """The baseline behind the name of a model.
-
-    Raises:
-        ConfigError: there is no such baseline or option, or no such worker in the pool.
-    """
-    return Workshop(EvalConfig(), pool).make(read_spec(model)).orchestrator
 
 
 def check_serve_config(config: ServeConfig, pool: WorkerPool, planner: Worker, *, where: str) -> None:

@@ -128,7 +128,8 @@ class Turn:
 
     async def ended(self) -> None:
         """Wait until nothing of it runs any more."""
-        await asyncio.wait((self._task,))
+        if not self._task.done():
+            await asyncio.wait((self._task,))
 
     async def happenings(self, patience: float) -> AsyncIterator[tuple[int, str] | None]:
         """What is to be shown, as it happens: (part of the reasoning, or -1 for the answer, and a piece of text).

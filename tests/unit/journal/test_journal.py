@@ -295,17 +295,6 @@ def test_of_several_outcomes_of_one_key_the_last_counts_and_none_is_lost(journal
     assert [one.record["number"] for one in journal.outcomes(history=True)] == list(range(1200))
 
 
-def test_values_of_outcomes_are_read_by_the_beginning_of_their_keys_page_by_page(journal: Journal) -> None:
-    for number in range(1200):
-        journal.put_outcome(f"serve/{number % 600:03}", {"number": number, "more": None, "long": "x" * 100})
-    for key in ("serve", "serve0", "other/1"):
-        journal.put_outcome(key, {"number": -1})
-    journal.flush()
-    found = list(journal.outcome_values("serve/", "number", "more", "absent"))
-    assert found == [(f"serve/{number:03}", number + 600, None, None) for number in range(600)]
-    assert list(journal.outcome_values("nobody/", "number")) == []
-
-
 def test_what_content_may_be_is_said(path: Path) -> None:
     with pytest.raises(ConfigError, match="'full' or 'none'"):
         Journal(path, content="some")  # type: ignore[arg-type]

@@ -16,7 +16,7 @@ from typing import Annotated, Any, Literal, Protocol, TypeVar, cast
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from openconductor import errors
-from openconductor.ledger import CONDUCTOR, draw_up
+from openconductor.ledger import CONDUCTOR, draw_entries
 from openconductor.types import Budget, Episode, FinishReason, Message, Sampling, StepResult, Usage
 
 Json = dict[str, Any]
@@ -337,7 +337,7 @@ def orchestration(episode: Episode, names: Mapping[int, str]) -> Json:
         names: the workers', by ordinal.
     """
     entries: list[Json] = []
-    for entry in draw_up(episode).entries:
+    for entry in draw_entries(episode):
         transcript, worker = episode.rounds[entry.round].transcript, CONDUCTOR
         if entry.step is not None and transcript is not None:
             worker = names[transcript.results[entry.step].asked]
