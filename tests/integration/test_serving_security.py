@@ -399,8 +399,9 @@ def test_a_plan_cannot_name_a_worker_that_the_key_or_the_request_does_not_allow(
     with orchestra(tmp_path, "secret", "fine", key=keys(workers=("bert",))) as server:
         for asked, headers in ((body("chat"), as_(ANN)), (body("chat", conductor={"workers": ["bert"]}), as_(BEN))):
             assert code(post(server, "chat", asked, **headers)) == (502, "no_workflow")
-        for asked in (body("chat", model="direct:anna"), body("chat", conductor={"workers": ["anna"]})):
-            assert post(server, "chat", asked, **as_(ANN)).status_code in (400, 403, 404)
+        hidden, named = body("chat", model="direct:anna"), body("chat", conductor={"workers": ["anna"]})
+        assert code(post(server, "chat", hidden, **as_(ANN))) == (404, "model_not_found")
+        assert code(post(server, "chat", named, **as_(ANN))) == (400, "invalid_value")
         assert not server.workers["anna"].sent
 
 

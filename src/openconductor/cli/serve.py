@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
@@ -20,9 +20,8 @@ from openconductor.evaluation.eval_config import GYM, EvalConfig, find_planner, 
 from openconductor.evaluation.systems import Workshop
 from openconductor.gym.workers import gym_pool
 from openconductor.policies import most_tokens
-
-if TYPE_CHECKING:
-    from openconductor.serving.serve_config import ServeConfig
+from openconductor.serving import key_ring
+from openconductor.serving.serve_config import ServeConfig, check_serve_config, model_names
 
 SIMULATED = "Take 4 17 9, sort the list, then double every number."
 QUESTION = "How many primes are there below 1000?"
@@ -49,18 +48,14 @@ def serve(
         return
     if overrides and config is None:
         raise oc.ConfigError(f"{overrides[0]!r}: got key=value without a config; expected --config beside it")
-    from openconductor.serving.serve_config import ServeConfig
-
     told = ServeConfig() if config is None else load_toml(config, ServeConfig, overrides or ())
     _serve(replace(told, **said), "command line" if config is None else str(config))
 
 
 def _show_new_key(name: str) -> None:
-    from openconductor.serving.key_ring import new_key
-
     if not name.strip():
         raise oc.ConfigError("--new-key: got a blank name, expected who will hold the key")
-    key, hashed = new_key()
+    key, hashed = key_ring.new_key()
     console.say(f"The key of {name}, shown this once, and the table for the config, which holds only its hash:")
     console.show_text(f"{key}\n\n{dump_toml({'key': [{'name': name, 'hash': hashed}]}).rstrip()}")
 
@@ -71,9 +66,6 @@ def _serve(config: ServeConfig, where: str) -> None:
         from openconductor.serving.app import run
         from openconductor.serving.gateway import Gateway
         from openconductor.serving.metrics import Metrics
-    from openconductor.serving.key_ring import KeyRing
-    from openconductor.serving.serve_config import check_serve_config, model_names
-
     simulated = config.pool == GYM
     if not (simulated or config.conductor):
         raise oc.ConfigError(
@@ -89,7 +81,7 @@ def _serve(config: ServeConfig, where: str) -> None:
     with oc.Journal(config.journal, content=config.content) as journal:
         gateway = Gateway(conductor, journal, Metrics(), baselines=baselines, reasoning=config.reasoning)
         _say_where(config, pool, model_names(config, pool))
-        run(config, gateway, KeyRing(config.key, journal))
+        run(config, gateway, key_ring.KeyRing(config.key, journal))
 
 
 def _say_where(config: ServeConfig, pool: oc.WorkerPool, models: tuple[str, ...]) -> None:

@@ -90,13 +90,12 @@ class Gateway:
         """
         if self.draining:
             raise RequestFailed(503, "shutting_down", "the server is shutting down", retry_after=5)
-        tenant.check(request)
-        if request.model not in self.models:
-            like = nearest(request.model, self.offered(tenant))
-            raise RequestFailed(404, "model_not_found", f"model: got {request.model!r}; the nearest is {like!r}")
-        if request.previous is not None:
-            request = await self._following(request, tenant)
-        request = replace(request, turns=await self._recalling(request.turns, tenant))
+        if request.model not in (offered := self.offered(tenant)):
+            like = nearest(request.model, offered)
+            words = f"model: got {request.model!r}; the nearest that this key may ask is {like!r}"
+            raise RequestFailed(404, "model_not_found", words, param="model")
+        turns = await self._recalling(await self._following(request, tenant), tenant)
+        request = replace(request, turns=turns)
         control = tenant.limited(request.control)
         with ExitStack() as place:
             tab = place.enter_context(tenant.enter())
@@ -195,19 +194,20 @@ class Gateway:
                 return Called(call.worker, call.messages, call.completion.tool_calls)
         return None
 
-    async def _following(self, request: ClientRequest, tenant: Tenant) -> ClientRequest:
-        """A request with the conversation before it: that of an earlier answer, and the answer.
+    async def _following(self, request: ClientRequest, tenant: Tenant) -> tuple[Message, ...]:
+        """A request's turns with the conversation before them: that of an earlier answer, and the answer.
 
         Raises:
             RequestFailed: there is no such answer of this tenant's, or it was not kept.
         """
-        episode = cast("str", request.previous)
+        if (episode := request.previous) is None:
+            return request.turns
         before = await asyncio.to_thread(self._conversation, episode, tenant)
         if before is None:
             words = f"previous_response_id: got 'resp_{episode}', expected the id of an earlier answer of this key"
             raise RequestFailed(404, "previous_response_not_found", words, param="previous_response_id")
         own, rest = request.turns[: request.instructed], request.turns[request.instructed :]
-        return replace(request, turns=(*own, *before, *rest))
+        return (*own, *before, *rest)
 
     async def _recalling(self, turns: tuple[Message, ...], tenant: Tenant) -> tuple[Message, ...]:
         """Turns with the texts of the earlier answers that they name.
@@ -243,14 +243,11 @@ class Gateway:
 
 # ── pieces ───────────────────────────────────────────────────────────────────────────────────────────────────────────
 def _is_offered(worker: Worker, control: Control) -> bool:
-    if control.workers is not None and worker.name not in control.workers:
-        return False
-    if control.tags is not None and not set(control.tags) & set(worker.tags):
-        return False
-    if control.max_price is None:
-        return True
-    price = worker.price
-    return price is not None and max(price.input, price.output) <= control.max_price
+    named = control.workers is None or worker.name in control.workers
+    tagged = control.tags is None or not set(control.tags).isdisjoint(worker.tags)
+    price, most = worker.price, control.max_price
+    cheap = most is None or (price is not None and max(price.input, price.output) <= most)
+    return named and tagged and cheap
 
 
 def _size(called: Called) -> int:

@@ -34,7 +34,7 @@ from openconductor.errors import OpenConductorError
 from openconductor.events import CallEnded, Event
 from openconductor.journal import JournaledCall, JournalReader
 from openconductor.policies import most_tokens
-from openconductor.serving.apis.wire import ClientRequest, Control, RequestFailed, failed, invalid, least
+from openconductor.serving.apis.wire import Control, RequestFailed, failed, invalid, least
 from openconductor.serving.serve_config import DIRECT, KeyTable
 from openconductor.types import Budget, Call, Usage
 
@@ -173,16 +173,6 @@ class Tenant:
         hidden = workers is not None and model.startswith(DIRECT) and model.removeprefix(DIRECT) not in workers
         return not hidden and (models is None or model in models)
 
-    def check(self, request: ClientRequest) -> None:
-        """Make sure that the key allows what is asked.
-
-        Raises:
-            RequestFailed: it does not.
-        """
-        if not self.may_ask(request.model):
-            problem = f"model: got {request.model!r}, expected one that this key may ask (GET /v1/models lists them)"
-            raise RequestFailed(404, "model_not_found", problem, param="model")
-
     def limited(self, control: Control) -> Control:
         """What a request says of its orchestration within the key's limits: of two limits the lower, and no others.
 
@@ -204,7 +194,10 @@ class Tenant:
         Raises:
             RequestFailed: the key's money is spent, or it has too many requests, at once or in the last minute.
         """
-        key, account, now = self._key, self._account_now(), self._ticks()
+        self._now = max(self._now, self._clock())
+        if self._now >= self._account.end:
+            self._account = self._open_account()
+        key, account, now = self._key, self._account, self._ticks()
         if key.dollars and account.spent >= key.dollars:  # of no dollars at all, calls that are free are made
             raise _no_money(key, account)
         while self._recent and self._recent[0] <= now - _MINUTE_S:
@@ -221,14 +214,8 @@ class Tenant:
         finally:
             self._inside -= 1
 
-    def _account_now(self) -> _Account:
-        """That of the period that it is now."""
-        self._now = max(self._now, self._clock())
-        if self._now >= self._account.end:
-            self._account = self._open_account()
-        return self._account
-
     def _open_account(self) -> _Account:
+        """That of the period that it is now."""
         dollars, (start, end) = self._key.dollars, period_at(self._now, self._key)
         spent = sum((cost for began, cost in self._later if began >= start), Decimal(0))
         self._later = [one for one in self._later if one[0] >= end]  # from where the clock was before it was set back

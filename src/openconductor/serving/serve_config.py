@@ -29,7 +29,6 @@ from openconductor.worker import Worker
 
 DIRECT = "direct:"
 """How the name of a model begins that is one worker alone."""
-Period = Literal["day", "month", "total"]
 Names = Annotated[tuple[str, ...], Field(min_length=1)]
 Positive = Annotated[int, Field(ge=1)]
 Dollars = Annotated[Decimal, Field(ge=0)]
@@ -59,7 +58,7 @@ class KeyTable:
     models: Names | None = None
     workers: Names | None = None
     dollars: Dollars | None = None
-    period: Period | None = None
+    period: Literal["day", "month", "total"] | None = None
     rpm: Positive | None = None
     concurrency: Positive | None = None
     max_dollars: Dollars | None = None

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import time
 from collections import deque
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import ExitStack, nullcontext
@@ -76,7 +75,7 @@ class Turn:
         remember: Callable[[str, str, Called], None],
     ) -> None:
         self.id = ""
-        self.created = int(time.time())
+        self.created = int(tab.began)
         self.request = request
         self.wants_text = live
         self._journal = journal
@@ -221,14 +220,14 @@ class Turn:
             if self._said:
                 words = f"the answering worker broke off after {len(self._said)} characters, which were shown already"
                 raise TruncatedResponse(words, worker=self._by)
-            self._by = self._name(event.worker)
+            self._by = self._names[event.worker]
         if self._thoughts:
-            self._think(f"Step {event.step + 1}: {self._name(event.worker)} is at work.", new=True)
+            self._think(f"Step {event.step + 1}: {self._names[event.worker]} is at work.", new=True)
 
     def _ended(self, event: StepEnded) -> None:
         if not self._thoughts or (self.wants_text and event.step == self._last):
             return
-        result, step = event.result, f"Step {event.step + 1}: {self._name(event.result.asked)}"
+        result, step = event.result, f"Step {event.step + 1}: {self._names[event.result.asked]}"
         if result.completion is None:
             self._think(f"\n{step} failed ({getattr(result.error, 'outcome', 'cancelled')}).")
             return
@@ -242,7 +241,7 @@ class Turn:
             self._think(f"The plan is not a workflow: {event.error}", new=True)
             return
         lines = [event.completion.text] if self._shown == "full" else []
-        lines += [_line(index, step.subtask, self._name(step.worker), event.workflow, cut=self._shown != "full")
+        lines += [_line(index, step.subtask, self._names[step.worker], event.workflow, cut=self._shown != "full")
                   for index, step in enumerate(event.workflow)]  # fmt: skip
         self._think("\n".join(lines) or "The answer stands.", new=True)
 
@@ -258,9 +257,6 @@ class Turn:
             self._news.append((part, text))
             self._stir.set()
 
-    def _name(self, ordinal: int) -> str:
-        return self._names.get(ordinal, "nobody")
-
     # ── its bill ─────────────────────────────────────────────────────────────────────────────────────────────────────
     def _settle(self, episode: Episode | None = None) -> None:
         """Put what it came to on the tenant's bill, and into the journal."""
@@ -268,7 +264,7 @@ class Turn:
         step = answering_step(episode) if episode is not None else None
         calls = step.completion.tool_calls if step is not None and step.completion is not None else ()
         if step is not None and calls:
-            self._remember(self._tab.key.name, self.id, Called(self._name(step.asked), step.messages, calls))
+            self._remember(self._tab.key.name, self.id, Called(self._names[step.asked], step.messages, calls))
         self._metrics.charged(self._tab.key.name, self._tab.charged)
         self._keep(self._tab.charged, tools=bool(calls))
 

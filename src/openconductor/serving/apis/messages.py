@@ -35,7 +35,6 @@ _CHOICES = {"auto": "auto", "any": "required", "none": "none"}
 _ERRORS = {
     401: "authentication_error", 402: "billing_error", 403: "permission_error", 404: "not_found_error",
     413: "request_too_large", 429: "rate_limit_error", 503: "overloaded_error", 504: "timeout_error",
-    529: "overloaded_error",
 }  # fmt: skip
 
 

@@ -7,6 +7,7 @@ Each API is a module beside this one with an object of the protocol ``Api``; not
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from decimal import Decimal
@@ -310,10 +311,8 @@ def call_id(episode: str, index: int) -> str:
 
 def called_in(identifier: str) -> tuple[str, int] | None:
     """The episode and the index of a call that we gave an id; None for an id of somebody else."""
-    given = identifier.removeprefix("call_")
-    if not 34 <= len(given) <= 40 or not given.isalnum() or given == identifier or not given[32:].isdecimal():
-        return None
-    return given[:32], int(given[32:])
+    given = re.fullmatch("call_([0-9a-f]{32})([0-9]{2,8})", identifier)
+    return given and (given[1], int(given[2]))
 
 
 def read_arguments(text: str) -> Json:
