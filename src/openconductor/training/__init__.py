@@ -5,32 +5,18 @@ Needs the extra ``train`` (torch, transformers, trl); importing this package alo
 
 from __future__ import annotations
 
-from importlib.util import find_spec
 from typing import TYPE_CHECKING
 
-from openconductor.errors import ConfigError
+from openconductor.config import needing
 
 if TYPE_CHECKING:
     from openconductor.training.run import train as train
-
-_NEEDED = ("torch", "transformers", "trl", "datasets", "peft")
 
 
 def __getattr__(name: str) -> object:
     if name != "train":
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    require_extra()
-    from openconductor.training.run import train
+    with needing("training", "train"):
+        from openconductor.training.run import train
 
     return train
-
-
-def require_extra() -> None:
-    """Make sure that the libraries of learning are installed.
-
-    Raises:
-        ConfigError: one is missing; the message says the command that installs it.
-    """
-    missing = [package for package in _NEEDED if find_spec(package) is None]
-    if missing:
-        raise ConfigError(f'training: {", ".join(missing)} not installed; pip install "openconductor[train]"')

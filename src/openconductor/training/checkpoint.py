@@ -168,7 +168,7 @@ def load_model(
         raise ConfigError(f"checkpoint {name}: got {wrong} in its weights, expected none")
     tokenizer = load_tokenizer(name)
     model.generation_config = GenerationConfig(
-        eos_token_id=sorted(_declared_ends(model) | {cast("int", tokenizer.eos_token_id)}),
+        eos_token_id=sorted(end_ids(model) | {cast("int", tokenizer.eos_token_id)}),
         pad_token_id=tokenizer.pad_token_id,
     )
     return model, tokenizer
@@ -202,12 +202,8 @@ def servers_read_alike(folder: Path) -> bool:
 
 def end_ids(model: PreTrainedModel) -> frozenset[int]:
     """The ids of the tokens that end a completion."""
-    return frozenset(_declared_ends(model))
-
-
-def _declared_ends(model: PreTrainedModel) -> set[int]:
     declared = getattr(model.generation_config, "eos_token_id", None)
-    return {declared} if isinstance(declared, int) else set(declared or ())
+    return frozenset({declared} if isinstance(declared, int) else declared or ())
 
 
 def _tokenizer_class(name: str | Path) -> Any:

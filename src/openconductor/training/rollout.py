@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import inspect
 import random
-from collections.abc import Awaitable, Coroutine, Iterable, Sequence
+from collections.abc import Awaitable, Iterable, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from functools import lru_cache
@@ -248,7 +248,7 @@ class Scorer:
             BudgetExceeded: the training's budget is spent.
             ConfigError, AuthFailed, TaskError, JournalError: nothing that follows can succeed.
         """
-        scored = self._run(gather_or_end(self._one(one) for one in sampled))
+        scored = self._runner.run(gather_or_end(self._one(one) for one in sampled))
         for place, (one, worth) in enumerate(zip(sampled, scored, strict=True)):
             self._journal.put_outcome(f"{phase}/{place}", self._record(one, worth, phase))
         self._journal.flush()
@@ -256,11 +256,8 @@ class Scorer:
 
     def close(self) -> None:
         """Close the workers' connections."""
-        self._run(self._pool.aclose())
+        self._runner.run(self._pool.aclose())
         self._runner.close()
-
-    def _run(self, what: Coroutine[Any, Any, T]) -> T:
-        return self._runner.run(what)
 
     async def _one(self, one: Sampled) -> Scored:
         offered = draw_pool(self._config, self._pool, one.key)

@@ -17,7 +17,7 @@ import platform
 import shutil
 import time
 import warnings
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Sequence
 from contextlib import ExitStack, contextmanager
 from datetime import timedelta
 from importlib.metadata import distributions
@@ -58,7 +58,6 @@ from openconductor.training.imitation import imitate, lost_kinds
 from openconductor.training.rollout import Sampled, Scorer, check_masked, complete, draw_pool, unreadable, write_prompt
 from openconductor.training.supervised import cold_start, phrases_of
 from openconductor.training.train_config import TrainConfig, differences, dump_train_config, load_train_config
-from openconductor.types import Problem
 
 _PACKAGES = ("openconductor", "torch", "transformers", "trl", "accelerate", "tokenizers", "datasets", "peft", "vllm")
 _SHOWN = 3  # completions of a start that writes too few valid workflows
@@ -147,8 +146,8 @@ def _run(setup: Setup, state: PartialState) -> None:
         "control": config.reward.control,
         "lost": lost,
         "start": json.loads((folder / "start.json").read_text(encoding="utf-8")),
-        "sampled": _measure(setup, model, tokenizer, temperature=1.0),
-        "greedy": _measure(setup, model, tokenizer, temperature=None),
+        "sampled": _score(setup, _sample(setup, model, tokenizer, temperature=1.0), phase="sampled"),
+        "greedy": _score(setup, _sample(setup, model, tokenizer, temperature=None), phase="greedy"),
         "seconds": {"start": started - begun, "learning": learnt - started},
     }
     write_whole(folder / "results.json", json.dumps(results, indent=2) + "\n")
@@ -304,20 +303,16 @@ def _measure_start(setup: Setup, model: PreTrainedModel, tokenizer: PreTrainedTo
     path, settings = setup.folder / "start.json", setup.config.start
     if path.is_file():
         return json.loads(path.read_text(encoding="utf-8"))
-    problems = held_out_problems(setup.config, setup.questions)
     count = max(settings.prompts, settings.workflows)
-    asked = [problems[index % len(problems)] for index in range(count)]
-    pools = [draw_pool(setup.config, setup.pool, _key_of(setup, problem)) for problem in asked]
-    prompts = [
-        write_prompt(tokenizer, problem.question, setup.config, pool)
-        for problem, pool in zip(asked, pools, strict=True)
+    sampled = _sample(setup, model, tokenizer, count, temperature=1.0)
+    pools = [draw_pool(setup.config, setup.pool, one.key) for one in sampled]
+    reasons = [
+        unreadable(one.completion, setup.config, pool.ordinals) for one, pool in zip(sampled, pools, strict=True)
     ]
-    completions = complete(model, tokenizer, prompts, config=setup.config, temperature=1.0, seed=0)
-    reasons = [unreadable(said, setup.config, pool.ordinals) for said, pool in zip(completions, pools, strict=True)]
     validity = reasons.count("") / count
     if validity < settings.validity:
         shown = [
-            f"--- completion {index + 1}: {reasons[index]}\n{completions[index].text[:1000]}"
+            f"--- completion {index + 1}: {reasons[index]}\n{sampled[index].completion.text[:1000]}"
             for index in [place for place, reason in enumerate(reasons) if reason][:_SHOWN]
         ]
         for line in shown:
@@ -327,39 +322,48 @@ def _measure_start(setup: Setup, model: PreTrainedModel, tokenizer: PreTrainedTo
             f"{settings.validity} (start.validity); no worker was paid. Teach the form first (cold_start.steps), take "
             "another model.base, or a shorter prompt"
         )
-    sampled = [
-        Sampled(problem, completion, index // len(problems), _key_of(setup, problem))
-        for index, (problem, completion) in enumerate(zip(asked, completions, strict=True))
-    ][: settings.workflows]
-    assert setup.scorer is not None
-    scored = setup.scorer.score(sampled, phase="start")
-    check_masked(scored)
-    record = measure([kind_of(one.problem) for one in sampled], scored, setup.pool)
+    record = _score(setup, sampled[: settings.workflows], phase="start")
     record["format"] = {"prompts": count, "validity": validity}
     write_whole(path, json.dumps(record, indent=2) + "\n")
     return record
 
 
-def _measure(
-    setup: Setup, model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, *, temperature: float | None
-) -> Record:
-    """Let the model orchestrate the held-out questions, once each."""
+def _sample(
+    setup: Setup,
+    model: PreTrainedModel,
+    tokenizer: PreTrainedTokenizerBase,
+    count: int | None = None,
+    *,
+    temperature: float | None,
+) -> list[Sampled]:
+    """Let the model plan for the held-out questions: once each, or ``count`` times in turn.
+
+    All workers are offered, unless they are others for each question.
+    """
     config, problems = setup.config, held_out_problems(setup.config, setup.questions)
+    asked = [problems[index % len(problems)] for index in range(count or len(problems))]
+    keys = [f"held out/{problem.id}" if world_of(config.pool) == DRAWN else "" for problem in asked]
     prompts = [
-        write_prompt(tokenizer, problem.question, config, draw_pool(config, setup.pool, _key_of(setup, problem)))
-        for problem in problems
+        write_prompt(tokenizer, problem.question, config, draw_pool(config, setup.pool, key))
+        for problem, key in zip(asked, keys, strict=True)
     ]
     completions = complete(model, tokenizer, prompts, config=config, temperature=temperature, seed=0)
-    sampled = [Sampled(one, said, 0, _key_of(setup, one)) for one, said in zip(problems, completions, strict=True)]
+    return [
+        Sampled(problem, said, index // len(problems), key)
+        for index, (problem, said, key) in enumerate(zip(asked, completions, keys, strict=True))
+    ]
+
+
+def _score(setup: Setup, sampled: Sequence[Sampled], *, phase: str) -> Record:
+    """Play and grade what the model planned, and measure it.
+
+    Raises:
+        TrainingStopped: too much of it could not be decided.
+    """
     assert setup.scorer is not None
-    scored = setup.scorer.score(sampled, phase="greedy" if temperature is None else "sampled")
+    scored = setup.scorer.score(sampled, phase=phase)
     check_masked(scored)
-    return measure([kind_of(problem) for problem in problems], scored, setup.pool)
-
-
-def _key_of(setup: Setup, problem: Problem) -> str:
-    """What draws the workers that a held-out question offers: all, unless they are others for each question."""
-    return f"held out/{problem.id}" if world_of(setup.config.pool) == DRAWN else ""
+    return measure([kind_of(one.problem) for one in sampled], scored, setup.pool)
 
 
 def export(run: Path, folder: Path, *, dtype: Literal["bfloat16", "float16", "float32"] | None = None) -> Path:

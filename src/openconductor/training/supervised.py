@@ -97,15 +97,15 @@ def cold_start(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, setup
         prompt = write_prompt(tokenizer, question, config, pool, previous)
         return row_of(tokenizer, prompt, render_workflow(workflow, thought))
 
-    every = max(1, settings.steps // 10)
-
-    def told(step: int, loss: float) -> None:
-        if step % every == 0:
-            setup.say(f"cold start: step {step} of {settings.steps}, loss {loss:.3f} nats a token")
-
-    return supervise(
-        model, tokenizer, row, setup, settings, folder, warmup=min(WARMUP, settings.steps // 4), on_step=told
+    warmup = min(WARMUP, settings.steps // 4)
+    trainer = WholeCheckpoints(
+        model=with_adapters(model, config.model),
+        args=arguments(config, settings, folder, schedule="linear", warmup=warmup, steps=settings.steps),
+        train_dataset=Rows(row, settings.steps * settings.batch),
+        data_collator=lambda rows: collated(rows, cast("int", tokenizer.pad_token_id)),
+        callbacks=[_Told(setup.say, settings.steps)],
     )
+    return trained(trainer, folder)
 
 
 def phrases_of(problems: Sequence[Problem]) -> list[str]:
@@ -183,37 +183,16 @@ class Rows(Dataset[T]):
 
 
 class _Told(TrainerCallback):
-    """Tells each step's loss."""
+    """Tells the loss, ten times in all."""
 
-    def __init__(self, on_step: Callable[[int, float], None]) -> None:
-        self._on_step = on_step
+    def __init__(self, say: Callable[[str], None], steps: int) -> None:
+        self._say, self._steps = say, steps
 
     def on_log(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **options: Any) -> None:
         """What transformers calls when it logs a step."""
-        if state.is_world_process_zero and "loss" in (logged := options.get("logs") or {}):
-            self._on_step(state.global_step - 1, logged["loss"])
-
-
-def supervise(
-    model: PreTrainedModel,
-    tokenizer: PreTrainedTokenizerBase,
-    row: Callable[[int], Row],
-    setup: Setup,
-    settings: SupervisedConfig,
-    folder: Path,
-    *,
-    warmup: int,
-    on_step: Callable[[int, float], None] | None = None,
-) -> Trainer:
-    """``settings.steps`` steps of supervised learning on the completions of rows 0, 1, …; resumes in the folder."""
-    trainer = WholeCheckpoints(
-        model=with_adapters(model, setup.config.model),
-        args=arguments(setup.config, settings, folder, schedule="linear", warmup=warmup, steps=settings.steps),
-        train_dataset=Rows(row, settings.steps * settings.batch),
-        data_collator=lambda rows: collated(rows, cast("int", tokenizer.pad_token_id)),
-        callbacks=None if on_step is None else [_Told(on_step)],
-    )
-    return trained(trainer, folder)
+        step, logged = state.global_step - 1, options.get("logs") or {}
+        if state.is_world_process_zero and "loss" in logged and step % max(1, self._steps // 10) == 0:
+            self._say(f"cold start: step {step} of {self._steps}, loss {logged['loss']:.3f} nats a token")
 
 
 def arguments(

@@ -56,7 +56,9 @@ def test_a_named_plan_has_the_shape_that_its_thought_names_and_favours_no_worker
 
 
 def test_a_start_over_a_benchmark_is_of_its_own_questions_without_grpo_too(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(supervised, "supervise", lambda model, tokenizer, row, *_, **__: row(0))
+    monkeypatch.setattr(supervised, "arguments", lambda *_, **__: None)
+    monkeypatch.setattr(supervised, "WholeCheckpoints", lambda train_dataset, **_: train_dataset[0])
+    monkeypatch.setattr(supervised, "trained", lambda row, _: row)
     config = TrainConfig.model_validate(
         {
             "data": {"task": "replay"},
