@@ -29,7 +29,6 @@ from openconductor.evaluation.records import JOURNAL, Record, Results, read_fold
 from openconductor.evaluation.statistics import Estimate, mean_interval
 from openconductor.evaluation.strategies import Diversity, Pattern, diversity, first_patterns, journaled_plans
 from openconductor.evaluation.systems import load_pool, load_sheets
-from openconductor.events import Event
 from openconductor.journal import Journal, JournalReader
 from openconductor.plots.iterations import read_curve, terms, window_of
 from openconductor.plots.material import Material
@@ -342,11 +341,11 @@ async def replayed(
     named = {id(problem): name for (name, _), problem in problems.items()}
     with JournalReader(folder / JOURNAL) as run, Journal(folder / REPLAYS) as journal:
         purse = None if dollars is None else open_purse(Budget(dollars=dollars), journal.totals().spent)
-        calls, pool = _Replays(journal, run), load_pool(config)
+        pool = load_pool(config)
         replay = pool_replay(
-            pool.replaying(calls),
+            pool.replaying(_Replays(journal, run)),
             lambda problem: sheets[named[id(problem)]].grader,
-            on_event=calls,
+            on_event=journal,
             # The number that the evaluation's own calls have, so that unedited plans are found in its journal.
             sample=lambda problem, repeat: sample_number(
                 "" if config.share_calls else system, named[id(problem)], problem.id, repeat
@@ -374,19 +373,11 @@ def _some(records: tuple[Record, ...], limit: int | None) -> list[Record]:
 
 @dataclass(frozen=True, slots=True)
 class _Replays:
-    """The replays' own journal over the run's."""
+    """Finds what was paid for in the replays' own journal, or else in the run's."""
 
     journal: Journal
     run: JournalReader
-    wants_text = False
 
     def find_completion(self, key: str) -> Completion | None:
         """The completion of a call of this key: the replays', else the run's."""
         return self.journal.find_completion(key) or self.run.find_completion(key)
-
-    def __call__(self, event: Event) -> None:
-        self.journal(event)
-
-    async def wait_durable(self) -> None:
-        """Wait until all that was heard is on the disk."""
-        await self.journal.wait_durable()
