@@ -22,7 +22,6 @@ from openconductor.protocols import CallContext, OnText
 from openconductor.serving.app import build_app
 from openconductor.serving.gateway import Gateway
 from openconductor.serving.key_ring import KeyRing
-from openconductor.serving.metrics import Metrics
 from openconductor.serving.serve_config import KeyTable, ServeConfig
 from openconductor.types import Completion, Message, Sampling, Step, Usage, Workflow
 
@@ -109,7 +108,7 @@ def orchestra(
 
     async def serve() -> None:
         with oc.Journal(folder / "serve.sqlite") as journal:
-            gateway = Gateway(asked, journal, Metrics(), baselines=baselines and baselines(pool))
+            gateway = Gateway(asked, journal, baselines=baselines and baselines(pool))
             async with listening(build_app(gateway, KeyRing(settings.key, journal), settings)) as url:
                 started.set_result(Orchestra(url, gateway, workers, planner, asyncio.get_running_loop()))
                 await stop.wait()

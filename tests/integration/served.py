@@ -24,7 +24,6 @@ from openconductor.providers.openai_compatible import OpenAICompatibleProvider
 from openconductor.serving.app import ClientConnection, build_app
 from openconductor.serving.gateway import Gateway
 from openconductor.serving.key_ring import KeyRing
-from openconductor.serving.metrics import Metrics
 from openconductor.serving.serve_config import KeyTable, ServeConfig
 from openconductor.types import Sampling, Step, Workflow
 
@@ -82,7 +81,7 @@ async def served(
     asked = Conductor(worker(server, "planner", **options), pool=pool, **conductor or {})
     config = ServeConfig(key=tuple(key), heartbeat_s=heartbeat_s)
     with Journal(folder / "serve.sqlite") as journal:
-        gateway = Gateway(asked, journal, Metrics())
+        gateway = Gateway(asked, journal)
         keys = KeyRing(config.key, journal)
         app = build_app(gateway, keys, config)
         async with listening(app) as url, httpx.AsyncClient(timeout=30) as client:

@@ -65,7 +65,6 @@ def _serve(config: ServeConfig, where: str) -> None:
     with needing("serve", "serve"):
         from openconductor.serving.app import run
         from openconductor.serving.gateway import Gateway
-        from openconductor.serving.metrics import Metrics
     simulated = config.pool == GYM
     if not (simulated or config.conductor):
         raise oc.ConfigError(
@@ -79,7 +78,7 @@ def _serve(config: ServeConfig, where: str) -> None:
     made = map(Workshop(EvalConfig(), pool).make, map(read_spec, config.baselines))
     baselines = {system.name: system.orchestrator for system in made}
     with oc.Journal(config.journal, content=config.content) as journal:
-        gateway = Gateway(conductor, journal, Metrics(), baselines=baselines, reasoning=config.reasoning)
+        gateway = Gateway(conductor, journal, baselines=baselines, reasoning=config.reasoning)
         _say_where(config, pool, model_names(config, pool))
         run(config, gateway, key_ring.KeyRing(config.key, journal))
 

@@ -30,9 +30,10 @@ from openconductor.serving.apis.wire import (
     invalid,
 )
 from openconductor.serving.key_ring import SERVED
+from openconductor.serving.metrics import Metrics
 from openconductor.serving.serve_config import DIRECT
 from openconductor.serving.turn import Ask, Called, Turn, renamed
-from openconductor.types import Message
+from openconductor.types import Budget, Message
 
 if TYPE_CHECKING:
     from openconductor.conductor import Conductor
@@ -40,7 +41,6 @@ if TYPE_CHECKING:
     from openconductor.pool import WorkerPool
     from openconductor.protocols import Orchestrator
     from openconductor.serving.key_ring import Tenant
-    from openconductor.serving.metrics import Metrics
     from openconductor.worker import Worker
 
 REMEMBERED = 256
@@ -55,7 +55,6 @@ class Gateway:
     Args:
         conductor: what answers as ``conductor``, and whose workers answer alone.
         journal: where episodes are kept.
-        metrics: what counts them.
         baselines: what answers under other names, by name.
         reasoning: how much is shown where a request does not say.
     """
@@ -64,7 +63,6 @@ class Gateway:
         self,
         conductor: Conductor,
         journal: Journal,
-        metrics: Metrics,
         *,
         baselines: Mapping[str, Orchestrator] | None = None,
         reasoning: Reasoning = "summary",
@@ -72,7 +70,7 @@ class Gateway:
         self.pool = conductor.pool
         self.conductor = conductor
         self.journal = journal
-        self.metrics = metrics
+        self.metrics = Metrics()
         self.baselines = dict(baselines or {})
         self.reasoning: Reasoning = reasoning
         self.names = {ordinal: worker.name for ordinal, worker in self.pool}
@@ -128,26 +126,27 @@ class Gateway:
             RequestFailed: the request may not ask that, or cannot be asked of it.
         """
         pool, model = self._workers(control), request.model
+        budget = Budget(control.max_calls, control.max_tokens, control.max_dollars, control.max_seconds)
         if model.startswith(DIRECT):
             ordinal = _ordinal(pool, model.removeprefix(DIRECT))
             if ordinal is None:
                 raise RequestFailed(403, "worker_not_allowed", f"model: {model!r} is not among the workers allowed")
-            return partial(SingleWorker(pool, ordinal).ask, request.turns, budget=control.budget), True
+            return partial(SingleWorker(pool, ordinal).ask, request.turns, budget=budget), True
         if model in self.baselines:
             if len(pool) < len(self.pool):
                 raise invalid("conductor", f"{model!r} asks the whole pool; expected no choice of workers")
             if request.wish.body.get("tools"):
                 raise invalid("tools", f"{model!r} cannot call tools; expected {CONDUCTOR!r} or {DIRECT}WORKER")
-            return partial(self.baselines[model].ask, request.turns, budget=control.budget), False
+            return partial(self.baselines[model].ask, request.turns, budget=budget), False
         conductor = copy(self.conductor)
         conductor.pool = pool
         conductor.max_steps = min(conductor.max_steps, control.max_steps or conductor.max_steps)
         conductor.max_rounds = control.max_rounds or conductor.max_rounds
-        ask = partial(conductor.ask, request.turns, budget=control.budget)
+        ask = partial(conductor.ask, request.turns, budget=budget)
         called = await self._called_by(request.turns, tenant)
         if called is not None and (ordinal := _ordinal(pool, called.worker)) is not None:
             opening = _with_results(called, request.turns)
-            ask = partial(conductor.resume, request.turns, ordinal, opening, budget=control.budget)
+            ask = partial(conductor.resume, request.turns, ordinal, opening, budget=budget)
         return ask, conductor.max_rounds == 1
 
     def _workers(self, control: Control) -> WorkerPool:

@@ -30,7 +30,7 @@ def served(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[SimpleNamesp
         vars(made).update(attributes)
         monkeypatch.setitem(sys.modules, f"openconductor.serving.{name}", made)
 
-    def gateway(conductor, journal, metrics, **options) -> SimpleNamespace:
+    def gateway(conductor, journal, **options) -> SimpleNamespace:
         return SimpleNamespace(conductor=conductor, journal=journal, **options)
 
     def run(config, gateway, keys) -> None:
@@ -38,7 +38,6 @@ def served(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[SimpleNamesp
 
     module("app", run=run)
     module("gateway", Gateway=gateway)
-    module("metrics", Metrics=lambda: None)
     return found
 
 

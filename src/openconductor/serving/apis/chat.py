@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal, cast
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
 from openconductor.serving.apis import wire
 from openconductor.serving.apis.wire import Json, RequestFailed, event, invalid
@@ -23,11 +23,7 @@ _WISHED = (
 
 
 # ── reading ──────────────────────────────────────────────────────────────────────────────────────────────────────────
-class _Open(BaseModel):
-    model_config = ConfigDict(extra="allow")
-
-
-class Function(_Open):
+class Function(wire.Open):
     """A function that the client offers, or a call of it."""
 
     name: str
@@ -37,7 +33,7 @@ class Function(_Open):
     strict: bool | None = None
 
 
-class ToolEntry(_Open):
+class ToolEntry(wire.Open):
     """A tool of the client, or (with an ``id``) a call of it."""
 
     type: str = "function"
@@ -45,7 +41,7 @@ class ToolEntry(_Open):
     function: Function | None = None
 
 
-class ChatTurn(_Open):
+class ChatTurn(wire.Open):
     """One message of the conversation."""
 
     role: Literal["developer", "system", "user", "assistant", "tool"]
@@ -54,7 +50,7 @@ class ChatTurn(_Open):
     tool_call_id: str | None = None
 
 
-class StreamOptions(_Open):
+class StreamOptions(wire.Open):
     """What a stream holds beside the answer."""
 
     include_usage: bool | None = None

@@ -18,7 +18,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from openconductor import errors
 from openconductor.ledger import CONDUCTOR, draw_entries
-from openconductor.types import Budget, Episode, FinishReason, Message, Sampling, StepResult, Usage
+from openconductor.types import Episode, FinishReason, Message, Sampling, StepResult, Usage
 
 Json = dict[str, Any]
 Reasoning = Literal["off", "summary", "full"]
@@ -84,16 +84,15 @@ class Control(BaseModel):
     seed: int | None = None
     reasoning: Reasoning | None = None
 
-    @property
-    def budget(self) -> Budget:
-        """What the answer may cost."""
-        return Budget(self.max_calls, self.max_tokens, self.max_dollars, self.max_seconds)
 
-
-class Body(BaseModel):
-    """What all bodies have. Fields that an API does not name are tolerated and do nothing."""
+class Open(BaseModel):
+    """A body, or a part of one. Fields that an API does not name are tolerated and do nothing."""
 
     model_config = ConfigDict(extra="allow")
+
+
+class Body(Open):
+    """What all bodies have."""
 
     model: Name
     stream: bool | None = None
