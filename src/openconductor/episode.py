@@ -107,7 +107,7 @@ class Stage:
         self._played_before = len(self.rounds)
         self._open: _OpenRound | None = None
         self._clock = asyncio.get_running_loop().time
-        above = working_for()
+        above = working_for.get()
         self._context = CallContext(
             uuid.uuid4().hex,
             self._played_before,

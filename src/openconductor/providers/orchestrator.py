@@ -18,12 +18,8 @@ MAX_DEPTH = 3
 """How many orchestrators may stand above one another inside the outermost one; a cycle of pools ends here."""
 
 # ``Orchestrator.ask`` takes no CallContext, so the call that it works for travels to it by way of the task's context.
-_above: ContextVar[CallContext | None] = ContextVar("openconductor_above", default=None)
-
-
-def working_for() -> CallContext | None:
-    """The call, of another orchestrator, that an episode begun here works for; None at the top."""
-    return _above.get()
+working_for: ContextVar[CallContext | None] = ContextVar("openconductor_working_for", default=None)
+"""The call, of another orchestrator, that an episode begun here works for; None at the top."""
 
 
 class OrchestratorProvider:
@@ -51,7 +47,7 @@ class OrchestratorProvider:
                 or orchestrators are nested deeper than ``MAX_DEPTH``.
             WorkerTimeout: the deadline passed.
         """
-        above = _above.get()
+        above = working_for.get()
         depth = max(call.depth, above.depth + 1 if above is not None else 0)
         if depth >= MAX_DEPTH:
             raise WorkerError(
@@ -61,7 +57,7 @@ class OrchestratorProvider:
             )
         left = None if call.deadline is None else call.deadline - asyncio.get_running_loop().time()
         budget = None if left is None else Budget(seconds=max(0.0, left))
-        token = _above.set(replace(call, depth=depth))
+        token = working_for.set(replace(call, depth=depth))
         try:
             episode = await self._orchestrator.ask(
                 tuple(messages), budget=budget, on_event=call.on_event, sample=call.sample
@@ -71,7 +67,7 @@ class OrchestratorProvider:
                 raise
             raise WorkerTimeout(f"the inner episode did not end by the call's deadline: {error}") from error
         finally:
-            _above.reset(token)
+            working_for.reset(token)
         if episode.answer is not None and episode.answer.strip():
             if on_text is not None:
                 on_text(episode.answer)
