@@ -154,14 +154,16 @@ def _draw(rows: Sequence[BatchRow], _ids: torch.Tensor, scores: torch.Tensor) ->
 
 
 # ── loading ──────────────────────────────────────────────────────────────────────────────────────────────────────────
-def _loaded(name: str, device: str | None, dtype: str) -> tuple[hf.PreTrainedTokenizerBase, hf.PreTrainedModel]:
-    # AutoTokenizer rebuilds the tokenizer of some architectures (qwen2), which changes its ids: one that was saved as a
-    # file of its own kind is loaded as it is.
-    reader = hf.AutoTokenizer
+def tokenizer_class(name: str | Path) -> Any:
+    """The class that reads a tokenizer as it was saved: AutoTokenizer rebuilds a Qwen2's, and with it other ids."""
     with suppress(OSError, ValueError, AttributeError):
         described = json.loads((Path(name) / "tokenizer_config.json").read_text(encoding="utf-8"))
         if described.get("tokenizer_class") in ("PreTrainedTokenizerFast", "TokenizersBackend"):
-            reader = hf.PreTrainedTokenizerFast
+            return hf.PreTrainedTokenizerFast
+    return hf.AutoTokenizer
+
+
+def _loaded(name: str, device: str | None, dtype: str) -> tuple[hf.PreTrainedTokenizerBase, hf.PreTrainedModel]:
     one_of("dtype", dtype, DTYPES)
     where = device or torch.accelerator.current_accelerator(check_available=True) or "cpu"
     try:
@@ -169,7 +171,7 @@ def _loaded(name: str, device: str | None, dtype: str) -> tuple[hf.PreTrainedTok
     except (RuntimeError, AssertionError) as error:  # torch asserts that it was built for it
         raise ConfigError(f"device: got {device!r}, which is not there: {' '.join(str(error).split())}") from error
     try:
-        tokenizer = cast("hf.PreTrainedTokenizerBase", reader.from_pretrained(name))
+        tokenizer = cast("hf.PreTrainedTokenizerBase", tokenizer_class(name).from_pretrained(name))
         model = cast("hf.PreTrainedModel", hf.AutoModelForCausalLM.from_pretrained(name, dtype=dtype))
     except (OSError, ValueError, KeyError, RuntimeError) as error:
         raise ConfigError(f"model {name!r}: could not be loaded: {' '.join(str(error).split())}") from error

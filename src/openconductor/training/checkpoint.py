@@ -12,7 +12,7 @@ import json
 import shutil
 import string
 from collections.abc import Generator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, cast
 
@@ -40,6 +40,7 @@ from openconductor.gym.workers import CATEGORIES
 from openconductor.gym.world import COMPARE, OPERATIONS, WORDINGS
 from openconductor.providers.conductor_file import question_digest
 from openconductor.providers.tiny import PLAIN_CHAT, Checkpoint
+from openconductor.providers.transformers_lm import tokenizer_class
 from openconductor.training.train_config import ModelConfig, TrainConfig
 from openconductor.types import Problem
 
@@ -181,7 +182,7 @@ def load_tokenizer(name: str | Path) -> PreTrainedTokenizerBase:
         ConfigError: it cannot be loaded, or has no chat template.
     """
     try:
-        tokenizer = cast("PreTrainedTokenizerBase", _tokenizer_class(name).from_pretrained(name))
+        tokenizer = cast("PreTrainedTokenizerBase", tokenizer_class(name).from_pretrained(name))
     except (OSError, ValueError, KeyError, RuntimeError) as error:
         raise _not_loaded(name, error) from error
     if not tokenizer.chat_template:
@@ -204,15 +205,6 @@ def end_ids(model: PreTrainedModel) -> frozenset[int]:
     """The ids of the tokens that end a completion."""
     declared = getattr(model.generation_config, "eos_token_id", None)
     return frozenset({declared} if isinstance(declared, int) else declared or ())
-
-
-def _tokenizer_class(name: str | Path) -> Any:
-    """The class that reads a tokenizer as it was saved: AutoTokenizer rebuilds a Qwen2's, and with it other ids."""
-    with suppress(OSError, ValueError, AttributeError):
-        described = json.loads((Path(name) / "tokenizer_config.json").read_text(encoding="utf-8"))
-        if described.get("tokenizer_class") in ("PreTrainedTokenizerFast", "TokenizersBackend"):
-            return PreTrainedTokenizerFast
-    return AutoTokenizer
 
 
 def _not_loaded(name: str | Path, error: Exception) -> ConfigError:
