@@ -58,12 +58,7 @@ def ask(  # noqa: PLR0913, PLR0917 - the options of a command
     if fresh and journal is None:
         raise oc.ConfigError("--fresh: makes calls anew that a journal holds; expected --journal beside it")
     workers = _pool(text, pool, seed)
-    if pool is not None and conductor is None:
-        raise oc.ConfigError(
-            "--pool without --conductor: the bundled Conductor knows only the gym; expected --conductor "
-            "provider:model, a checkpoint folder, or worker:NAME of the pool"
-        )
-    planner = find_planner(conductor, workers, base_url=base_url, key_env=key_env)
+    planner = find_planner(conductor, workers, base_url=base_url, key_env=key_env, in_gym=pool is None)
     asked = oc.Conductor(planner, pool=workers, max_steps=max_steps, max_rounds=rounds, fallback=fallback)
     names = {ordinal: worker.name for ordinal, worker in workers}
     listener = Listener(names, aloud=not console.messages().is_interactive)

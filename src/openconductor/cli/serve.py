@@ -66,13 +66,9 @@ def _serve(config: ServeConfig, where: str) -> None:
         from openconductor.serving.app import run
         from openconductor.serving.gateway import Gateway
     simulated = config.pool == GYM
-    if not (simulated or config.conductor):
-        raise oc.ConfigError(
-            f"{where}: conductor: the bundled Conductor knows only the gym, got a pool file; expected --conductor "
-            "provider:model, a checkpoint folder, or worker:NAME of the pool"
-        )
     pool = gym_pool(0) if simulated else oc.WorkerPool.from_toml(config.pool)
-    planner, steps, rounds = find_planner(config.conductor or None, pool), config.max_steps, config.max_rounds
+    planner = find_planner(config.conductor or None, pool, in_gym=simulated)
+    steps, rounds = config.max_steps, config.max_rounds
     conductor = oc.Conductor(planner, pool=pool, max_steps=steps, max_rounds=rounds, fallback=config.fallback)
     check_serve_config(config, pool, conductor.asked, where=where)
     made = map(Workshop(EvalConfig(), pool).make, map(read_spec, config.baselines))

@@ -396,12 +396,12 @@ def _value(text: str) -> Value:
 
 
 def find_planner(
-    named: str | None, pool: WorkerPool, *, base_url: str | None = None, key_env: str | None = None
+    named: str | None, pool: WorkerPool, *, base_url: str | None = None, key_env: str | None = None, in_gym: bool = True
 ) -> Planner:
     """What ``--conductor`` names: ``provider:model``, a checkpoint folder, ``worker:NAME``; None is the bundled one.
 
     Raises:
-        ConfigError: there is no such thing, or it does not take a URL or a key.
+        ConfigError: there is no such thing, it does not take a URL or a key, or the bundled one is not ``in_gym``.
     """
     from openconductor.gym.bundled import bundled_folder
     from openconductor.providers import PROVIDERS, create
@@ -410,6 +410,11 @@ def find_planner(
     if named is None:
         if options:
             raise ConfigError("--conductor-base-url, --conductor-key-env: expected --conductor provider:model beside")
+        if not in_gym:
+            raise ConfigError(
+                "conductor: the bundled Conductor knows only the gym, got a pool file; expected --conductor "
+                "provider:model, a checkpoint folder, or worker:NAME of the pool"
+            )
         return str(bundled_folder())
     kind, colon, name = split_name(named, {WORKER, *PROVIDERS}, "provider")
     if kind == WORKER and colon:

@@ -345,13 +345,8 @@ class Workshop:
             if spec.kind != PLANNER_ALONE and bool(name) != (spec.kind == PLANNER):
                 expected = "planner:PROVIDER:MODEL" if not name else "'conductor' and options"
                 raise ConfigError(f"got {name!r} behind {spec.kind}; expected {expected}")
-            if not (name or table.planner) and self._config.pool != GYM:
-                raise ConfigError(
-                    "conductor: the bundled one knows only the gym, got a pool file; expected --conductor "
-                    "provider:model, a checkpoint folder, or worker:NAME of the pool"
-                )
             told = {} if name else {"base_url": table.base_url, "key_env": table.api_key_env}
-            found = find_planner(name or table.planner or None, self.pool, **told)
+            found = find_planner(name or table.planner or None, self.pool, in_gym=self._config.pool == GYM, **told)
             if isinstance(found, str) and Path(found).is_dir():
                 self._learnt[name or CONDUCTOR] = read_conductor_file(Path(found))
             self._planners[name] = found if isinstance(found, Worker) else resolve(found)
