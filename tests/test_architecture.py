@@ -27,22 +27,22 @@ SOURCES = sorted(PACKAGE.rglob("*.py"))
 # Lines of code (without blank lines, comments and docstrings) that a folder of the package may have. The sum is to come
 # down to 16,000, and TEST_LINES to 20,000.
 BUDGET = {
-    "": 2_995,  # the modules at the root
+    "": 3_009,  # the modules at the root
     "baselines": 973,
-    "cli": 3_062,
+    "cli": 3_048,
     "evaluation": 2_291,
     "graders": 1_879,
     "gym": 693,
     "journal": 621,
     "plots": 723,
-    "providers": 2_177,
-    "report": 1_523,
+    "providers": 2_178,
+    "report": 1_517,
     "sandboxes": 1_130,
-    "serving": 2_198,
+    "serving": 2_209,
     "tasks": 1_238,
-    "training": 2_082,
+    "training": 2_048,
 }
-TEST_LINES = 36_139  # of all kinds, in tests/
+TEST_LINES = 36_152  # of all kinds, in tests/
 FILE_LINES = 450  # of all kinds, in one file
 FOLDER_FILES = 10  # but in the root, in cli/ and on the shelves
 FOLDED_BELOW = 150  # lines of all kinds: a module with one importer is part of it, unless it is on a shelf

@@ -101,8 +101,10 @@ class BudgetMeter:
         other._meters = tuple(meter for meter in self._meters if not meter._purse)
         return other
 
-    def count_call(self, most: Usage = _NOTHING) -> None:
-        """Count one call, or one more attempt at a call that has its reservation.
+    def count_call(self, most: Usage = _NOTHING, *, again: bool = False) -> None:
+        """Count one call, or one more attempt (``again``) at a call that holds ``most``.
+
+        The attempt before may have been billed: another one has to fit beside all that is held.
 
         Raises:
             BudgetExceeded: a limit is used up, or what is left is less than ``most``.
@@ -110,10 +112,11 @@ class BudgetMeter:
         for meter in self._meters:
             for name, limit in meter._limits("calls", "tokens", "dollars"):
                 used, wanted = meter._used[name], 0 if name == "calls" else getattr(most, name)
+                beside = meter._held[name] - wanted if again and name != "calls" else 0
                 # A limit of no dollars at all still pays for workers that are free.
                 if used >= limit and (limit > 0 or name != "dollars"):
                     raise meter.exceeded(name)
-                if used + wanted > limit:
+                if used + beside + wanted > limit:
                     raise meter.exceeded(name, wanted=wanted)
             if meter.out_of_time():
                 raise meter.exceeded("seconds")
@@ -212,13 +215,14 @@ class PaidCall:
 
     Attributes:
         meter: what it is charged to.
+        held: what it has reserved there.
         inside: what budgets opened inside were charged, and the bill of this call has not yet been lessened by.
     """
 
     def __init__(self, meter: BudgetMeter, most: Usage = _NOTHING) -> None:
         self.meter = meter
         self.inside = _NOTHING
-        self._held = most
+        self.held = most
         self._sent = False
         self._token: Token[PaidCall | None] | None = None
         if most is not _NOTHING:
@@ -237,7 +241,7 @@ class PaidCall:
 
     def release(self) -> None:
         """Give back what is held: the call has ended, or what is asked inside of it holds for itself."""
-        held, self._held = self._held, _NOTHING
+        held, self.held = self.held, _NOTHING
         if held is not _NOTHING:
             self.meter.hold(held, -1)
 
@@ -270,7 +274,7 @@ def count_attempt() -> None:
     """
     paid = _paying.get()
     if paid is not None:
-        paid.meter.count_call()
+        paid.meter.count_call(paid.held, again=True)
 
 
 def check_price(meter: BudgetMeter | None, worker: Worker) -> None:

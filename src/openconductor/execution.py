@@ -16,7 +16,7 @@ import asyncio
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 from openconductor.errors import AuthFailed, EmptyResponse, OpenConductorError, Refused, WorkerError
 from openconductor.events import StepEnded
@@ -44,15 +44,24 @@ def join_turns(turns: Iterable[Message]) -> tuple[Message, ...]:
     >>> join_turns([Message("user", "What is 6 * 7?"), Message("user", "Answer with a number.")])
     (Message(role='user', content='What is 6 * 7?\n\nAnswer with a number.', parts=()),)
     """
-    joined: list[Message] = []
+    groups: list[list[Message]] = []
     for turn in turns:
-        last = joined[-1] if joined else None
-        if last is None or last.role != turn.role or turn.role == "tool":
-            joined.append(turn)
-            continue
-        content = f"{last.content}\n\n{turn.content}" if last.content and turn.content else last.content or turn.content
-        joined[-1] = Message(turn.role, content, last.parts + turn.parts)
-    return tuple(joined)
+        if groups and groups[-1][0].role == turn.role != "tool":
+            groups[-1].append(turn)
+        else:
+            groups.append([turn])
+    return tuple(map(merge_turns, groups))
+
+
+def merge_turns(turns: Sequence[Message]) -> Message:
+    """Turns of one role as one, with the calls of tools of all of them in one part."""
+    if len(turns) == 1:
+        return turns[0]
+    parts = [part for turn in turns for part in turn.parts]
+    calls = [call for part in parts for call in cast("list[object]", part.get("tool_calls", ()))]
+    rest = [part for part in parts if "tool_calls" not in part]
+    text = "\n\n".join(turn.content for turn in turns if turn.content)
+    return Message(turns[0].role, text, (*rest, *([{"tool_calls": calls}] if calls else ())))
 
 
 def step_context(

@@ -15,11 +15,12 @@ import math
 import threading
 import time
 from collections import deque
-from collections.abc import Generator, Sequence
+from collections.abc import Generator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 from dataclasses import dataclass, replace
 from random import SystemRandom
+from typing import Any
 
 from openconductor.budget import count_attempt
 from openconductor.errors import CircuitOpen, RateLimited, ServerFailed, Unreachable, WorkerError, WorkerTimeout
@@ -109,7 +110,18 @@ def wished(sampling: Sampling, *, last: bool) -> Sampling:
 def calls_tools(completion: Completion) -> bool:
     """Whether a completion calls tools that the client offered, which is an answer without a text, too."""
     wish = _wish.get()
-    return bool(completion.tool_calls and wish is not None and wish.body.get("tools"))
+    return wish is not None and bool(offered_calls(completion.tool_calls, wish.body))
+
+
+def offered_calls(calls: Sequence[Mapping[str, Any]], body: Mapping[str, Any]) -> tuple[Mapping[str, Any], ...]:
+    """Of calls of tools those that a request allows, by ``tools`` and ``tool_choice`` as chat completions have them."""
+    tools: Sequence[Mapping[str, Any]] = () if body.get("tool_choice") == "none" else body.get("tools") or ()
+    names = {_function(tool).get("name") for tool in tools}
+    return tuple(call for call in calls if _function(call).get("name") in names)
+
+
+def _function(entry: Mapping[str, Any]) -> Mapping[str, Any]:
+    return entry.get("function") or {}
 
 
 def most_tokens(messages: Sequence[Message], sampling: Sampling) -> tuple[int, int]:
@@ -170,7 +182,8 @@ class Circuit:
             if error.status is not None:
                 self.succeed()
             return
-        self._last = f"{error.outcome}: {error.message}"
+        # What a server said may repeat a prompt, and the next caller is somebody else.
+        self._last = f"{error.outcome}: {error.message}" if isinstance(error, Unreachable) else error.outcome
         self._failures += 1
         lasting = self._failures >= FAILURES and now - self._succeeded >= QUIET_S
         if self.opens and self.down_since is None and lasting:

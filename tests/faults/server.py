@@ -18,9 +18,12 @@ from collections import Counter
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
+from decimal import Decimal
+from fractions import Fraction
 
 from faults.plays import FAULTS, text_of
 from faults.script import Request, Script, read_request
+from openconductor.types import Usage
 
 LONGEST = 30.0  # seconds; no fault plays longer, and then the connection is closed
 _RESET = struct.pack("ii", 1, 0)  # SO_LINGER: on, 0 s: closing sends a RST
@@ -260,3 +263,23 @@ def dead_url() -> str:
     """An address where nobody listens (any more): connections are refused."""
     with socket.create_server(("127.0.0.1", 0)) as listening:
         return f"http://127.0.0.1:{listening.getsockname()[1]}/v1"
+
+
+# ── what it counted, and what we did ─────────────────────────────────────────────────────────────────────────────────
+def exact(usage: Usage) -> tuple[int, int, int, int, Decimal, int]:
+    """All but the seconds."""
+    tokens = (usage.input_tokens, usage.cached_tokens, usage.output_tokens, usage.reasoning_tokens)
+    return (*tokens, usage.dollars, usage.unpriced_calls)
+
+
+def counted(server: FaultServer, prices: Mapping[str, Mapping[str, str]]) -> tuple[int, int, int, int, Fraction, int]:
+    """What the server says, in the same order."""
+    every = server.usage()
+    dollars = sum((bill(price, server.usage(model)) for model, price in prices.items()), Fraction(0))
+    return every.input, every.cached, every.output, every.reasoning, dollars, server.unreported()
+
+
+def bill(price: Mapping[str, str], tokens: Tokens) -> Fraction:
+    dollars = {name: Fraction(amount) for name, amount in price.items()}
+    cached = tokens.cached * dollars.get("cached", dollars["input"])
+    return ((tokens.input - tokens.cached) * dollars["input"] + cached + tokens.output * dollars["output"]) / 10**6

@@ -11,15 +11,13 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from decimal import Decimal
-from fractions import Fraction
 from pathlib import Path
 
 import pytest
 
 from faults.plays import FAULTS
 from faults.script import Played, Seeded
-from faults.server import FaultServer, Tokens, dead_url, fault_server
+from faults.server import FaultServer, bill, counted, dead_url, exact, fault_server
 from openconductor import Conductor, Worker, WorkerPool, policies
 from openconductor.episode import FanOut
 from openconductor.errors import OpenConductorError
@@ -107,28 +105,9 @@ def total_of(usages: Iterable[Usage]) -> Usage:
     return sum(usages, Usage())
 
 
-def exact(usage: Usage) -> tuple[int, int, int, int, Decimal, int]:
-    """All but the seconds."""
-    tokens = (usage.input_tokens, usage.cached_tokens, usage.output_tokens, usage.reasoning_tokens)
-    return (*tokens, usage.dollars, usage.unpriced_calls)
-
-
-def counted(server: FaultServer) -> tuple[int, int, int, int, Fraction, int]:
-    """What the server says, in the same order."""
-    every = server.usage()
-    dollars = sum((bill(model, server.usage(model)) for model in PRICES), Fraction(0))
-    return every.input, every.cached, every.output, every.reasoning, dollars, server.unreported()
-
-
-def bill(model: str, tokens: Tokens) -> Fraction:
-    price = {name: Fraction(amount) for name, amount in PRICES[model].items()}
-    cached = tokens.cached * price.get("cached", price["input"])
-    return ((tokens.input - tokens.cached) * price["input"] + cached + tokens.output * price["output"]) / 10**6
-
-
 def check(server: FaultServer, books: Books, journal: Journal, inside: Sequence[str] = ()) -> None:
     """Server == events == ledger == journal, together and by worker, but for those ``inside`` an orchestrator."""
-    told = counted(server)
+    told = counted(server, PRICES)
     journal.flush()
     totals = journal.totals()
     assert exact(books.ledger) == told
@@ -139,7 +118,7 @@ def check(server: FaultServer, books: Books, journal: Journal, inside: Sequence[
     assert len([call for call in sent if call.worker not in inside]) == len(models)
     for model in set(models):
         mine = server.usage(model)
-        tokens = (mine.input, mine.cached, mine.output, mine.reasoning, bill(model, mine))
+        tokens = (mine.input, mine.cached, mine.output, mine.reasoning, bill(PRICES[model], mine))
         assert exact(totals.by_worker[model].usage)[:5] == tokens, model
         assert totals.by_worker[model].calls == models.count(model), model
 
@@ -202,7 +181,7 @@ async def test_of_a_call_that_was_stopped_nobody_knows_the_price(where, how, end
             if end == "budget":
                 check(server, books, journal)
             else:  # who cancels gets no episode; what it cost was told of, and stands in the journal
-                told = counted(server)
+                told = counted(server, PRICES)
                 assert exact(total_of(call.usage for call in books.calls)) == told
                 journal.flush()
                 assert exact(journal.totals().spent.usage) == told

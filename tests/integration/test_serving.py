@@ -74,6 +74,8 @@ def test_a_call_of_a_tool_that_was_cut_is_not_told_as_whole(tmp_path: Path) -> N
         for server.workers["bert"].finish, told in (("length", "length"), ("stop", "tool_calls")):
             answer = client(server).chat.completions.create(model="conductor", messages=ASKED, tools=[TOOL])
             assert answer.choices[0].finish_reason == told
+        answer = client(server).chat.completions.create(model="conductor", messages=ASKED)  # which offers none
+        assert (answer.choices[0].finish_reason, answer.choices[0].message.tool_calls) == ("stop", None)
 
 
 def test_tools_go_to_the_last_worker_and_their_results_come_back_to_it(tmp_path: Path) -> None:
@@ -234,6 +236,11 @@ def test_what_is_no_request_gets_an_error(tmp_path: Path) -> None:
         assert http.get("/v1/episodes/abc").json()["error"]["code"] == "episode_not_found"
         count: Any = {"model": "conductor", "messages": ASKED}
         assert http.post("/v1/messages/count_tokens", json=count).json()["input_tokens"] > 0
+        java = {"connection": "Upgrade, HTTP2-Settings", "upgrade": "h2c", "http2-settings": "AAEAAEAAAAIAAAAB"}
+        for _ in range(2):
+            assert http.post("/v1/messages/count_tokens", json=count, headers=java).status_code == 200
+        blank: Any = {"model": "conductor", "messages": [{"role": "user", "content": " "}], "stream": True}
+        assert http.post("/v1/chat/completions", json=blank).status_code == 400
         wrong = http.post("/v1/messages/count_tokens", json=count | {"messages": []})
         assert (wrong.status_code, "messages" in wrong.text) == (400, True)
 

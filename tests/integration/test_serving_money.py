@@ -11,7 +11,6 @@ import random
 import re
 from collections import Counter
 from decimal import Decimal
-from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +19,7 @@ import pytest
 
 from faults.plays import FAULTS
 from faults.script import Seeded
-from faults.server import FaultServer, fault_server
+from faults.server import bill, counted, exact, fault_server
 from integration.served import PATHS, PLAN, PRICES, Served, events, failure_of, served, usage_of
 from openconductor import policies
 from openconductor.journal import Journal
@@ -62,26 +61,6 @@ async def ask_all(server: Served, seed: int, *, leaving: bool) -> Answered:
     return answers
 
 
-def exact(usage: Usage) -> tuple[int, int, int, int, Decimal, int]:
-    tokens = (usage.input_tokens, usage.cached_tokens, usage.output_tokens, usage.reasoning_tokens)
-    return (*tokens, usage.dollars, usage.unpriced_calls)
-
-
-def counted(server: FaultServer) -> tuple[int, int, int, int, Fraction, int]:
-    every = server.usage()
-    return (every.input, every.cached, every.output, every.reasoning, sum(map(bill(server), PRICES), Fraction(0)),
-            server.unreported())  # fmt: skip
-
-
-def bill(server: FaultServer) -> Any:
-    def of(worker: str) -> Fraction:
-        tokens, price = server.usage(worker), {kind: Fraction(dollars) for kind, dollars in PRICES[worker].items()}
-        cached = tokens.cached * price.get("cached", price["input"])
-        return ((tokens.input - tokens.cached) * price["input"] + cached + tokens.output * price["output"]) / 10**6
-
-    return of
-
-
 def figures(page: str, name: str) -> dict[tuple[str, ...], float]:
     """The samples of one metric, by their labels in the order of the labels' names."""
     found = re.findall(rf"^openconductor_{name}_total{{(.*?)}} (.*)$", page, re.MULTILINE)
@@ -108,7 +87,7 @@ async def test_every_book_says_what_the_workers_counted(
             await asyncio.sleep(0.005)
         await server.journal.wait_durable()
         page = (await server.client.get(f"{server.url}/metrics")).text
-        journal, told = server.journal, counted(faults)
+        journal, told = server.journal, counted(faults, PRICES)
         assert len(faults.fates) > 15, "or nothing was tested"
 
         # the journal; of a call that was broken off the answer may have been on its way, and then only its worker knows
@@ -131,7 +110,7 @@ async def test_every_book_says_what_the_workers_counted(
             assert dollars[worker,] == pytest.approx(float(used.dollars))
             assert unpriced[worker,] == used.unpriced_calls
             if not leaving:
-                assert used.dollars == bill(faults)(worker)
+                assert used.dollars == bill(PRICES[worker], faults.usage(worker))
         assert figures(page, "calls") == Counter((call.outcome, call.worker) for call in calls)
 
         # each answer, in the form of its API

@@ -10,7 +10,7 @@ import pytest
 
 from openconductor.conductor import Conductor
 from openconductor.episode import execute
-from openconductor.errors import BudgetExceeded, ConfigError, JournalError
+from openconductor.errors import BudgetExceeded, ConfigError, EmptyResponse, JournalError
 from openconductor.events import Answered, Event, RoundEnded, StepEnded
 from openconductor.pool import Worker, WorkerPool
 from openconductor.prompt import render_workflow
@@ -232,6 +232,17 @@ async def test_a_dollar_budget_is_never_passed_where_every_worker_has_a_token_li
         await execute(CHAIN, limited(price=PRICE), "Why?", budget=Budget(dollars=Decimal(45)))
     assert caught.value.limit == "dollars"
     assert caught.value.episode is not None and caught.value.episode.usage.dollars == 20
+
+
+async def test_another_attempt_has_to_fit_beside_what_the_first_was_billed() -> None:
+    class Blank(Costly):
+        async def complete(self, *given, **named) -> Completion:
+            raise EmptyResponse("blank", usage=(await super().complete(*given, **named)).usage)
+
+    worker = Worker(blank := Blank(), name="w0", price=PRICE, sampling=Sampling(max_tokens=10), retries=3)
+    with pytest.raises(BudgetExceeded):
+        await execute(ONE_STEP, WorkerPool([worker]), "Why?", budget=Budget(dollars=Decimal(19)))
+    assert blank.calls == 1
 
 
 async def test_what_a_function_asks_inside_its_call_is_not_kept_out_by_what_the_call_itself_holds() -> None:

@@ -57,5 +57,7 @@ def test_joined_turns_keep_all_parts_in_order_and_results_of_tools_stay_apart() 
     image, sound = {"type": "image_url"}, {"type": "input_audio"}
     joined = join_turns([Message("user", "See.", (image,)), Message("user", "", (sound,)), Message("user", "Say.")])
     assert joined == (Message("user", "See.\n\nSay.", (image, sound)),)
+    calls = [Message("assistant", "", ({"tool_calls": [{"id": name}]},)) for name in "ab"]
+    assert join_turns(calls)[0].parts == ({"tool_calls": [{"id": "a"}, {"id": "b"}]},)
     results = (Message("tool", "1"), Message("tool", "2"))
     assert join_turns(results) == results

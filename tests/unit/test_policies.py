@@ -254,6 +254,12 @@ async def test_what_is_not_sent_says_what_failed_and_when_it_is_tried_next() -> 
     ) as caught:
         await worker.complete(HELLO, call=CallContext())
     assert 0 < (caught.value.retry_after or 0) <= policies.COOL_DOWN_S
+    worker = Worker(Server([errors.ServerFailed("died of SECRET")] * 99), name="w", retries=0)
+    while worker.healthy:
+        await ask(worker)
+        await asyncio.sleep(policies.QUIET_S / policies.FAILURES)
+    with pytest.raises(errors.CircuitOpen, match=r"the last: server_failed; next"):  # the prompt was somebody else's
+        await worker.complete(HELLO, call=CallContext())
 
 
 @virtual

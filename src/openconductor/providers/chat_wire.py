@@ -293,6 +293,8 @@ class Reply:
             known = self._calls[index] = {}
             self.tool_calls.append(known)
         before = cast("dict[str, Any]", known.get("function", {}))
+        if isinstance(whole := given.get("arguments"), dict):  # as some servers send them
+            given = {**given, "arguments": json.dumps(whole, ensure_ascii=False)}
         arguments = _text(before, "arguments") + _text(given, "arguments")
         known |= {name: value for name, value in piece.items() if name != "index" and value is not None}
         if "function" in known:

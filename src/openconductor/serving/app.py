@@ -11,6 +11,7 @@ import gc
 import json
 import logging
 import math
+import re
 import time
 import uuid
 from dataclasses import dataclass
@@ -46,6 +47,7 @@ _DEEPEST = 100  # lists and objects in one another in a body: the journal and ot
 _MOST = 100_000  # values in a body
 _ENDS_AT_ONCE = 5.0  # seconds that a turn has to come to its end once it is cancelled
 _HEAD_BYTES = 65_536  # of a request, before its body
+_OFFER = re.compile(rb"(?i)\r\n(?:upgrade|http2-settings):[^\r\n]*")
 
 log = logging.getLogger("openconductor.serving")
 
@@ -91,6 +93,8 @@ class Endpoint:
             if turn is not None:
                 turn.cancel()
                 await turn.ended()
+                if status != 200:  # an error and what it came through hold each other, and the whole request
+                    asyncio.get_running_loop().call_soon(gc.collect, 1)
             self.gateway.metrics.ended(self.api.name, model, status, time.monotonic() - began)
 
     async def _stream(self, turn: Turn, send: Send, began: float) -> int:
@@ -295,9 +299,11 @@ def build_app(gateway: Gateway, keys: KeyRing, config: ServeConfig) -> Starlette
         expose_headers=("x-request-id",),
     )  # fmt: skip
     handlers = {RequestFailed: _failure, 404: _not_found, 405: _not_found, Exception: _fault}
-    return Starlette(
+    app = Starlette(
         routes=routes, middleware=[cors] if config.origins else [], exception_handlers=cast("Any", handlers)
     )
+    app.router.redirect_slashes = False  # to an address that the client's Host header says
+    return app
 
 
 async def _failure(request: Request, error: Exception) -> Response:
@@ -349,7 +355,10 @@ class ClientConnection(HttpToolsProtocol):
         self._wait(head=0)
 
     def data_received(self, data: bytes) -> None:
-        """Count what comes of a head."""
+        """Count what comes of a head, and leave out its offer of HTTP/2, behind which a body would be no HTTP/1."""
+        busy = self.cycle and not self.cycle.response_complete
+        if not busy and (end := data.find(b"\r\n\r\n")) > 0:  # Java's client makes it with its requests
+            data = _OFFER.sub(b"", data[:end]) + data[end:]
         super().data_received(data)
         if self._head is not None:
             self._head += len(data)

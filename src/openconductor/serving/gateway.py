@@ -18,7 +18,10 @@ from typing import TYPE_CHECKING, cast
 
 from openconductor.baselines.single import SingleWorker
 from openconductor.config import nearest
+from openconductor.errors import ConfigError
 from openconductor.evaluation.eval_config import CONDUCTOR
+from openconductor.policies import offered_calls
+from openconductor.prompt import check_question
 from openconductor.serving.apis.wire import (
     RECALLS,
     ClientRequest,
@@ -27,6 +30,7 @@ from openconductor.serving.apis.wire import (
     Reasoning,
     RequestFailed,
     called_in,
+    failed,
     invalid,
 )
 from openconductor.serving.key_ring import SERVED
@@ -93,7 +97,10 @@ class Gateway:
             words = f"model: got {request.model!r}; the nearest that this key may ask is {like!r}"
             raise RequestFailed(404, "model_not_found", words, param="model")
         turns = await self._recalling(await self._following(request, tenant), tenant)
-        request = replace(request, turns=turns)
+        try:
+            request = replace(request, turns=check_question(turns))
+        except ConfigError as error:
+            raise failed(error) from None
         control = tenant.limited(request.control)
         with ExitStack() as place:
             tab = place.enter_context(tenant.enter())
@@ -189,8 +196,11 @@ class Gateway:
     def _journaled(self, episode: str, tenant: Tenant) -> Called | None:
         calls = [] if self._record(episode, tenant) is None else [*self.journal.calls(episode)]
         for call in reversed(calls):
-            if call.completion is not None and call.completion.tool_calls and call.messages is not None:
-                return Called(call.worker, call.messages, call.completion.tool_calls)
+            said, asked = call.completion, call.sampling
+            if said is None or asked is None or call.messages is None:
+                continue
+            if made := offered_calls(said.tool_calls, asked.body):
+                return Called(call.worker, call.messages, made)
         return None
 
     async def _following(self, request: ClientRequest, tenant: Tenant) -> tuple[Message, ...]:

@@ -23,6 +23,7 @@ from openconductor.errors import ConfigError
 from openconductor.evaluation.eval_config import CONDUCTOR, GYM, EvalConfig, read_spec
 from openconductor.evaluation.systems import Workshop, learns
 from openconductor.pool import WorkerPool
+from openconductor.privacy import secrets_of_environment
 from openconductor.serving.apis.wire import Reasoning
 from openconductor.types import Budget
 from openconductor.worker import Worker
@@ -146,6 +147,9 @@ def check_serve_config(config: ServeConfig, pool: WorkerPool, planner: Worker, *
             shown = f"{value!r} twice" if name == "name" else "one twice"
             raise ConfigError(f"{where}: key: {name}: got {shown}, expected each once")
     for key in config.key:
+        if any(secret in key.name for secret in secrets_of_environment()):
+            expected = "a name without the value of a variable that looks like a secret: the journal keeps none"
+            raise ConfigError(f"{where}: key: name: got one (not shown), expected {expected}")
         _check_key(key, config, pool, planner, f"{where}: key {key.name!r}")
 
 

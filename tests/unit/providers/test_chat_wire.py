@@ -164,9 +164,10 @@ def test_calls_under_one_index_are_told_apart_by_id_and_name() -> None:
         {"index": 0, "id": "a", "function": {"name": "", "arguments": ""}},
         {"id": "b", "function": {"name": "f", "arguments": '{"x":'}},
         {"id": None, "function": {"arguments": "1}"}},
+        {"index": 2, "id": "c", "function": {"name": "f", "arguments": {"y": 2}}},  # as some servers send them
     ]
     said = read_stream(*(delta({"tool_calls": [piece]}) for piece in pieces), delta({}, "tool_calls"))
-    assert [call["function"]["arguments"] for call in said.tool_calls] == ["{}", '{"x":1}']  # type: ignore[index]
+    assert [call["function"]["arguments"] for call in said.tool_calls] == ["{}", '{"x":1}', '{"y": 2}']  # type: ignore[index]
 
 
 def test_a_character_that_comes_in_two_halves_is_put_together_and_a_half_alone_replaced() -> None:

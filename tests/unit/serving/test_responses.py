@@ -12,7 +12,7 @@ from openai.types.responses import Response, ResponseStreamEvent
 from pydantic import TypeAdapter
 
 from openconductor.serving.apis.responses import RESPONSES
-from openconductor.serving.apis.wire import AnswerStream, ClientRequest, RequestFailed, ServedAnswer, call_id
+from openconductor.serving.apis.wire import AnswerStream, ClientRequest, RequestFailed, ServedAnswer, call_id, event
 from openconductor.types import Episode, Message, Usage
 
 EPISODE = "0123456789abcdef0123456789abcdef"
@@ -190,6 +190,8 @@ def test_what_an_assistant_says_and_calls_in_one_go_is_one_turn() -> None:
     assert three == Message("tool", "3", ({"tool_call_id": call_id(EPISODE, 0)},))
     image = {"type": "image_url", "image_url": {"url": PNG}}
     assert four == Message("tool", "4", (image, {"tool_call_id": call_id(EPISODE, 1)}))
+    kept = [user("Add."), said("I add."), calls[0], result(0, "3"), calls[1], result(1, shown)]
+    assert read(kept).turns == asked.turns, "a result may stand before the next call"
 
 
 def test_calls_of_free_form_tools_and_of_namespaces_are_calls_of_the_functions_that_stand_for_them() -> None:
@@ -506,3 +508,7 @@ def test_the_body_of_a_failure_has_a_type_by_its_status() -> None:
     for status, kind in kinds.items():
         assert RESPONSES.failure(RequestFailed(status, "a_code", "It failed.", param="input")) == {
             "error": {"message": "It failed.", "type": kind, "param": "input", "code": "a_code"}}  # fmt: skip
+
+
+def test_what_ends_a_line_in_unicode_alone_is_escaped() -> None:
+    assert event({"text": "a\u2028b"}) == b'data: {"text":"a\\u2028b"}\n\n'

@@ -135,3 +135,9 @@ def test_baselines_are_models_under_the_names_that_evaluations_give_them() -> No
 def test_a_baseline_that_cannot_be_made_is_refused_before_anything_listens(baseline: str, said: str) -> None:
     with pytest.raises(ConfigError, match=said):
         check(ServeConfig(baselines=(baseline,)))
+
+
+def test_a_key_is_not_named_as_a_secret_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SECRETS_NAMESPACE", "production")
+    with pytest.raises(ConfigError, match="key: name: got one \\(not shown\\)"):
+        check(ServeConfig(key=(KeyTable("production-2", hash_key("x")),)))

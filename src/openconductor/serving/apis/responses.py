@@ -15,6 +15,7 @@ from typing import Annotated, Literal, cast
 
 from pydantic import Field, WithJsonSchema
 
+from openconductor.execution import merge_turns
 from openconductor.serving.apis import wire
 from openconductor.serving.apis.response_items import ClientTool, ResponseItems
 from openconductor.serving.apis.wire import Json, RequestFailed, as_object, invalid, read_text, short
@@ -159,20 +160,25 @@ def _named(entry: Json) -> str | None:
 
 # ── turns ────────────────────────────────────────────────────────────────────────────────────────────────────────────
 def _turns(items: Sequence[object]) -> list[Message]:
-    """The turns that items are, the system's first; what an assistant said and called in one go is one turn."""
+    """The turns that items are, the system's first; what an assistant said and called in one go is one turn.
+
+    Calls of one answer of ours are one go, also where the result of one stands before the next.
+    """
     read = (_turn(as_object(item), f"input.{index}") for index, item in enumerate(items))
-    turns: list[Message] = []
+    groups: list[list[Message]] = []
+    goes: dict[str, list[Message]] = {}  # by the episode of the answer
     for turn in sorted(filter(None, read), key=lambda turn: turn.role != "system"):
-        if turn.role == "assistant" and turns and turns[-1].role == "assistant":
-            both = (turns.pop(), turn)
-            parts = [cast("Json", part) for one in both for part in one.parts]
-            calls = [call for part in parts for call in part.get("tool_calls", ())]
-            recalled = [part for part in parts if wire.RECALLS in part]
-            text = "\n\n".join(one.content for one in both if one.content)
-            turns.append(Message("assistant", text, (*recalled, *([{"tool_calls": calls}] if calls else ()))))
+        made = [wire.called_in(call["id"]) for part in turn.parts for call in cast("Json", part).get("tool_calls", ())]
+        if made and made[0] is not None and made[0][0] in goes:
+            goes[made[0][0]].append(turn)
+            continue
+        if turn.role == "assistant" and groups and groups[-1][0].role == "assistant":
+            groups[-1].append(turn)
         else:
-            turns.append(turn)
-    return turns
+            groups.append([turn])
+        if made and made[0] is not None:
+            goes[made[0][0]] = groups[-1]
+    return [*map(merge_turns, groups)]
 
 
 def _turn(item: Json, where: str) -> Message | None:

@@ -29,6 +29,7 @@ RECALLS = "recalls"
 the text in its place."""
 Name = Annotated[str, Field(max_length=256)]
 """A longer name is nobody's, and would take long to look up."""
+_LINES = re.compile("[\u0085\u2028\u2029]")
 M = TypeVar("M", bound=BaseModel)
 N = TypeVar("N", float, Decimal)
 
@@ -293,8 +294,12 @@ class Api(Protocol):
 
 
 def event(data: Json, name: str = "") -> bytes:
-    """A server-sent event; ``name`` is its type, where the API names it."""
-    return (b"event: %b\n" % name.encode() if name else b"") + b"data: %b\n\n" % as_json(data)
+    """A server-sent event; ``name`` is its type, where the API names it.
+
+    What else ends a line in Unicode is escaped: some clients split by it.
+    """
+    text = _LINES.sub(lambda found: f"\\u{ord(found[0]):04x}", as_json(data).decode())
+    return (b"event: %b\n" % name.encode() if name else b"") + b"data: %b\n\n" % text.encode()
 
 
 def as_json(data: object) -> bytes:
