@@ -38,7 +38,7 @@ BUDGET = {
     "providers": 2_178,
     "report": 1_517,
     "sandboxes": 1_130,
-    "serving": 2_209,
+    "serving": 2_211,
     "tasks": 1_238,
     "training": 2_048,
 }

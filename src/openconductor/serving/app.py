@@ -29,12 +29,12 @@ from starlette.routing import Route
 from starlette.types import Receive, Scope, Send
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
-from openconductor.errors import JournalError
+from openconductor.errors import JournalError, OpenConductorError
 from openconductor.serving.apis.chat import CHAT
 from openconductor.serving.apis.messages import MESSAGES, count_tokens
 from openconductor.serving.apis.openapi import openapi
 from openconductor.serving.apis.responses import RESPONSES
-from openconductor.serving.apis.wire import Api, Json, RequestFailed, as_json
+from openconductor.serving.apis.wire import Api, Json, RequestFailed, as_json, failed
 from openconductor.serving.gateway import Gateway, Turn
 from openconductor.serving.key_ring import KeyRing
 from openconductor.serving.serve_config import ServeConfig
@@ -84,7 +84,8 @@ class Endpoint:
                     body = self.api.answer(request, await turn.answer(), created=turn.created)
                     self.gateway.metrics.first_byte(self.api.name, time.monotonic() - began)
                     await _Sent(body, headers=_named(turn.id))(scope, receive, send)
-        except RequestFailed as error:
+        except OpenConductorError as failure:
+            error = failed(failure)
             status = error.status
             await _Sent(self.api.failure(error), status, _hints(error, turn))(scope, receive, send)
         finally:
@@ -93,8 +94,8 @@ class Endpoint:
             if turn is not None:
                 turn.cancel()
                 await turn.ended()
-                if status != 200:  # an error and what it came through hold each other, and the whole request
-                    asyncio.get_running_loop().call_soon(gc.collect, 1)
+                if status != 200:
+                    self.gateway.tidy()
             self.gateway.metrics.ended(self.api.name, model, status, time.monotonic() - began)
 
     async def _stream(self, turn: Turn, send: Send, began: float) -> int:

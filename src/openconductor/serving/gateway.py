@@ -8,6 +8,7 @@ Not here: HTTP (``app``), how an API reads and writes (``apis``), keys and their
 from __future__ import annotations
 
 import asyncio
+import gc
 from collections import OrderedDict
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
@@ -18,7 +19,6 @@ from typing import TYPE_CHECKING, cast
 
 from openconductor.baselines.single import SingleWorker
 from openconductor.config import nearest
-from openconductor.errors import ConfigError
 from openconductor.evaluation.eval_config import CONDUCTOR
 from openconductor.policies import offered_calls
 from openconductor.prompt import check_question
@@ -30,7 +30,6 @@ from openconductor.serving.apis.wire import (
     Reasoning,
     RequestFailed,
     called_in,
-    failed,
     invalid,
 )
 from openconductor.serving.key_ring import SERVED
@@ -47,6 +46,8 @@ if TYPE_CHECKING:
     from openconductor.serving.key_ring import Tenant
     from openconductor.worker import Worker
 
+TIDY_S = 0.5
+"""How often failed requests are cleared away, at most: all objects are looked at for it."""
 REMEMBERED = 256
 """Calls of tools whose context is kept at hand; that of older ones is read from the journal."""
 HELD = 50_000_000
@@ -83,12 +84,14 @@ class Gateway:
         self._turns: set[Turn] = set()
         self._called: OrderedDict[tuple[str, str], Called] = OrderedDict()  # by key and episode
         self._held = 0
+        self._tidied: asyncio.TimerHandle | None = None
 
     async def open(self, request: ClientRequest, tenant: Tenant) -> Turn:
         """Begin the episode of a request; its id is known when this returns.
 
         Raises:
             RequestFailed: it was refused, or had failed at once.
+            ConfigError: its conversation is no question.
         """
         if self.draining:
             raise RequestFailed(503, "shutting_down", "the server is shutting down", retry_after=5)
@@ -97,10 +100,7 @@ class Gateway:
             words = f"model: got {request.model!r}; the nearest that this key may ask is {like!r}"
             raise RequestFailed(404, "model_not_found", words, param="model")
         turns = await self._recalling(await self._following(request, tenant), tenant)
-        try:
-            request = replace(request, turns=check_question(turns))
-        except ConfigError as error:
-            raise failed(error) from None
+        request = replace(request, turns=check_question(turns))
         control = tenant.limited(request.control)
         with ExitStack() as place:
             tab = place.enter_context(tenant.enter())
@@ -119,6 +119,12 @@ class Gateway:
     def offered(self, tenant: Tenant) -> list[str]:
         """The models that a tenant may ask."""
         return [name for name in self.models if tenant.may_ask(name)]
+
+    def tidy(self) -> None:
+        """Soon give back what failed requests hold: an error, what it came through, and all that the client sent."""
+        loop = asyncio.get_running_loop()
+        if self._tidied is None or self._tidied.when() < loop.time():
+            self._tidied = loop.call_later(TIDY_S, gc.collect)
 
     def stop(self) -> None:
         """End every turn that is under way, with an error that says why."""
@@ -197,9 +203,8 @@ class Gateway:
         calls = [] if self._record(episode, tenant) is None else [*self.journal.calls(episode)]
         for call in reversed(calls):
             said, asked = call.completion, call.sampling
-            if said is None or asked is None or call.messages is None:
-                continue
-            if made := offered_calls(said.tool_calls, asked.body):
+            made = offered_calls(said.tool_calls, asked.body) if said and asked else ()
+            if made and call.messages is not None:
                 return Called(call.worker, call.messages, made)
         return None
 
