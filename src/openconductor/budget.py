@@ -272,8 +272,7 @@ def count_attempt() -> None:
     Raises:
         BudgetExceeded: a limit is used up.
     """
-    paid = _paying.get()
-    if paid is not None:
+    if (paid := _paying.get()) is not None:
         paid.meter.count_call(paid.held, again=True)
 
 

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, cast
 
 from openconductor.errors import AuthFailed, EmptyResponse, OpenConductorError, Refused, WorkerError
 from openconductor.events import StepEnded
-from openconductor.policies import calls_tools, patient
+from openconductor.policies import as_answer, patient
 from openconductor.prompt import tools_as_text
 from openconductor.types import Call, Completion, Message, Question, StepResult, Transcript, Usage, Workflow
 
@@ -59,9 +59,9 @@ def merge_turns(turns: Sequence[Message]) -> Message:
         return turns[0]
     parts = [part for turn in turns for part in turn.parts]
     calls = [call for part in parts for call in cast("list[object]", part.get("tool_calls", ()))]
-    rest = [part for part in parts if "tool_calls" not in part]
     text = "\n\n".join(turn.content for turn in turns if turn.content)
-    return Message(turns[0].role, text, (*rest, *([{"tool_calls": calls}] if calls else ())))
+    kept = (*(part for part in parts if "tool_calls" not in part), *([{"tool_calls": calls}] if calls else ()))
+    return Message(turns[0].role, text, kept)
 
 
 def step_context(
@@ -207,7 +207,8 @@ class Execution:
             except OpenConductorError as error:
                 failure = error
             else:
-                failure = None if now.last and calls_tools(completion) else find_fault(completion)
+                completion = as_answer(completion) if now.last else completion
+                failure = None if now.last and completion.tool_calls else find_fault(completion)
                 if failure is None:
                     self._responses[index] = completion.text
                     self._keep(index, now, completion, None)

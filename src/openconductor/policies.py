@@ -107,16 +107,16 @@ def wished(sampling: Sampling, *, last: bool) -> Sampling:
     return Sampling(warmth, min(limits, default=None), seed, body)
 
 
-def calls_tools(completion: Completion) -> bool:
-    """Whether a completion calls tools that the client offered, which is an answer without a text, too."""
+def as_answer(completion: Completion) -> Completion:
+    """The completion that answers: of its calls of tools those that the client offered are kept."""
     wish = _wish.get()
-    return wish is not None and bool(offered_calls(completion.tool_calls, wish.body))
+    calls = () if wish is None else offered_calls(completion.tool_calls, wish.body)
+    return completion if len(calls) == len(completion.tool_calls) else replace(completion, tool_calls=calls)
 
 
 def offered_calls(calls: Sequence[Mapping[str, Any]], body: Mapping[str, Any]) -> tuple[Mapping[str, Any], ...]:
     """Of calls of tools those that a request allows, by ``tools`` and ``tool_choice`` as chat completions have them."""
-    tools: Sequence[Mapping[str, Any]] = () if body.get("tool_choice") == "none" else body.get("tools") or ()
-    names = {_function(tool).get("name") for tool in tools}
+    names = {_function(tool).get("name") for tool in body.get("tools") or () if body.get("tool_choice") != "none"}
     return tuple(call for call in calls if _function(call).get("name") in names)
 
 

@@ -345,7 +345,7 @@ class ClientConnection(HttpToolsProtocol):
         if self._stalled is not None:
             self._stalled.cancel()
 
-    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+    def connection_made(self, transport: asyncio.Transport) -> None:
         """A head is to come."""
         super().connection_made(transport)
         self._wait(head=0)

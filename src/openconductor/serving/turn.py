@@ -19,7 +19,7 @@ from openconductor.episode import FanOut
 from openconductor.errors import OpenConductorError, TruncatedResponse
 from openconductor.events import Answered, Asked, CallEnded, Event, Planned, StepEnded, StepStarted, StepText
 from openconductor.journal import Journal
-from openconductor.policies import offered_calls, wishing
+from openconductor.policies import wishing
 from openconductor.serving.apis.wire import (
     ClientRequest,
     Json,
@@ -173,7 +173,7 @@ class Turn:
         step, calls, finish = answering_step(episode), (), "stop"
         said = step and step.completion
         if said is not None and said.text == episode.answer:  # else a vote, or a text of a baseline's own
-            calls = renamed(offered_calls(said.tool_calls, self.request.wish.body), episode.id)
+            calls = renamed(said.tool_calls, episode.id)
             ended = "tool_calls" if calls else "stop"
             finish = ended if said.finish_reason in ("stop", "tool_calls") else said.finish_reason
         bill = orchestration(episode, self._names)
@@ -263,8 +263,7 @@ class Turn:
         """Put what it came to on the tenant's bill, and into the journal."""
         self._settled = True
         step = answering_step(episode) if episode is not None else None
-        said = step.completion.tool_calls if step is not None and step.completion is not None else ()
-        calls = offered_calls(said, self.request.wish.body)
+        calls = step.completion.tool_calls if step is not None and step.completion is not None else ()
         if step is not None and calls:
             self._remember(self._tab.key.name, self.id, Called(self._names[step.asked], step.messages, calls))
         self._metrics.charged(self._tab.key.name, self._tab.charged)

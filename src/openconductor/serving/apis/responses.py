@@ -168,16 +168,17 @@ def _turns(items: Sequence[object]) -> list[Message]:
     groups: list[list[Message]] = []
     goes: dict[str, list[Message]] = {}  # by the episode of the answer
     for turn in sorted(filter(None, read), key=lambda turn: turn.role != "system"):
-        made = [wire.called_in(call["id"]) for part in turn.parts for call in cast("Json", part).get("tool_calls", ())]
-        if made and made[0] is not None and made[0][0] in goes:
-            goes[made[0][0]].append(turn)
+        calls = [call for part in turn.parts for call in cast("Json", part).get("tool_calls", ())]
+        made = wire.called_in(calls[0]["id"]) if calls else None
+        if made and made[0] in goes:
+            goes[made[0]].append(turn)
             continue
         if turn.role == "assistant" and groups and groups[-1][0].role == "assistant":
             groups[-1].append(turn)
         else:
             groups.append([turn])
-        if made and made[0] is not None:
-            goes[made[0][0]] = groups[-1]
+        if made:
+            goes[made[0]] = groups[-1]
     return [*map(merge_turns, groups)]
 
 

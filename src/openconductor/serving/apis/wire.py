@@ -385,7 +385,7 @@ def failed(error: errors.OpenConductorError) -> RequestFailed:
         if isinstance(error, kind):
             after = error.retry_after if isinstance(error, errors.WorkerError) else None
             return RequestFailed(status, code, str(error), retry_after=after)
-    return RequestFailed(500, "internal_error", "an error of the server's own; its log says more")
+    return RequestFailed(500, "internal_error", f"an error of the server's own ({type(error).__name__})")
 
 
 def openai_failure(error: RequestFailed) -> Json:
